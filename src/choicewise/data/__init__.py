@@ -1,0 +1,1 @@
+"""What is asked: items, datasets and one reader per file format."""

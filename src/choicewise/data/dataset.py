@@ -1,0 +1,58 @@
+"""Items in their splits, and the digest that identifies them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from choicewise.data.item import Item
+
+
+@dataclass(frozen=True, slots=True)
+class BadItem:
+    """A row that was left out because the user asked to skip what can't be used (``--on-bad-item skip``)."""
+
+    file: str
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The items of every split, in file order, and the rows that were skipped.
+
+    ``splits`` maps a split's name (``test``, ``dev``, ``validation``, ``train``) to its items.
+    """
+
+    name: str
+    splits: Mapping[str, tuple[Item, ...]]
+    skipped: tuple[BadItem, ...] = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 (64 hex) over every item of every split: the same content gives the same digest in any file format."""
+        sha = hashlib.sha256()
+        for split in sorted(self.splits):
+            for item in self.splits[split]:
+                record = [split, item.id, item.subject, item.question, item.choices, item.gold, dict(item.fields)]
+                sha.update(json.dumps(record, sort_keys=True, ensure_ascii=True).encode() + b"\n")
+        return sha.hexdigest()
+
+    def subjects(self, split: str) -> tuple[str, ...]:
+        """The subjects of a split in order of first appearance."""
+        return tuple(dict.fromkeys(item.subject for item in self.splits.get(split, ())))
+
+    @cached_property
+    def _by_subject(self) -> dict[tuple[str, str], tuple[Item, ...]]:
+        groups: dict[tuple[str, str], list[Item]] = {}
+        for split, items in self.splits.items():
+            for item in items:
+                groups.setdefault((split, item.subject), []).append(item)
+        return {key: tuple(items) for key, items in groups.items()}
+
+    def rows(self, split: str, subject: str) -> tuple[Item, ...]:
+        """The items of one subject in one split, in file order; empty when there are none."""
+        return self._by_subject.get((split, subject), ())

@@ -1,0 +1,23 @@
+"""One multiple-choice question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A question with its choices, all text exactly as the source has it.
+
+    ``gold`` holds the indices of the right choices, one or several, in increasing order.  ``fields`` keeps further
+    columns of the source (an activity label, a passage) under their own names, so that a protocol can render them.
+    """
+
+    id: str
+    question: str
+    choices: tuple[str, ...]
+    gold: tuple[int, ...]
+    subject: str = ""
+    fields: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)

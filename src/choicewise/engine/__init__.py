@@ -1,0 +1,1 @@
+"""In the fewest tokens: alignment, token boundaries, spans and the plan that runs them."""

@@ -1,0 +1,71 @@
+"""What a model is asked, in tokens, and what it answers."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int32]
+"""Token ids, shape [tokens]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Span:
+    """Score ``continuation`` given ``context``: log P(continuation[j] | context, continuation[:j]) for every j.
+
+    Both are at least one token long: a first token has no log-probability, so an empty context text arrives here as
+    the model's prefix token (BOS, or EOS where there is none).  Choices of one request share the context array.
+    ``gold`` says whether this is a right choice; only the oracle fakes read it.
+    """
+
+    context: Ids
+    continuation: Ids
+    gold: bool | None = None
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same tokens asked the same way have the same key, whichever protocol asks."""
+        return _key(b"span", self.context, self.continuation)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """Generate greedily from ``context``, at most ``new_tokens`` tokens.
+
+    ``answer`` and ``wrong`` are a right and a wrong text's tokens; only the oracle fakes read them.
+    """
+
+    context: Ids
+    new_tokens: int
+    answer: Ids
+    wrong: Ids
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same prompt and length have the same key."""
+        return _key(b"generate", self.context, np.asarray([self.new_tokens], dtype=np.int32))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenScores:
+    """What was seen at the scored (or generated) tokens; all arrays have shape [tokens].
+
+    ``logprobs``: natural log-probabilities (nats), float32, from a softmax over the true vocabulary in float32.
+    ``ranks``: how many vocabulary entries had a strictly greater logit; 0 everywhere means greedy decoding agrees.
+    ``tokens``: the scored or generated ids.
+    """
+
+    tokens: Ids
+    logprobs: npt.NDArray[np.float32]
+    ranks: Ids
+
+
+def _key(kind: bytes, context: Ids, rest: Ids) -> str:
+    digest = hashlib.blake2b(kind, digest_size=16)
+    digest.update(len(context).to_bytes(8, "little"))
+    digest.update(np.ascontiguousarray(context, dtype="<i4").tobytes())
+    digest.update(np.ascontiguousarray(rest, dtype="<i4").tobytes())
+    return digest.hexdigest()

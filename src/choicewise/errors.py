@@ -1,0 +1,49 @@
+"""Everything Choicewise raises on purpose.
+
+ChoicewiseError            exit code 1
+├── UsageError             2  the command line or a call asks for something that does not exist
+├── DataError              3  a question, a split or a file of them can't be used as it is
+├── ProtocolError          4  a protocol file, name or signature is not a protocol
+├── ModelError             5  a model or its tokenizer can't be loaded or can't answer as asked
+└── StoreError             6  a run folder is foreign, damaged, newer than this version or can't be written
+
+A message says what is wrong, where, and what to do next; the command line prints it without a traceback.
+"""
+
+from __future__ import annotations
+
+
+class ChoicewiseError(Exception):
+    """Base of every error a user is meant to read."""
+
+    exit_code = 1
+
+
+class UsageError(ChoicewiseError):
+    """The command line or a call asks for something that does not exist."""
+
+    exit_code = 2
+
+
+class DataError(ChoicewiseError):
+    """A question, a split or a file of them can't be used as it is."""
+
+    exit_code = 3
+
+
+class ProtocolError(ChoicewiseError):
+    """A protocol file, name or signature is not a protocol."""
+
+    exit_code = 4
+
+
+class ModelError(ChoicewiseError):
+    """A model or its tokenizer can't be loaded or can't answer as asked."""
+
+    exit_code = 5
+
+
+class StoreError(ChoicewiseError):
+    """A run folder is foreign, damaged, newer than this version or can't be written."""
+
+    exit_code = 6

@@ -1,0 +1,1 @@
+"""Who answers: one file per kind of model behind one small interface."""

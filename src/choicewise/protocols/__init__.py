@@ -1,0 +1,1 @@
+"""How it is asked: the protocol value, its signature, the catalogue, rendering, shots and fitting."""

@@ -1,0 +1,120 @@
+"""The protocol value: every axis a paper would have to state, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from choicewise.errors import ProtocolError
+
+_REQUEST = {"stage": "request"}
+"""Axes that decide which tokens are sent to the model; protocols equal on these share their observations."""
+
+_SCORE = {"stage": "score"}
+"""Axes that only decide what is made of the observations; changing one costs no model call."""
+
+
+def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
+    return field(default=default, metadata={**stage, "allowed": allowed})
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    r"""A complete recipe for a number.
+
+    Templates are plain text with named holes in braces, filled in one pass (text that is filled in is never read as a
+    template again; ``{{`` and ``}}`` stand for braces).  ``header`` knows ``{subject}`` (underscores as spaces);
+    ``question`` knows ``{question}``, ``{options}``, ``{subject}`` and the item's own fields; ``option``, ``answer``
+    and ``continuation`` know ``{letter}`` and ``{choice}``.
+
+    A prompt is ``header + separator.join([question + answer, ... one per shot ..., question])``; each choice is scored
+    as ``continuation`` after it.
+
+    The signature, equality and digest derive from these fields alone (:mod:`choicewise.protocols.signature`).
+    """
+
+    benchmark: str = _axis("mmlu", _SCORE)
+    split: str = _axis("test", _REQUEST)
+    quirk: str = _axis("none", _REQUEST, "none", "pandas-na")
+    strip: str = _axis("none", _REQUEST, "none", "question", "all")
+    header: str = _axis("", _REQUEST)
+    question: str = _axis("{question}\n{options}Answer:", _REQUEST)
+    option: str = _axis("{letter}. {choice}\n", _REQUEST)
+    answer: str = _axis(" {letter}", _REQUEST)
+    continuation: str = _axis(" {letter}", _REQUEST)
+    separator: str = _axis("\n\n", _REQUEST)
+    letters: str = _axis("ABCD", _REQUEST)
+    choices: int | None = _axis(4, _REQUEST)
+    shots: int = _axis(5, _REQUEST)
+    shot_split: str | None = _axis("dev", _REQUEST)
+    sampler: str = _axis("first", _REQUEST, "first", "helm", "harness-v0", "none")
+    seed: int | None = _axis(None, _REQUEST)
+    fit: str = _axis("drop-last-shot", _REQUEST, "drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
+    limit: int | None = _axis(None, _REQUEST)
+    bos: str = _axis("default", _REQUEST, "default", "none")
+    boundary: str = _axis("joint", _REQUEST, "joint", "separate", "lcp", "last-token")
+    reading: str = _axis("loglikelihood", _REQUEST, "loglikelihood", "generate")
+    new_tokens: int | None = _axis(None, _REQUEST)
+    score: str = _axis(
+        "sum", _SCORE, "sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare", "pmi", "none"
+    )
+    null: str | None = _axis(None, _SCORE)
+    outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
+    decision: str = _axis("argmax", _SCORE, "argmax", "letter-match")
+    ties: str = _axis("first", _SCORE, "first", "split", "wrong", "none")
+    metric: str = _axis("acc", _SCORE, "acc", "exact_match")
+    aggregation: str = _axis("micro", _SCORE, "micro", "macro", "categories", "subcategories")
+    rev: int = _axis(1, _SCORE)
+
+    def __post_init__(self) -> None:
+        for axis in fields(self):
+            value = getattr(self, axis.name)
+            _check_type(axis.name, str(axis.type), value)
+            allowed = axis.metadata["allowed"]
+            if allowed and value not in allowed:
+                raise ProtocolError(f"protocol axis {axis.name} is {value!r}; it must be one of {', '.join(allowed)}")
+        _check_consistency(self)
+
+    @property
+    def digest(self) -> str:
+        """sha256 (64 hex) over all axes: the protocol's identity, printed short as ``#P`` and six digits."""
+        return _digest({axis.name: getattr(self, axis.name) for axis in fields(self)})
+
+    @property
+    def prompt_digest(self) -> str:
+        """sha256 (64 hex) over the axes that decide what the model is shown and asked; sharing it is sharing requests."""
+        axes = (axis.name for axis in fields(self) if axis.metadata["stage"] == "request")
+        return _digest({name: getattr(self, name) for name in axes})
+
+
+def _digest(axes: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(axes, sort_keys=True).encode()).hexdigest()
+
+
+def _check_type(name: str, annotation: str, value: object) -> None:
+    kinds: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "None": (type(None),)}
+    expected = tuple(kind for part in annotation.split(" | ") for kind in kinds[part])
+    if not isinstance(value, expected) or isinstance(value, bool):
+        raise ProtocolError(f"protocol axis {name} is {value!r}; it must be {annotation.replace(' | ', ' or ')}")
+    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        raise ProtocolError(f"protocol axis {name} holds a lone surrogate, which no file can store")
+    if isinstance(value, int) and value < 0:
+        raise ProtocolError(f"protocol axis {name} is {value}; it can't be negative")
+
+
+def _check_consistency(protocol: Protocol) -> None:
+    """Refuse combinations that would silently mean nothing."""
+    if (protocol.score == "pmi") != (protocol.null is not None):
+        raise ProtocolError(
+            "score pmi needs the axis null (the unconditional context, '' allowed), and only pmi has one"
+        )
+    if (protocol.reading == "generate") != (protocol.decision == "letter-match"):
+        raise ProtocolError("reading generate goes with decision letter-match, and only with it")
+    if protocol.reading == "generate" and not protocol.new_tokens:
+        raise ProtocolError("reading generate needs new_tokens, the number of tokens to generate")
+    if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
+        raise ProtocolError(f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them")
+    if protocol.choices is not None and protocol.choices > len(protocol.letters):
+        raise ProtocolError(f"{protocol.choices} choices need as many letters; letters is {protocol.letters!r}")

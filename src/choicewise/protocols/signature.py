@@ -1,0 +1,82 @@
+"""The printed form of a protocol: every axis, in the order of the fields, and back.
+
+``benchmark:mmlu|split:test|...|rev:1``.  Inside a value ``%``, ``|`` and everything unprintable are percent-encoded
+(UTF-8), so a newline reads ``%0A``; ``-`` alone means that the axis does not apply.  Design note:
+``docs/design/signature.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from difflib import get_close_matches
+from urllib.parse import unquote
+
+from choicewise.errors import ProtocolError
+from choicewise.protocols.protocol import Protocol
+
+
+def signature(protocol: Protocol) -> str:
+    """One line that states every axis and parses back to an equal protocol."""
+    return "|".join(f"{axis.name}:{_spell(getattr(protocol, axis.name))}" for axis in fields(protocol))
+
+
+def parse_signature(text: str) -> Protocol:
+    """The protocol that ``text`` spells.
+
+    Raises ProtocolError when an axis is unknown, repeated, missing or malformed.
+    """
+    types = {axis.name: str(axis.type) for axis in fields(Protocol)}
+    values: dict[str, str | int | None] = {}
+    for part in text.split("|"):
+        name, colon, spelled = part.partition(":")
+        if not colon or name not in types:
+            near = get_close_matches(name, types, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ProtocolError(f"signature part {part!r} names no axis{hint}")
+        if name in values:
+            raise ProtocolError(f"signature states axis {name} twice")
+        values[name] = _read(name, types[name], spelled)
+    if missing := [name for name in types if name not in values]:
+        raise ProtocolError(f"signature leaves out {', '.join(missing)}; every axis must be stated")
+    return Protocol(**values)  # type: ignore[arg-type]
+
+
+def short_signature(protocol: Protocol) -> str:
+    """``#P`` and the first six hex digits of the digest: enough to tell rows of one table apart."""
+    return f"#P{protocol.digest[:6]}"
+
+
+def axis_differences(left: Protocol, right: Protocol) -> list[tuple[str, str, str]]:
+    """(axis, left spelling, right spelling) for exactly the axes in which the two protocols differ."""
+    return [
+        (axis.name, _spell(getattr(left, axis.name)), _spell(getattr(right, axis.name)))
+        for axis in fields(Protocol)
+        if getattr(left, axis.name) != getattr(right, axis.name)
+    ]
+
+
+def _spell(value: str | int | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return str(value)
+    if value == "-":
+        return "%2D"
+    return "".join(char if char.isprintable() and char not in "%|" else _percent(char) for char in value)
+
+
+def _percent(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode())
+
+
+def _read(name: str, annotation: str, spelled: str) -> str | int | None:
+    if spelled == "-" and "None" in annotation:
+        return None
+    if "int" in annotation:
+        if not (spelled.isascii() and spelled.isdigit()):
+            raise ProtocolError(f"signature axis {name} is {spelled!r}; it must be a whole number")
+        return int(spelled)
+    try:
+        return unquote(spelled, errors="strict")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"signature axis {name} holds bytes that are not UTF-8: {spelled!r}") from error

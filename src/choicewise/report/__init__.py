@@ -1,0 +1,1 @@
+"""What it means: tables, comparison, explanation."""

@@ -1,0 +1,1 @@
+"""What counts: scores, decisions, metrics and statistics as pure functions on arrays."""

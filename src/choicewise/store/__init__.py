@@ -1,0 +1,1 @@
+"""What was seen: the run folder, its fixed schema, its manifest."""

@@ -1,0 +1,67 @@
+"""The fixed Parquet schemas of a run folder (version 1).
+
+Three tables, written together for one block of items.  ``requests``: one row per (prompt, item), the text as sent.
+``spans``: one row per (prompt, item, choice, null context), which observation answers it.  ``observations``: one row
+per unique span or generation, whichever protocol asked.  Floats are floats in every shard, whatever the values.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+VERSION = 1
+
+ITEMS = pa.schema(
+    [
+        ("position", pa.int32()),  # in the split, file order
+        ("split", pa.string()),
+        ("item", pa.string()),
+        ("subject", pa.string()),
+        ("question", pa.string()),
+        ("choices", pa.list_(pa.string())),
+        ("gold", pa.list_(pa.int16())),
+    ]
+)
+
+REQUESTS = pa.schema(
+    [
+        ("prompt", pa.string()),  # Protocol.prompt_digest
+        ("item", pa.string()),
+        ("subject", pa.string()),
+        ("context", pa.string()),  # as sent, after fitting
+        ("continuations", pa.list_(pa.string())),
+        ("gold", pa.list_(pa.int16())),
+        ("options", pa.list_(pa.string())),  # the choices as shown, after quirks and stripping
+        ("shots", pa.int16()),  # shots left in the context
+        ("shots_dropped", pa.int16()),
+        ("tokens_dropped", pa.int32()),  # cut from the token sequence, the most over all choices
+        ("missing", pa.string()),  # why nothing could be asked; null when asked
+    ]
+)
+
+SPANS = pa.schema(
+    [
+        ("prompt", pa.string()),
+        ("item", pa.string()),
+        ("choice", pa.int16()),  # -1 for a generation, which belongs to no choice
+        ("null", pa.string()),  # the null context, null for the request itself
+        ("continuation", pa.string()),
+        ("key", pa.string()),  # of the observation; null when missing
+        ("context_tokens", pa.int32()),
+        ("tokens_dropped", pa.int32()),
+        ("merged", pa.bool_()),  # a token straddles the end of the context in the text encoded whole
+        ("unknown", pa.int32()),  # unknown tokens among the scored ones
+        ("missing", pa.string()),
+    ]
+)
+
+OBSERVATIONS = pa.schema(
+    [
+        ("key", pa.string()),
+        ("tokens", pa.list_(pa.int32())),
+        ("sizes", pa.list_(pa.int32())),  # bytes each token stands for
+        ("logprobs", pa.list_(pa.float32())),  # nats
+        ("ranks", pa.list_(pa.int32())),  # vocabulary entries with a strictly greater logit
+        ("text", pa.string()),  # of a generation; null for a span
+    ]
+)

@@ -84,7 +84,7 @@ class Protocol:
 
     @property
     def prompt_digest(self) -> str:
-        """sha256 (64 hex) over the axes that decide what the model is shown and asked; sharing it is sharing requests."""
+        """sha256 (64 hex) over the axes that decide what the model is shown and asked; sharing it shares requests."""
         axes = (axis.name for axis in fields(self) if axis.metadata["stage"] == "request")
         return _digest({name: getattr(self, name) for name in axes})
 

@@ -1,0 +1,75 @@
+"""Writing so that a reader sees a whole file or none, whatever happens in between.
+
+A file (or folder) is written under a temporary name beside its place, flushed to the disk, then renamed: a kill, a
+crash or a full disk leaves the old state and at most a leftover with a ``.partial`` name, which the next run removes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from choicewise.errors import StoreError
+
+PARTIAL = ".partial"
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn what the disk says into a StoreError that says what is safe and what to do next."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            problem = f"the disk is full while writing {path}"
+            advice = "what was written before is safe; free some space and repeat the same command"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            problem, advice = f"{path} can't be written: {error.strerror}", "choose another --out folder"
+        else:
+            problem, advice = f"{path} can't be written: {error}", "what was written before is safe"
+        raise StoreError(f"{problem}; {advice}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` (UTF-8) in one step."""
+    partial = path.with_name(path.name + PARTIAL)
+    with disk_errors(path):
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _sync_folder(path.parent)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder that becomes ``path`` when the block ends well, and disappears when it does not."""
+    partial = path.with_name(path.name + PARTIAL)
+    with disk_errors(path):
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+            for file in partial.iterdir():
+                with file.open("rb") as handle:
+                    os.fsync(handle.fileno())
+            if path.exists():  # a block whose manifest entry was never written: its content is not vouched for
+                shutil.rmtree(path)
+            partial.rename(path)
+            _sync_folder(path.parent)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,67 @@
+"""Blocks on disk: three Parquet tables a block, each checked against the manifest when it is read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from choicewise.errors import StoreError
+from choicewise.store.atomic import disk_errors, new_folder
+from choicewise.store.manifest import Block
+from choicewise.store.schema import OBSERVATIONS, REQUESTS, SPANS
+
+FOLDER = "blocks"
+SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
+
+Rows = Mapping[str, Sequence[Any]]
+"""Columns of one table by name."""
+
+
+def write_block(
+    run: Path, name: str, subject: str, start: int, stop: int, prompts: Sequence[str], tables: Mapping[str, Rows]
+) -> Block:
+    """Write the tables of one block in one step and return its manifest entry."""
+    place = run / FOLDER / name
+    with new_folder(place) as folder:
+        for table, schema in SCHEMAS.items():
+            write_table(folder / f"{table}.parquet", schema, tables[table])
+        files = {file.name: _fingerprint(file) for file in sorted(folder.iterdir())}
+    return Block(name, subject, start, stop, tuple(prompts), files)
+
+
+def write_table(path: Path, schema: pa.Schema, rows: Rows) -> None:
+    """One Parquet file (zstd) of exactly this schema."""
+    table = pa.table({column.name: pa.array(rows[column.name], column.type) for column in schema}, schema=schema)
+    with disk_errors(path):
+        pq.write_table(table, path, compression="zstd")
+
+
+def read_blocks(run: Path, blocks: Sequence[Block], table: str) -> pa.Table:
+    """One table of all ``blocks``, in their order.
+
+    Raises StoreError when a file is missing, was changed since it was written, or has another schema.
+    """
+    parts = [_read(run / FOLDER / block.name / f"{table}.parquet", block, SCHEMAS[table]) for block in blocks]
+    return pa.concat_tables(parts) if parts else SCHEMAS[table].empty_table()
+
+
+def _read(path: Path, block: Block, schema: pa.Schema) -> pa.Table:
+    again = f"remove {path.parent} and its entry by repeating the `choicewise run` line in a new --out folder"
+    if not path.is_file():
+        raise StoreError(f"{path} is missing though the manifest lists it; {again}")
+    if _fingerprint(path) != block.files.get(path.name):
+        raise StoreError(f"{path} is not the file the manifest describes (size or sha256 differ); {again}")
+    found = pq.read_table(path)
+    if found.schema != schema:
+        raise StoreError(f"{path} has another schema than this version of Choicewise writes; {again}")
+    return found
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    content = path.read_bytes()
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

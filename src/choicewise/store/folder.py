@@ -1,0 +1,121 @@
+"""One run folder being filled: opened or continued, locked, block after block, complete."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from choicewise.errors import StoreError
+from choicewise.store.atomic import PARTIAL, disk_errors
+from choicewise.store.blocks import FOLDER, Rows, write_block, write_table
+from choicewise.store.manifest import NAME, Manifest, read_manifest
+from choicewise.store.schema import ITEMS
+
+_IDENTITY = {
+    "model": ("digest", "dtype", "device", "window"),
+    "dataset": ("digest",),
+    "selection": ("subjects", "limit"),
+}
+"""What must agree for a run to be continued; names and paths may change."""
+
+
+class RunFolder:
+    """The only writer of a run folder.  ``manifest`` is always what the disk holds."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    def missing_prompts(self, subject: str, start: int, stop: int, prompts: Sequence[str]) -> list[str]:
+        """Those of ``prompts`` under which items ``start`` to ``stop`` of ``subject`` were not observed yet."""
+        place = (subject, start, stop)
+        done = {
+            prompt
+            for block in self.manifest.blocks
+            if (block.subject, block.start, block.stop) == place
+            for prompt in block.prompts
+        }
+        return [prompt for prompt in prompts if prompt not in done]
+
+    def add_block(
+        self, subject: str, start: int, stop: int, prompts: Sequence[str], tables: Mapping[str, Rows]
+    ) -> None:
+        """Write one observed block, then list it: only what the manifest lists counts."""
+        name = f"{len(self.manifest.blocks):05d}"
+        block = write_block(self.path, name, subject, start, stop, prompts, tables)
+        self._update(blocks=(*self.manifest.blocks, block))
+
+    def finish(self) -> None:
+        """Say that everything asked for is there; a complete folder is not touched."""
+        if not self.manifest.complete:
+            self._update(complete=True)
+
+    def _update(self, **changes: Any) -> None:
+        manifest = dataclasses.replace(self.manifest, **changes)
+        manifest.write(self.path)
+        self.manifest = manifest
+
+
+@contextmanager
+def open_folder(path: Path, wanted: Manifest, items: Rows) -> Iterator[RunFolder]:
+    """The folder at ``path`` for writing: new, or continued when it was made for the same measurement.
+
+    ``wanted`` states model, dataset, selection and protocols; a continued folder keeps its own protocols and gains the
+    wanted ones.  Raises StoreError when the folder holds something else or another process is writing to it.
+    """
+    with disk_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with _locked(path):
+        if (path / NAME).exists():
+            manifest = _continued(path, read_manifest(path), wanted)
+        elif not _abandoned(path):
+            raise StoreError(f"{path} holds other files and no {NAME}; choose an empty or new --out folder")
+        else:
+            write_table(path / "items.parquet", ITEMS, items)
+            manifest = wanted
+            manifest.write(path)
+        for leftover in (path / FOLDER).glob(f"*{PARTIAL}"):
+            shutil.rmtree(leftover)
+        yield RunFolder(path, manifest)
+
+
+def _abandoned(path: Path) -> bool:
+    """Empty, or a first start that was killed before its manifest: nothing but the item table and unfinished files."""
+    names = {child.name for child in path.iterdir()} - {"items.parquet"}
+    return all(name.endswith(PARTIAL) for name in names)
+
+
+def _continued(path: Path, found: Manifest, wanted: Manifest) -> Manifest:
+    for part, keys in _IDENTITY.items():
+        old, new = getattr(found, part), getattr(wanted, part)
+        told = [f"{part} {key} is {old.get(key)} there and {new.get(key)} here" for key in keys if old[key] != new[key]]
+        if told:
+            raise StoreError(f"{path} was made for another {part} ({'; '.join(told)}); choose another --out folder")
+    protocols = {**found.protocols, **wanted.protocols}
+    if changed := [name for name in wanted.protocols if found.protocols.get(name, protocols[name]) != protocols[name]]:
+        raise StoreError(f"{path} holds another protocol under the name {changed[0]}; choose another --out folder")
+    if protocols == found.protocols:
+        return found
+    extended = dataclasses.replace(found, protocols=protocols, complete=False)
+    extended.write(path)
+    return extended
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep a second process out; the lock disappears with the process, however it ends."""
+    with disk_errors(path):
+        folder = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise StoreError(f"another process is writing to {path}; wait for it or choose another --out") from error
+    finally:
+        os.close(folder)

@@ -1,0 +1,64 @@
+"""What was observed at the continuation of every choice of every item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from choicewise.errors import StoreError
+from choicewise.scoring.ragged import Floats, Integers, reduce_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Continuations:
+    """One row per (item, choice), the choices of an item next to each other; each row a run of tokens.
+
+    Flat over tokens: ``tokens`` (ids), ``logprobs`` (nats), ``sizes`` (bytes each token stands for) and ``ranks``
+    (vocabulary entries with a strictly greater logit).  Row r has the tokens ``offsets[r]:offsets[r + 1]``; a row
+    without tokens is missing.  ``text`` is each row's continuation as it was scored, with the space it starts with.
+    Item i has the rows ``items[i]:items[i + 1]``; items may differ in how many choices they have.
+
+    Raises StoreError when the arrays don't fit together.
+    """
+
+    tokens: npt.NDArray[np.int32]
+    logprobs: npt.NDArray[np.float32]
+    sizes: npt.NDArray[np.int32]
+    ranks: npt.NDArray[np.int32]
+    offsets: Integers
+    text: Sequence[str]
+    items: Integers
+
+    def __post_init__(self) -> None:
+        for name in ("logprobs", "sizes", "ranks"):
+            if len(getattr(self, name)) != len(self.tokens):
+                raise StoreError(
+                    f"{len(self.tokens)} tokens but {len(getattr(self, name))} {name}; check the run folder"
+                )
+        _check_offsets("offsets", self.offsets, len(self.tokens))
+        _check_offsets("items", self.items, len(self.text))
+        if len(self.offsets) != len(self.text) + 1:
+            raise StoreError(f"{len(self.text)} continuation texts but {len(self.offsets) - 1} rows of tokens")
+
+    @cached_property
+    def sums(self) -> Floats:
+        """log P(continuation | context) of each row in nats, float64 [rows]; NaN where missing."""
+        return self.reduce(np.add, self.logprobs)
+
+    @cached_property
+    def counts(self) -> Integers:
+        """Tokens of each row, int64 [rows]; 0 where missing."""
+        return np.diff(self.offsets)
+
+    def reduce(self, ufunc: np.ufunc, values: npt.ArrayLike) -> Floats:
+        """``ufunc.reduce`` of each row's share of ``values`` [tokens], float64 [rows]; NaN where missing."""
+        return reduce_rows(ufunc, values, self.offsets)
+
+
+def _check_offsets(name: str, offsets: Integers, end: int) -> None:
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < 0).any():
+        raise StoreError(f"{name} of the observed continuations must rise from 0 to {end}; check the run folder")

@@ -1,0 +1,106 @@
+"""From the scores of an item's choices, or the text generated for it, to a prediction and its credit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from choicewise.errors import DataError
+from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows, row_of
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What was decided for each item; all arrays have shape [items].
+
+    ``prediction``: index of the predicted choice, the lowest one of those that tie; -1 when there is none, because the
+    item is missing or the generated text names no choice.  ``credit``: between 0 and 1, NaN when the item is missing.
+    ``tied``: several choices share the top score.  ``margin``: the best score minus the second best, in the score's
+    own unit; 0 when tied, NaN when missing or without a second choice.
+    """
+
+    prediction: Integers
+    credit: Floats
+    tied: Mask
+    margin: Floats
+
+    @property
+    def missing(self) -> Mask:
+        """Items that could not be decided and count neither as right nor as wrong."""
+        return np.isnan(self.credit)
+
+
+def gold_rows(gold: Sequence[Sequence[int]], items: Integers) -> Mask:
+    """Which rows are right choices, bool [rows]; ``gold`` holds each item's right indices.
+
+    Raises DataError when an index is not one of its item's choices.
+    """
+    mask = np.zeros(int(items[-1]), dtype=bool)
+    for position, (indices, start, end) in enumerate(zip(gold, items[:-1], items[1:], strict=True)):
+        for index in indices:
+            if not 0 <= index < end - start:
+                raise DataError(f"item {position} has gold {index} but {end - start} choices; check its answer column")
+            mask[start + index] = True
+    return mask
+
+
+def argmax(scores: Floats, items: Integers, gold: Mask, ties: str) -> Decisions:
+    """The choice with the greatest score, credited by the tie rule named ``ties`` (TIES).
+
+    ``scores`` and ``gold`` have shape [rows]; item i has the rows ``items[i]:items[i + 1]``.  A NaN score is a missing
+    choice, and an item with a missing choice is missing: what it would have scored is not known.
+    """
+    item = row_of(items)
+    top = reduce_rows(np.maximum, scores, items)  # NaN when any choice is
+    at_top = scores == top[item]
+    index = np.arange(len(scores)) - items[:-1][item]
+    first = reduce_rows(np.minimum, np.where(at_top, index, np.inf), items)
+    second = reduce_rows(np.maximum, np.where(index == first[item], -np.inf, scores), items)
+    tops = reduce_rows(np.add, at_top, items)
+    right = reduce_rows(np.add, at_top & gold, items)
+    first_is_right = reduce_rows(np.add, gold & (index == first[item]), items)
+    missing, tied = np.isnan(top), tops > 1
+    with np.errstate(invalid="ignore"):
+        margin = np.where(tied, 0.0, top - second)
+    return Decisions(
+        prediction=np.where(missing, -1, first).astype(np.int64),
+        credit=np.where(missing, np.nan, TIES[ties](first_is_right, right, np.where(missing, 1, tops))),
+        tied=tied,
+        margin=np.where(missing | (np.diff(items) < 2), np.nan, margin),
+    )
+
+
+TIES: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
+    "first": lambda first_is_right, right, tops: first_is_right,
+    "split": lambda first_is_right, right, tops: right / tops,
+    "wrong": lambda first_is_right, right, tops: np.where(tops > 1, 0.0, first_is_right),
+}
+"""Credit from (is the lowest tied choice right, how many tied choices are right, how many tie), each [items].
+
+first: as numpy.argmax.  split: |gold ∩ top| / |top|, HELM's multiple_choice_separate (basic_metrics.py@cab5d89:788).
+wrong: a tie is no answer.
+"""
+
+
+def letter_match(
+    texts: Sequence[str | None], options: Sequence[Sequence[str]], gold: Sequence[Sequence[int]], letters: str
+) -> Decisions:
+    """Generated text that is an option's letter and nothing else, as HELM reads it (basic_metrics.py@cab5d89:492).
+
+    The stripped text is looked up among the letters of the item's options.  It is right when the option it names has
+    the same stripped text as a right one, so a duplicate of the right option counts.  Any other text is wrong; None is
+    missing.
+    """
+    prediction = np.full(len(texts), -1, dtype=np.int64)
+    credit = np.full(len(texts), np.nan)
+    for position, (text, choices, right) in enumerate(zip(texts, options, gold, strict=True)):
+        if text is None:
+            continue
+        named = {letter: index for index, letter in enumerate(letters[: len(choices)])}.get(text.strip())
+        credit[position] = 0.0
+        if named is not None:
+            prediction[position] = named
+            credit[position] = choices[named].strip() in {choices[index].strip() for index in right}
+    return Decisions(prediction, credit, np.zeros(len(texts), dtype=bool), np.full(len(texts), np.nan))

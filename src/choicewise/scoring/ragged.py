@@ -1,0 +1,28 @@
+"""Rows of differing length in one flat array: row r is ``values[offsets[r]:offsets[r + 1]]``."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def reduce_rows(ufunc: np.ufunc, values: npt.ArrayLike, offsets: Integers) -> Floats:
+    """One number per row: ``ufunc.reduce`` of it in float64, NaN for an empty row.
+
+    ``offsets`` starts at 0, never falls and ends at ``len(values)``; returns float64 [len(offsets) - 1].
+    """
+    starts, filled = offsets[:-1], np.diff(offsets) > 0
+    reduced = np.full(len(starts), np.nan)
+    if filled.any():
+        # reduceat misreads empty rows, but they hold no values: the next filled start is where the row before it ends.
+        reduced[filled] = ufunc.reduceat(np.asarray(values, dtype=np.float64), starts[filled])
+    return reduced
+
+
+def row_of(offsets: Integers) -> Integers:
+    """For every value the row it lies in; int64 [values]."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

@@ -1,0 +1,44 @@
+"""Log-likelihood per unit of length.  All in nats per unit, float64 [rows], NaN where missing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from choicewise.scoring.continuations import Continuations
+from choicewise.scoring.ragged import Floats
+from choicewise.scoring.scores import lengths
+
+
+def total(observed: Continuations) -> Floats:
+    """log P(continuation | context), not divided by anything."""
+    return observed.sums
+
+
+def token_mean(observed: Continuations) -> Floats:
+    """Per scored token; minus the loss a model returns for labels that mask everything else."""
+    return per(observed.sums, lengths.tokens(observed))
+
+
+def byte_mean(observed: Continuations) -> Floats:
+    """Per byte of the scored tokens, the leading space counted."""
+    return per(observed.sums, lengths.token_bytes(observed))
+
+
+def byte_mean_bare(observed: Continuations) -> Floats:
+    """Per byte of the text without its leading space."""
+    return per(observed.sums, lengths.bytes_bare(observed))
+
+
+def char_mean(observed: Continuations) -> Floats:
+    """Per character of the text, the leading space counted."""
+    return per(observed.sums, lengths.chars(observed))
+
+
+def char_mean_bare(observed: Continuations) -> Floats:
+    """Per character of the text without its leading space."""
+    return per(observed.sums, lengths.chars_bare(observed))
+
+
+def per(sums: Floats, length: Floats) -> Floats:
+    """``sums / length``; NaN where the length is 0, since a mean over nothing must not win."""
+    return np.divide(sums, length, out=np.full(len(sums), np.nan), where=length > 0)

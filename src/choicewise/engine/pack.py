@@ -1,0 +1,86 @@
+"""The tree cut into packs: runs of nodes that go through the model together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from choicewise.engine.span import Ids
+from choicewise.engine.tree import Tree
+
+Places = npt.NDArray[np.int64]
+"""Where a key and value lie: 0 .. len(path) - 1 are kept from earlier packs, then come the pack's own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pack:
+    """Nodes ``start .. stop - 1`` of a tree, computed after all nodes before them.
+
+    ``path``: the ancestors of node ``start``, root first; their keys and values are all that is still known of
+    earlier packs.  ``keep``: places of the ancestors of node ``stop``, to be kept for the next pack.
+    """
+
+    start: int
+    stop: int
+    path: Ids
+    keep: Places
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def nodes(self) -> Ids:
+        """The node at every place, shape [path + pack]."""
+        return np.concatenate([self.path, np.arange(self.start, self.stop, dtype=np.int32)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """Nodes ``start .. stop - 1`` inside a pack, and the places of all that any of them may look at.
+
+    ``keys``: the ancestors of node ``start``, root first, then the segment's own nodes.
+    """
+
+    start: int
+    stop: int
+    keys: Places
+
+
+def cut(tree: Tree, start: int, path: Ids, budget: int) -> Pack:
+    """The pack of at most ``budget`` nodes that begins at ``start``, whose ancestors are ``path``."""
+    stop = min(start + budget, len(tree))
+    keep = _ancestors(tree, start, len(path), stop)
+    return Pack(start, stop, path, keep)
+
+
+def following(pack: Pack) -> Ids:
+    """The ``path`` of the next pack."""
+    return pack.nodes()[pack.keep]
+
+
+def segments(tree: Tree, pack: Pack, size: int) -> list[Segment]:
+    """The pack in runs of at most ``size`` nodes."""
+    place = np.empty(int(tree.depth[pack.start : pack.stop].max()) + 1, dtype=np.int64)
+    place[: len(pack.path)] = np.arange(len(pack.path))
+    found = []
+    for start in range(pack.start, pack.stop, size):
+        stop = min(start + size, pack.stop)
+        own = np.arange(start, stop) - pack.start + len(pack.path)
+        found.append(Segment(start, stop, np.concatenate([place[: tree.depth[start]], own])))
+        place[tree.depth[start:stop]] = own
+    return found
+
+
+def _ancestors(tree: Tree, start: int, known: int, node: int) -> Places:
+    """Places of the ancestors of ``node``, given that those of ``start`` lie at 0 .. known - 1.
+
+    In depth-first order the ancestor at some depth is the last node of that depth before ``node``, and of repeated
+    indices NumPy keeps the last assignment.
+    """
+    if node == len(tree):
+        return np.empty(0, dtype=np.int64)
+    place = np.empty(int(tree.depth[start : node + 1].max()) + 1, dtype=np.int64)
+    place[:known] = np.arange(known)
+    place[tree.depth[start:node]] = known + np.arange(node - start)
+    return place[: tree.depth[node]]

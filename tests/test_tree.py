@@ -1,0 +1,119 @@
+"""The token tree and its packs, beside a trie of dictionaries."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise.engine.pack import Pack, cut, following, segments
+from choicewise.engine.span import Ids, Span
+from choicewise.engine.tree import Tree, build, shared
+
+
+def ids(*tokens: int) -> Ids:
+    return np.asarray(tokens, dtype=np.int32)
+
+
+def trie(spans: list[Span]) -> dict[tuple[int, ...], None]:
+    """The plain reference: every prefix of every sequence of inputs."""
+    sequences = [(*map(int, span.context), *map(int, span.continuation[:-1])) for span in spans]
+    return {sequence[:length]: None for sequence in sequences for length in range(1, len(sequence) + 1)}
+
+
+def prefixes(tree: Tree) -> list[tuple[int, ...]]:
+    """Each node as the tokens that lead to it, by a walk that trusts only tokens and depths."""
+    path: list[int] = []
+    found = []
+    for token, depth in zip(tree.tokens, tree.depth, strict=True):
+        assert depth <= len(path)
+        path = [*path[:depth], int(token)]
+        found.append(tuple(path))
+    return found
+
+
+token = st.integers(0, 2)
+some = st.lists(token, min_size=1, max_size=6).map(lambda tokens: ids(*tokens))
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> list[Span]:
+    """Spans over a tiny vocabulary, so that contexts extend, repeat and meet each other's continuations."""
+    contexts = draw(st.lists(some, min_size=1, max_size=5))
+    return [Span(draw(st.sampled_from(contexts)), draw(some)) for _ in range(draw(st.integers(1, 12)))]
+
+
+@given(asked())
+def test_tree_is_the_trie(spans: list[Span]) -> None:
+    tree = build(spans)
+    found = prefixes(tree)
+    assert len(found) == len(tree) == len(set(found))
+    assert set(found) == set(trie(spans))
+    for node, prefix in enumerate(found):
+        below = [other for other, longer in enumerate(found) if longer[: len(prefix)] == prefix]
+        assert below == list(range(node, tree.end[node]))
+
+
+@given(asked())
+def test_every_span_reads_the_row_before_each_target(spans: list[Span]) -> None:
+    tree = build(spans)
+    found = prefixes(tree)
+    for span, place in zip(spans, tree.span_of, strict=True):
+        reads = slice(tree.starts[place], tree.starts[place + 1])
+        assert tree.targets[reads].tolist() == span.continuation.tolist()
+        whole = (*map(int, span.context), *map(int, span.continuation))
+        expected = [whole[:length] for length in range(len(span.context), len(whole))]
+        assert [found[row] for row in tree.rows[reads]] == expected
+    last = tree.rows[tree.starts[1:] - 1]
+    assert (np.diff(last) >= 0).all()
+    assert len(tree.starts) - 1 == len({span.key for span in spans})
+
+
+@given(asked(), st.integers(1, 7), st.integers(1, 4))
+def test_packs_hold_every_ancestor_and_no_node_twice(spans: list[Span], budget: int, size: int) -> None:
+    tree = build(spans)
+    path, start, computed = ids(), 0, 0
+    while start < len(tree):
+        pack = cut(tree, start, path, budget)
+        assert isinstance(pack, Pack)
+        assert len(pack) <= budget
+        computed += len(pack)
+        assert pack.path.tolist() == ancestors(tree, start)
+        covered = start
+        for segment in segments(tree, pack, size):
+            assert segment.start == covered
+            covered = segment.stop
+            own = list(range(segment.start, segment.stop))
+            assert pack.nodes()[segment.keys].tolist() == ancestors(tree, segment.start) + own
+            for node in own:
+                assert set(ancestors(tree, node)) <= set(pack.nodes()[segment.keys].tolist())
+        path, start = following(pack), pack.stop
+        assert covered == start
+    assert computed == len(tree)
+    assert len(path) == 0
+
+
+def ancestors(tree: Tree, node: int) -> list[int]:
+    return [other for other in range(node) if node < tree.end[other]]
+
+
+@given(some, some)
+def test_shared_prefix(left: Ids, right: Ids) -> None:
+    expected = 0
+    while expected < min(len(left), len(right)) and left[expected] == right[expected]:
+        expected += 1
+    assert shared(left, right) == expected
+    assert shared(left, ids()) == 0
+
+
+def test_nothing_asked_is_an_empty_tree() -> None:
+    tree = build([])
+    assert len(tree) == 0
+    assert tree.starts.tolist() == [0]
+
+
+def test_five_hundred_choices_of_one_token_are_one_row() -> None:
+    context = ids(5, 6, 7)
+    tree = build([Span(context, ids(choice)) for choice in range(500)])
+    assert len(tree) == 3
+    assert set(tree.rows.tolist()) == {2}

@@ -116,5 +116,7 @@ def _check_consistency(protocol: Protocol) -> None:
         raise ProtocolError("reading generate needs new_tokens, the number of tokens to generate")
     if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
         raise ProtocolError(f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them")
+    if protocol.shots and protocol.sampler in ("helm", "harness-v0") and protocol.seed is None:
+        raise ProtocolError(f"sampler {protocol.sampler} draws at random and needs a seed")
     if protocol.choices is not None and protocol.choices > len(protocol.letters):
         raise ProtocolError(f"{protocol.choices} choices need as many letters; letters is {protocol.letters!r}")

@@ -1,0 +1,121 @@
+"""From a protocol and an item to the texts of one request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from choicewise.data.dataset import Dataset
+from choicewise.data.item import Item
+from choicewise.errors import DataError
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.shots import sample
+from choicewise.protocols.template import fill
+
+PANDAS_NA = frozenset(
+    ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"]
+    + ["NULL", "NaN", "None", "n/a", "nan", "null"]
+)
+"""Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print as ``nan``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The texts one item is asked with, before fitting.
+
+    ``options`` are the choices as shown, after quirk and strip; ``continuations`` the texts scored, one per choice.
+    """
+
+    item: Item
+    header: str
+    shots: tuple[str, ...]
+    query: str
+    separator: str
+    continuations: tuple[str, ...]
+    options: tuple[str, ...]
+    gold: tuple[int, ...]
+
+    def context(self, shots: int | None = None) -> str:
+        """Header, the first ``shots`` shots (all of them when None) and the query, joined by the separator."""
+        kept = self.shots if shots is None else self.shots[:shots]
+        return self.header + self.separator.join([*kept, self.query])
+
+
+def render(protocol: Protocol, item: Item, shots: Sequence[Item]) -> Request:
+    """The request of ``item`` after ``shots``.
+
+    Raises DataError when the item or a shot doesn't have the choices that the protocol expects, and ProtocolError when
+    a template has a hole that the item doesn't fill.
+    """
+    question, options = _shown(protocol, item)
+    return Request(
+        item=item,
+        header=fill(protocol.header, {"subject": _spoken(item.subject)}, axis="header"),
+        shots=tuple(_shot(protocol, shot) for shot in shots),
+        query=_query(protocol, item, question, options),
+        separator=protocol.separator,
+        continuations=tuple(
+            fill(protocol.continuation, holes, axis="continuation") for holes in _labelled(protocol, options)
+        ),
+        options=options,
+        gold=item.gold,
+    )
+
+
+def requests(protocol: Protocol, dataset: Dataset, subject: str) -> Iterator[Request]:
+    """The requests of every item of one subject in the protocol's split, in file order.
+
+    Stops with a DataError at an item that can't be asked; to leave such items out, go through
+    :func:`~choicewise.protocols.shots.sample` and :func:`render` one by one.
+    """
+    items = dataset.rows(protocol.split, subject)
+    for item, shots in zip(items, sample(protocol, dataset, subject), strict=True):
+        yield render(protocol, item, shots)
+
+
+def _shot(protocol: Protocol, item: Item) -> str:
+    question, options = _shown(protocol, item)
+    holes = _labelled(protocol, options)[item.gold[0]]
+    return _query(protocol, item, question, options) + fill(protocol.answer, holes, axis="answer")
+
+
+def _query(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> str:
+    lines = [fill(protocol.option, holes, axis="option") for holes in _labelled(protocol, options)]
+    own = {"question": question, "options": "".join(lines), "subject": _spoken(item.subject)}
+    return fill(protocol.question, {**item.fields, **own}, axis="question")
+
+
+def _labelled(protocol: Protocol, options: Sequence[str]) -> list[dict[str, str]]:
+    return [{"letter": letter, "choice": option} for letter, option in zip(protocol.letters, options, strict=False)]
+
+
+def _shown(protocol: Protocol, item: Item) -> tuple[str, tuple[str, ...]]:
+    """The question and the choices as the protocol shows them."""
+    _check_choices(protocol, item)
+    question, options = item.question, item.choices
+    if protocol.quirk == "pandas-na":
+        question, *rest = ("nan" if text in PANDAS_NA else text for text in (question, *options))
+        options = tuple(rest)
+    if protocol.strip in ("question", "all"):
+        question = question.strip()
+    if protocol.strip == "all":
+        options = tuple(option.strip() for option in options)
+    return question, options
+
+
+def _check_choices(protocol: Protocol, item: Item) -> None:
+    where, number = f"item {item.id} of subject {item.subject!r}", len(item.choices)
+    if protocol.choices is not None and number != protocol.choices:
+        raise DataError(
+            f"{where} has {number} choices, the protocol asks for {protocol.choices}; leave such items out with "
+            f'--on-bad-item skip, or use a protocol file with choices = "any"'
+        )
+    if number > len(protocol.letters):
+        raise DataError(
+            f"{where} has {number} choices, the protocol has {len(protocol.letters)} letters; leave such items out "
+            f"with --on-bad-item skip, or use a protocol file with more letters than {protocol.letters!r}"
+        )
+
+
+def _spoken(subject: str) -> str:
+    return subject.replace("_", " ")

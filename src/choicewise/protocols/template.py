@@ -1,0 +1,31 @@
+"""Templates: plain text with named holes, filled in one pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from choicewise.errors import ProtocolError
+
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> str:
+    """``template`` with every ``{name}`` replaced by ``holes[name]`` and ``{{``, ``}}`` by one brace.
+
+    Text that is filled in is never read again, whatever braces it holds.  Raises ProtocolError, naming ``axis``, when
+    a hole is unknown or a brace stands alone.
+    """
+
+    def replacement(match: re.Match[str]) -> str:
+        piece, name = match.group(), match.group(1)
+        if piece in ("{{", "}}"):
+            return piece[0]
+        if name is None:
+            raise ProtocolError(f"protocol axis {axis} has a lone {piece!r}; write {piece * 2!r} for a literal brace")
+        if name not in holes:
+            known = ", ".join(f"{{{hole}}}" for hole in holes)
+            raise ProtocolError(f"protocol axis {axis} has a hole {piece} that nothing fills; it knows {known}")
+        return holes[name]
+
+    return _PIECE.sub(replacement, template)

@@ -62,11 +62,11 @@ def entries() -> tuple[Entry, ...]:
         for file in family.iterdir()
         if file.name.endswith(".toml")
     ]
-    return tuple(sorted(found, key=lambda entry: entry.name))
+    return tuple(sorted(found, key=lambda known: known.name))
 
 
 def entry(name: str) -> Entry:
-    """The entry called ``name``; a score after a colon is allowed and ignored.  Raises ProtocolError if unknown."""
+    """The entry called ``name``, or the one with a score of that full name.  Raises ProtocolError if there is none."""
     for candidate in entries():
         if name == candidate.name or name in candidate.protocols or name in candidate.published:
             return candidate
@@ -94,8 +94,8 @@ def _resolve(selector: str) -> dict[str, Protocol]:
         return {_name(protocol): protocol}
     if selector.endswith(".toml"):
         return _resolve_file(selector)
-    if family := [entry for entry in entries() if entry.name.startswith(f"{selector}/")]:
-        return {name: protocol for entry in family for name, protocol in entry.protocols.items()}
+    if family := [known for known in entries() if known.name.startswith(f"{selector}/")]:
+        return {name: protocol for known in family for name, protocol in known.protocols.items()}
     named = entry(selector)
     if selector == named.name:
         return dict(named.protocols)
@@ -112,8 +112,8 @@ def _resolve_file(path: str) -> dict[str, Protocol]:
 
 def _name(protocol: Protocol) -> str:
     """The catalogue's name of a protocol, else its short signature."""
-    known = {other: name for entry in entries() for name, other in entry.protocols.items()}
-    return known.get(protocol, short_signature(protocol))
+    names = {other: name for known in entries() for name, other in known.protocols.items()}
+    return names.get(protocol, short_signature(protocol))
 
 
 def _names() -> list[str]:

@@ -51,7 +51,9 @@ def read_axes(axes: object, where: str) -> Protocol:
         raise ProtocolError(f"{where}: protocol is {axes!r}; it must be a table, [protocol] on a line of its own")
     optional = {axis.name for axis in fields(Protocol) if "None" in str(axis.type)}
     _check_keys(axes, [axis.name for axis in fields(Protocol)], where)
-    values = {name: None if value == "-" and name in optional else value for name, value in axes.items()}
+    values: dict[str, Any] = {
+        name: None if value == "-" and name in optional else value for name, value in axes.items()
+    }
     if values.get("choices") == "any":
         values["choices"] = None
     try:

@@ -1,1 +1,47 @@
-"""The command line: one thin file per verb."""
+"""The command line: one thin file per verb; results on stdout, talk and progress on stderr.
+
+Exit codes: 0 done, 1 another Choicewise error, 2 wrong use, 3 data, 4 protocol, 5 model, 6 run folder, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from choicewise.cli.demo import demo
+from choicewise.cli.prompts import prompts
+from choicewise.cli.protocols import protocols
+from choicewise.cli.report import report
+from choicewise.cli.run import run
+from choicewise.cli.score import score
+from choicewise.errors import ChoicewiseError
+
+app = typer.Typer(
+    help="Score multiple-choice questions with a language model in every published way at once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(run)
+app.command()(report)
+app.command()(prompts)
+app.add_typer(protocols, name="protocols")
+app.command()(score)
+app.command()(demo)
+
+
+def main() -> None:
+    """Entry point: an error a user is meant to read becomes one line on stderr and its exit code."""
+    try:
+        app(prog_name="choicewise")
+    except ChoicewiseError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted: what was observed is kept; the same command goes on from there", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)

@@ -18,27 +18,23 @@ from choicewise.store.schema import OBSERVATIONS, REQUESTS, SPANS
 FOLDER = "blocks"
 SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
 
-Rows = Mapping[str, Sequence[Any]]
-"""Columns of one table by name."""
+Rows = Sequence[Mapping[str, Any]]
+"""One mapping a row, from column to value."""
 
 
-def write_block(
-    run: Path, name: str, subject: str, start: int, stop: int, prompts: Sequence[str], tables: Mapping[str, Rows]
-) -> Block:
-    """Write the tables of one block in one step and return its manifest entry."""
-    place = run / FOLDER / name
-    with new_folder(place) as folder:
+def write_block(run: Path, name: str, tables: Mapping[str, Rows]) -> dict[str, dict[str, Any]]:
+    """Write the tables of one block in one step; returns file name → bytes and sha256, as the manifest lists them."""
+    with new_folder(run / FOLDER / name) as folder:
         for table, schema in SCHEMAS.items():
             write_table(folder / f"{table}.parquet", schema, tables[table])
-        files = {file.name: _fingerprint(file) for file in sorted(folder.iterdir())}
-    return Block(name, subject, start, stop, tuple(prompts), files)
+        return {file.name: _fingerprint(file) for file in sorted(folder.iterdir())}
 
 
 def write_table(path: Path, schema: pa.Schema, rows: Rows) -> None:
     """One Parquet file (zstd) of exactly this schema."""
-    table = pa.table({column.name: pa.array(rows[column.name], column.type) for column in schema}, schema=schema)
+    columns = {column.name: pa.array([row[column.name] for row in rows], column.type) for column in schema}
     with disk_errors(path):
-        pq.write_table(table, path, compression="zstd")
+        pq.write_table(pa.table(columns, schema=schema), path, compression="zstd")
 
 
 def read_blocks(run: Path, blocks: Sequence[Block], table: str) -> pa.Table:

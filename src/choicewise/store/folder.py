@@ -14,7 +14,7 @@ from typing import Any
 from choicewise.errors import StoreError
 from choicewise.store.atomic import PARTIAL, disk_errors
 from choicewise.store.blocks import FOLDER, Rows, write_block, write_table
-from choicewise.store.manifest import NAME, Manifest, read_manifest
+from choicewise.store.manifest import NAME, Block, Manifest, read_manifest
 from choicewise.store.schema import ITEMS
 
 _IDENTITY = {
@@ -32,23 +32,24 @@ class RunFolder:
         self.path = path
         self.manifest = manifest
 
-    def missing_prompts(self, subject: str, start: int, stop: int, prompts: Sequence[str]) -> list[str]:
-        """Those of ``prompts`` under which items ``start`` to ``stop`` of ``subject`` were not observed yet."""
-        place = (subject, start, stop)
+    def missing_asks(self, split: str, subject: str, start: int, stop: int, asks: Sequence[str]) -> list[str]:
+        """Those of ``asks`` that were not put to items ``start`` to ``stop`` of ``subject`` yet."""
+        place = (split, subject, start, stop)
         done = {
-            prompt
+            ask
             for block in self.manifest.blocks
-            if (block.subject, block.start, block.stop) == place
-            for prompt in block.prompts
+            if (block.split, block.subject, block.start, block.stop) == place
+            for ask in block.asks
         }
-        return [prompt for prompt in prompts if prompt not in done]
+        return [ask for ask in asks if ask not in done]
 
     def add_block(
-        self, subject: str, start: int, stop: int, prompts: Sequence[str], tables: Mapping[str, Rows]
+        self, split: str, subject: str, start: int, stop: int, asks: Sequence[str], tables: Mapping[str, Rows]
     ) -> None:
-        """Write one observed block, then list it: only what the manifest lists counts."""
+        """Write what was observed of one block, then list it: only what the manifest lists counts."""
         name = f"{len(self.manifest.blocks):05d}"
-        block = write_block(self.path, name, subject, start, stop, prompts, tables)
+        files = write_block(self.path, name, tables)
+        block = Block(name, split, subject, start, stop, tuple(asks), files)
         self._update(blocks=(*self.manifest.blocks, block))
 
     def finish(self) -> None:

@@ -18,13 +18,18 @@ _FORMAT = "choicewise-run"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some items of one subject under some prompts, observed and written; ``files`` maps names to bytes and sha256."""
+    """Items ``start`` to ``stop`` of one subject, observed under some ways of asking and written.
+
+    ``asks`` holds prompt digests, with ``|`` and the null context behind where the continuations were scored after one.
+    ``files`` maps names to bytes and sha256.
+    """
 
     name: str
+    split: str
     subject: str
     start: int
     stop: int
-    prompts: tuple[str, ...]
+    asks: tuple[str, ...]
     files: dict[str, dict[str, Any]]
 
 
@@ -70,7 +75,7 @@ def read_manifest(folder: Path) -> Manifest:
     if not isinstance(version, int) or version > VERSION:
         raise StoreError(f"{path} has version {version}; this Choicewise reads up to {VERSION}: upgrade it")
     try:
-        blocks = tuple(Block(**{**block, "prompts": tuple(block["prompts"])}) for block in content.pop("blocks"))
+        blocks = tuple(Block(**{**block, "asks": tuple(block["asks"])}) for block in content.pop("blocks"))
         return Manifest(**content, blocks=blocks)
     except (KeyError, TypeError) as error:
         raise StoreError(f"{path} is damaged ({error}); use another --out folder") from error

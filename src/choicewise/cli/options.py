@@ -1,0 +1,45 @@
+"""Options that several verbs share, declared once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class OnBadItem(StrEnum):
+    """What to do with a question that can't be used."""
+
+    error = "error"
+    skip = "skip"
+
+
+class Dtype(StrEnum):
+    """Arithmetic of a local model; log-softmax is float32 in every case."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+Model = Annotated[str, typer.Option("--model", help="A model folder, or fake:hash, fake:oracle, fake:anti-oracle.")]
+Data = Annotated[
+    Path, typer.Option("--data", help="A folder in the original MMLU layout, or JSONL, CSV, Parquet (file or folder).")
+]
+Protocols = Annotated[
+    list[str],
+    typer.Option("--protocol", help="A catalogue name, a family (mmlu), a signature or a TOML file. Repeatable."),
+]
+Subjects = Annotated[list[str] | None, typer.Option("--subject", help="Only this subject. Repeatable.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions of each subject.")]
+BadItems = Annotated[
+    OnBadItem, typer.Option("--on-bad-item", help="Stop at a question that can't be used, or skip it.")
+]
+Mapping = Annotated[
+    Path | None, typer.Option("--mapping", help="A TOML file saying which columns hold question, choices and answer.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ModelDtype = Annotated[Dtype | None, typer.Option("--dtype", help="float32 on a CPU, the checkpoint's own elsewhere.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; the fastest one found.")]

@@ -1,0 +1,41 @@
+"""``choicewise prompts``: the requests themselves, without a model."""
+
+from __future__ import annotations
+
+from json import dumps
+
+from choicewise.cli import options
+
+
+def prompts(
+    data: options.Data,
+    protocol: options.Protocols,
+    subject: options.Subjects = None,
+    limit: options.Limit = None,
+    on_bad_item: options.BadItems = options.OnBadItem.error,
+    mapping: options.Mapping = None,
+) -> None:
+    """Print every request as a JSON line: item, subject, context, continuations, gold.
+
+    Contexts are whole: fitting them into a model's window needs its tokenizer and happens in `run`.
+    """
+    from choicewise.data.columns import read_mapping
+    from choicewise.data.open import open_dataset
+    from choicewise.protocols.catalogue import resolve
+    from choicewise.protocols.render import requests
+
+    columns = None if mapping is None else read_mapping(mapping)
+    dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
+    distinct = {recipe.prompt_digest: (name, recipe) for name, recipe in reversed(resolve(*protocol).items())}
+    for name, recipe in reversed(distinct.values()):
+        for chosen in dataset.choose(recipe.split, subject):
+            for request in list(requests(recipe, dataset, chosen))[:limit]:
+                line = {
+                    "item": request.item.id,
+                    "subject": chosen,
+                    "protocol": name,
+                    "context": request.context(),
+                    "continuations": request.continuations,
+                    "gold": request.gold,
+                }
+                print(dumps(line, ensure_ascii=False))

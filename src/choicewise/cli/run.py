@@ -1,0 +1,57 @@
+"""``choicewise run``: evaluate a model on a dataset under protocols."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from choicewise.cli import options
+from choicewise.cli.progress import progress
+
+
+def run(
+    model: options.Model,
+    data: options.Data,
+    protocol: options.Protocols,
+    out: Annotated[Path, typer.Option("--out", help="The run folder: new, or an earlier one to go on with.")],
+    subject: options.Subjects = None,
+    limit: options.Limit = None,
+    on_bad_item: options.BadItems = options.OnBadItem.error,
+    mapping: options.Mapping = None,
+    dtype: options.ModelDtype = None,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Evaluate a model on a dataset under every named protocol, and print the table.
+
+    Repeating the same line goes on where it was interrupted, and does nothing when everything is there.
+    """
+    from choicewise.cli.report import print_rows
+    from choicewise.data.columns import read_mapping
+    from choicewise.data.open import open_dataset
+    from choicewise.evaluate import evaluate
+    from choicewise.models.load import load_model
+    from choicewise.protocols.catalogue import resolve
+    from choicewise.report.rows import ranked
+
+    protocols = resolve(*protocol)
+    columns = None if mapping is None else read_mapping(mapping)
+    dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
+    answering = load_model(model, dtype=dtype, device=device)
+    with progress(answering.name) as report:
+        found = evaluate(
+            model=answering,
+            data=dataset,
+            protocols=protocols,
+            out=out,
+            subjects=subject,
+            limit=limit,
+            skip_bad_items=on_bad_item == options.OnBadItem.skip,
+            progress=report,
+        )
+    wanted = [row for row in found.rows() if row.protocol in protocols]
+    print_rows(ranked(wanted), json)
+    print(f"wrote {out}; `choicewise report {out}` shows this table again", file=sys.stderr)

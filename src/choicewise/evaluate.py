@@ -1,0 +1,229 @@
+"""The main job: ask a model every question under every protocol, once, and keep what was seen in a run folder."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from choicewise.data.dataset import Dataset
+from choicewise.data.item import Item
+from choicewise.engine.asking import Asking
+from choicewise.engine.span import Prompt, Span, TokenScores
+from choicewise.errors import DataError, UsageError
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.render import Request, render
+from choicewise.protocols.shots import sample
+from choicewise.protocols.signature import signature
+from choicewise.store.blocks import read_blocks
+from choicewise.store.folder import RunFolder, open_folder
+from choicewise.store.manifest import Manifest
+
+if TYPE_CHECKING:
+    from choicewise.models.model import Model
+    from choicewise.run import Run
+
+BLOCK = 200
+"""Items written together: what a kill loses at most, and small enough that a shard stays in memory."""
+
+Progress = Callable[[int, int], None]
+"""Told (done, total) in requests: items times distinct prompts."""
+
+
+def evaluate(
+    *,
+    model: str | Model,
+    data: str | Path | Dataset,
+    protocols: Sequence[str] | Mapping[str, Protocol],
+    out: str | Path,
+    subjects: Sequence[str] | None = None,
+    limit: int | None = None,
+    skip_bad_items: bool = False,
+    progress: Progress | None = None,
+) -> Run:
+    """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
+
+    ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  ``limit``: the first questions
+    of each subject.  A folder of the same measurement is continued, and only what it lacks is computed; protocols that
+    ask what others already asked cost nothing.
+
+    Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
+    """
+    from choicewise.data.open import open_dataset
+    from choicewise.models.load import load_model
+    from choicewise.protocols.catalogue import resolve
+    from choicewise.run import open_run
+
+    recipes = dict(protocols) if isinstance(protocols, Mapping) else resolve(*protocols)
+    if not recipes:
+        raise UsageError("no protocol was named; `choicewise protocols` lists them")
+    if not isinstance(data, Dataset):
+        data = open_dataset(data, on_bad_item="skip" if skip_bad_items else "error")
+    if isinstance(model, str):
+        model = load_model(model)
+    asks = _asks(recipes)
+    blocks = _blocks(data, recipes, subjects, limit)
+    wanted = _manifest(model, data, recipes, subjects, limit)
+    with open_folder(Path(out), wanted, _item_rows(blocks)) as folder:
+        _observe(folder, model, data, asks, blocks, skip_bad_items, progress)
+        folder.finish()
+    return open_run(out)
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """One way of asking about every item: a recipe's request, or its continuations after a null context."""
+
+    recipe: Protocol
+    null: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the manifest calls it: protocols that share it share the observations."""
+        return self.recipe.prompt_digest + ("" if self.null is None else f"|{self.null}")
+
+
+@dataclass(frozen=True)
+class _Block:
+    split: str
+    subject: str
+    start: int
+    items: tuple[Item, ...]
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.items)
+
+
+def _asks(recipes: Mapping[str, Protocol]) -> list[_Ask]:
+    asks = [_Ask(recipe, null) for recipe in recipes.values() for null in dict.fromkeys((None, recipe.null))]
+    return list({ask.name: ask for ask in asks}.values())
+
+
+def _blocks(
+    data: Dataset, recipes: Mapping[str, Protocol], subjects: Sequence[str] | None, limit: int | None
+) -> list[_Block]:
+    blocks: list[_Block] = []
+    for split in dict.fromkeys(recipe.split for recipe in recipes.values()):
+        for subject in data.choose(split, subjects):
+            items = data.rows(split, subject)[:limit]
+            starts = range(0, len(items), BLOCK)
+            blocks += [_Block(split, subject, start, items[start : start + BLOCK]) for start in starts]
+    return blocks
+
+
+def _item_rows(blocks: Sequence[_Block]) -> list[dict[str, Any]]:
+    items = [(block.split, item) for block in blocks for item in block.items]
+    return [
+        {
+            "position": position,
+            "split": split,
+            "item": item.id,
+            "subject": item.subject,
+            "question": item.question,
+            "choices": item.choices,
+            "gold": item.gold,
+        }
+        for position, (split, item) in enumerate(items)
+    ]
+
+
+def _manifest(
+    model: Model, data: Dataset, recipes: Mapping[str, Protocol], subjects: Sequence[str] | None, limit: int | None
+) -> Manifest:
+    return Manifest(
+        model={key: getattr(model, key) for key in ("name", "digest", "dtype", "device", "window")},
+        dataset={"name": data.name, "digest": data.digest, "skipped": [asdict(bad) for bad in data.skipped]},
+        selection={"subjects": None if subjects is None else sorted(set(subjects)), "limit": limit},
+        protocols={name: signature(recipe) for name, recipe in recipes.items()},
+        versions=_versions(),
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("choicewise", "numpy", "pyarrow", "tokenizers", "torch", "transformers"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _observe(
+    folder: RunFolder,
+    model: Model,
+    data: Dataset,
+    asks: Sequence[_Ask],
+    blocks: Sequence[_Block],
+    skip_bad_items: bool,
+    progress: Progress | None,
+) -> None:
+    known = set(read_blocks(folder.path, folder.manifest.blocks, "observations")["key"].to_pylist())
+    total = sum(len(block.items) for block in blocks for ask in asks if ask.recipe.split == block.split)
+    done = 0
+    for block in blocks:
+        mine = {ask.name: ask for ask in asks if ask.recipe.split == block.split}
+        left = folder.missing_asks(block.split, block.subject, block.start, block.stop, list(mine))
+        done += (len(mine) - len(left)) * len(block.items)
+        if progress is not None:
+            progress(done, total)
+        if not left:
+            continue
+        asking = _ask(data, block, [mine[name] for name in left], model, skip_bad_items)
+        observations = list(_answers(model, {key: asked for key, asked in asking.wanted.items() if key not in known}))
+        known.update(asking.wanted)
+        tables = {"requests": asking.requests, "spans": asking.spans, "observations": observations}
+        folder.add_block(block.split, block.subject, block.start, block.stop, left, tables)
+        done += len(left) * len(block.items)
+        if progress is not None:
+            progress(done, total)
+
+
+def _ask(data: Dataset, block: _Block, asks: Sequence[_Ask], model: Model, skip_bad_items: bool) -> Asking:
+    asking = Asking()
+    rendered: dict[str, list[Request]] = {}
+    for ask in asks:
+        digest = ask.recipe.prompt_digest
+        if digest not in rendered:
+            rendered[digest] = []
+            shots = sample(ask.recipe, data, block.subject)[block.start : block.stop]
+            for item, examples in zip(block.items, shots, strict=True):
+                try:
+                    rendered[digest].append(render(ask.recipe, item, examples))
+                except DataError as error:
+                    if not skip_bad_items:
+                        raise
+                    if ask.null is None:
+                        asking.refuse(ask.recipe, item, str(error))
+        if ask.null is None:
+            asking.add(ask.recipe, rendered[digest], model)
+        else:
+            asking.add_null(ask.recipe, ask.null, rendered[digest], model)
+    return asking
+
+
+def _answers(model: Model, wanted: Mapping[str, Span | Prompt]) -> Iterator[dict[str, Any]]:
+    """One row of the observation table per question, in the order the model answers."""
+    spans = {key: question for key, question in wanted.items() if isinstance(question, Span)}
+    prompts = {key: question for key, question in wanted.items() if isinstance(question, Prompt)}
+    keys = list(spans)
+    for index, seen in model.score(list(spans.values())):
+        yield _row(keys[index], seen, model, None)
+    keys = list(prompts)
+    for index, seen in model.generate(list(prompts.values())):
+        yield _row(keys[index], seen, model, model.tokenizer.decode(seen.tokens))
+
+
+def _row(key: str, seen: TokenScores, model: Model, text: str | None) -> dict[str, Any]:
+    sizes = [len(model.tokenizer.token_bytes[token]) for token in seen.tokens]
+    return {
+        "key": key,
+        "tokens": seen.tokens,
+        "sizes": sizes,
+        "logprobs": seen.logprobs,
+        "ranks": seen.ranks,
+        "text": text,
+    }

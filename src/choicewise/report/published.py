@@ -1,0 +1,23 @@
+"""The published table that started it: eight models, three implementations of MMLU, three orders."""
+
+from __future__ import annotations
+
+import json
+
+from rich.table import Table
+
+from choicewise.bundled import PUBLISHED_MMLU
+from choicewise.report.rows import rank
+from choicewise.report.table import rank_table
+
+
+def published_table() -> Table:
+    """The bundled table (Hugging Face blog, June 2023) with the rank of every model in every column."""
+    content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
+    names = {column: f"{column} = {about['protocol']}" for column, about in content["columns"].items()}
+    columns = {column: [row[column] for row in content["rows"]] for column in names}
+    cells = {
+        row["model"]: {name: (row[column], rank(row[column], columns[column])) for column, name in names.items()}
+        for row in content["rows"]
+    }
+    return rank_table(f"published in {content['date'][:4]}: {content['url']}, {content['unit']}, % and rank", cells)

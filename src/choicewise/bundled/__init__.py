@@ -1,0 +1,17 @@
+"""What comes with the package, so that every command works at once and without a network.
+
+`BENCHMARK` is the Merrowick benchmark, 448 questions about an invented place in the original MMLU layout.
+`MODELS` are four small models trained on the facts of that place, for trying protocols out on a CPU in seconds.
+`PUBLISHED_MMLU` is the table of June 2023 that shows how far three protocols disagree on the same models.
+"""
+
+from pathlib import Path
+from typing import Final
+
+_HERE: Final = Path(__file__).parent
+
+BENCHMARK: Final = _HERE / "merrowick"
+MODELS: Final = tuple(sorted(path.parent for path in (_HERE / "models").glob("*/config.json")))
+PUBLISHED_MMLU: Final = _HERE / "published_mmlu.json"
+
+__all__ = ["BENCHMARK", "MODELS", "PUBLISHED_MMLU"]

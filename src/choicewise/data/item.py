@@ -21,3 +21,8 @@ class Item:
     gold: tuple[int, ...]
     subject: str = ""
     fields: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+
+
+def duplicate_choices(item: Item) -> bool:
+    """Whether two choices have the same text.  Published data has such items, so they are kept and reported."""
+    return len(set(item.choices)) < len(item.choices)

@@ -1,0 +1,121 @@
+"""From the answer as a file spells it to the indices of the right choices, without guessing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from choicewise.data.cell import UnusableRow, is_number, text
+from choicewise.data.shapes import LETTERS
+from choicewise.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One row's answer cell beside the choices it chooses from.
+
+    ``labels`` are the source's own, one a choice, or empty; ``numbers`` says that some choices are numbers themselves.
+    """
+
+    cell: object
+    choices: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    numbers: bool = False
+
+    def readings(self) -> dict[str, tuple[int, ...]]:
+        """Every way the answer can be read (``label``, ``index``, ``text``) with the indices it then means.
+
+        Where the source has labels of its own they are the only reading, and a number beside choices that are texts
+        can only be an index.
+        """
+        kinds = ("label",) if self.labels else ("label", "index", "text")
+        if not self.labels and not self.numbers and all(is_number(cell) for cell in self._cells):
+            kinds = ("index",)
+        found = {}
+        for kind in kinds:
+            try:
+                found[kind] = self.gold(kind)
+            except UnusableRow:
+                continue
+        return found
+
+    def gold(self, kind: str) -> tuple[int, ...]:
+        """The indices of the right choices, in increasing order, with the answer read as ``kind``.
+
+        Raises UnusableRow when it can't be read so, or names no choice or one twice.
+        """
+        if kind == "flags":
+            return self._flagged()
+        if not self._cells:
+            raise UnusableRow("the list of answers is empty")
+        gold = sorted(self._one(_spelling(cell), kind) for cell in self._cells)
+        if len(set(gold)) < len(gold):
+            raise UnusableRow(f"the answers name choice {_repeated(gold)} (counted from 0) twice")
+        return tuple(gold)
+
+    @property
+    def _cells(self) -> list[object]:
+        return list(self.cell) if isinstance(self.cell, list | tuple) else [self.cell]
+
+    def _one(self, answer: str, kind: str) -> int:
+        if answer == "":
+            raise UnusableRow("the answer is empty; a split without published answers can't be scored")
+        if kind == "index":
+            return _index(answer, len(self.choices))
+        names = self.choices if kind == "text" else self.labels or tuple(LETTERS[: len(self.choices)])
+        if answer not in names:
+            these = "the texts of the choices" if kind == "text" else ", ".join(names)
+            raise UnusableRow(f"the answer {answer!r} is none of {these}")
+        if names.count(answer) > 1:
+            raise UnusableRow(f"the answer {answer!r} is the {kind} of more than one choice")
+        return names.index(answer)
+
+    def _flagged(self) -> tuple[int, ...]:
+        flags = [_spelling(cell) for cell in self._cells]
+        if len(flags) != len(self.choices) or not set(flags) <= {"0", "1"} or "1" not in flags:
+            raise UnusableRow(f"the answer must flag each of {len(self.choices)} choices by 1 or 0, at least one by 1")
+        return tuple(index for index, flag in enumerate(flags) if flag == "1")
+
+
+def settle(answers: Iterable[tuple[str, Answer]]) -> str:
+    """How all the answers of a dataset are to be read, decided once for all rows; each comes with where it stands.
+
+    Rows that can be read in no way have no say.  Raises DataError when no reading fits the others, or when several
+    fit but mean different choices.
+    """
+    kinds = ["label", "index", "text"]
+    readable = [(where, answer, found) for where, answer in answers if (found := answer.readings())]
+    for where, answer, found in readable:
+        left = [kind for kind in kinds if kind in found]
+        if not left:
+            raise DataError(
+                f"{where}: the answer {answer.cell!r} can only be read as {' or '.join(found)}, those before it only as"
+                f" {' or '.join(kinds)}; declare answer_is in a mapping (label, index or text)"
+            )
+        kinds = left
+    for where, answer, found in readable:
+        if len({found[kind] for kind in kinds}) > 1:
+            meant = ", ".join(f"{kind} (choice {found[kind][0]}, counted from 0)" for kind in kinds)
+            raise DataError(
+                f"{where}: the answer {answer.cell!r} can be read as {meant};"
+                ' declare answer_is = "label", "index" or "text" in a mapping'
+            )
+    return kinds[0]
+
+
+def _spelling(cell: object) -> str:
+    # JSON's spelling, so that labels can name true and false.
+    return str(cell).lower() if isinstance(cell, bool) else text(cell, "of the answer")
+
+
+def _index(answer: str, count: int) -> int:
+    if not re.fullmatch(r"-?(0|[1-9][0-9]{0,8})", answer):
+        raise UnusableRow(f"the answer {answer!r} is no index, which counts the choices from 0")
+    if not 0 <= int(answer) < count:
+        raise UnusableRow(f"the answer is index {answer}, outside 0 to {count - 1}")
+    return int(answer)
+
+
+def _repeated(values: list[int]) -> int:
+    return next(value for value in values if values.count(value) > 1)

@@ -1,0 +1,80 @@
+"""One cell of a row: a text, a number that keeps its spelling, or something nested."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+class UnusableRow(ValueError):
+    """Why one row can't become an item; the reader adds the file and the row."""
+
+
+class Number(str):
+    """A JSON number as it is spelled (``1e5`` stays ``1e5``), told apart from the text of the same spelling."""
+
+    __slots__ = ()
+
+
+def is_number(cell: object) -> bool:
+    """Whether the source holds a number here, rather than a text that looks like one."""
+    return isinstance(cell, Number | int | float) and not isinstance(cell, bool)
+
+
+def text(cell: object, column: str) -> str:
+    """The cell as text, unchanged.
+
+    Raises UnusableRow for null, true/false, binary floats (their spelling is lost) and anything nested.
+    """
+    if isinstance(cell, str):
+        return str(cell)
+    if isinstance(cell, int) and not isinstance(cell, bool):
+        return str(cell)
+    if cell is None:
+        raise UnusableRow(f"column {column} is null where a text is needed")
+    if isinstance(cell, float):
+        raise UnusableRow(f"column {column} holds the binary number {cell!r}, whose spelling is lost; store it as text")
+    raise UnusableRow(f"column {column} holds {_kind(cell)} where a text is needed")
+
+
+def spell(cell: object, column: str) -> str:
+    """Any further cell as text: texts as they are, everything else as JSON, numbers in their own spelling.
+
+    Raises UnusableRow for bytes, which are no text.
+    """
+    return str(cell) if isinstance(cell, str) else _json(cell, column)
+
+
+def value_at(row: Mapping[str, Any], path: str) -> object:
+    """What the row holds under a column's name, or under a path into nested columns (``question.stem``).
+
+    Raises UnusableRow when there is no such column in this row.
+    """
+    if path in row:
+        return row[path]
+    value: object = row
+    for part in path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise UnusableRow(f"column {path} is missing")
+        value = value[part]
+    return value
+
+
+def _kind(cell: object) -> str:
+    kinds = {bool: "true or false", list: "a list", dict: "a nested object", bytes: "bytes"}
+    return kinds.get(type(cell), f"a {type(cell).__name__}")
+
+
+def _json(cell: object, column: str) -> str:
+    if isinstance(cell, bytes):
+        raise UnusableRow(f"column {column} holds bytes, which are no text; write the file without that column")
+    if isinstance(cell, Number):
+        return str(cell)
+    if isinstance(cell, list | tuple):
+        return "[" + ", ".join(_json(part, column) for part in cell) + "]"
+    if isinstance(cell, dict):
+        return "{" + ", ".join(f"{_json(key, column)}: {_json(part, column)}" for key, part in cell.items()) + "}"
+    if cell is None or isinstance(cell, str | int | float):
+        return json.dumps(cell, ensure_ascii=False)
+    return json.dumps(str(cell), ensure_ascii=False)

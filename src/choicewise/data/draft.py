@@ -1,0 +1,132 @@
+"""A row on its way to an item: everything read but the answer, which is settled for the whole dataset at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from choicewise.data.answer import Answer
+from choicewise.data.cell import Number, UnusableRow, is_number, spell, text, value_at
+from choicewise.data.columns import RESERVED, Columns
+from choicewise.data.item import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One row under a mapping.  ``id`` is empty where the file names none; ``gold`` where ``answer`` is to tell it.
+
+    ``answer_is`` is how the mapping says the answer is spelled, ``any`` where it leaves that open.
+    """
+
+    id: str
+    question: str
+    choices: tuple[str, ...]
+    answer: Answer | None
+    answer_is: str
+    gold: tuple[int, ...]
+    subject: str
+    fields: Mapping[str, str]
+
+    def item(self, id: str, settled: str) -> Item:
+        """The finished item, an answer left open being read as was ``settled``.  Raises UnusableRow."""
+        kind = settled if self.answer_is == "any" else self.answer_is
+        gold = self.gold if self.answer is None else self.answer.gold(kind)
+        return Item(id, self.question, self.choices, gold, self.subject, self.fields)
+
+
+def draft(row: Mapping[str, Any], columns: Columns) -> Draft:
+    """Read one row.  Raises UnusableRow when a column is missing or holds what it can't."""
+    id = "" if columns.id is None else text(value_at(row, columns.id), columns.id)
+    if columns.id is not None and not id:
+        raise UnusableRow(f"column {columns.id} is empty where an id is needed")
+    question = "" if columns.question is None else text(value_at(row, columns.question), columns.question)
+    subject = "" if columns.subject is None else text(value_at(row, columns.subject), columns.subject)
+    answer: Answer | None = None
+    gold: tuple[int, ...] = ()
+    if columns.right is not None and columns.wrong is not None:
+        right, wrong = (_texts(row, source, columns.drop_empty) for source in (columns.right, columns.wrong))
+        choices = right + wrong
+        gold = tuple(range(len(right)))
+        if not gold:
+            raise UnusableRow("no choice is right")
+    else:
+        choices, labels, numbers = _choices(row, columns)
+        answer = Answer(value_at(row, columns.answer or ""), choices, labels, numbers)
+    return Draft(id, question, choices, answer, columns.answer_is, gold, subject, _fields(row, columns))
+
+
+def _choices(row: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    if columns.choices is None:
+        return columns.fixed, columns.labels, False
+    cells, labels, name = _cells(row, columns.choices)
+    if labels is not None and len(labels) != len(cells):
+        raise UnusableRow(f"column {name} has {len(labels)} labels for {len(cells)} choices")
+    own = columns.labels[: len(cells)] if labels is None else tuple(text(label, f"{name} (label)") for label in labels)
+    if 0 < len(own) < len(cells):
+        raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(own)}")
+    return tuple(text(cell, name) for cell in cells), own, any(is_number(cell) for cell in cells)
+
+
+def _texts(row: Mapping[str, Any], source: str | tuple[str, ...], drop_empty: bool) -> tuple[str, ...]:
+    cells, _, name = _cells(row, source)
+    texts = tuple(text(cell, name) for cell in cells)
+    return tuple(filter(None, texts)) if drop_empty else texts
+
+
+def _cells(row: Mapping[str, Any], source: str | tuple[str, ...]) -> tuple[list[object], list[object] | None, str]:
+    """The cells of the choices, their labels where the source has some, and the columns' name for messages."""
+    if isinstance(source, tuple):
+        return [value_at(row, path) for path in source], None, ", ".join(source)
+    held = value_at(row, source)
+    if isinstance(held, str) and not isinstance(held, Number):
+        held = _parsed(held, source)  # a CSV cell has no other way to hold a list
+    if isinstance(held, Mapping) and isinstance(held.get("text"), list):
+        label = held.get("label")
+        return held["text"], label if isinstance(label, list) else None, source
+    if not isinstance(held, list):
+        raise UnusableRow(f"column {source} holds no list of choices")
+    if held and all(isinstance(part, Mapping) for part in held):
+        labels = [value_at(part, "label") for part in held] if "label" in held[0] else None
+        return [value_at(part, "text") for part in held], labels, source
+    return held, None, source
+
+
+def _parsed(cell: str, column: str) -> object:
+    try:
+        return json.loads(cell, parse_int=Number, parse_float=Number, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise UnusableRow(
+            f"column {column} holds a text where a list of choices is needed; write it as a JSON list,"
+            " or give each choice its own column"
+        ) from error
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
+    """Every further column as text; a null is left out, so that a protocol that needs the column complains."""
+    taken = columns.used - set(columns.rename)
+    kept: dict[str, str] = {}
+    for name, cell in _leaves(row, taken):
+        if name in taken or cell is None:
+            continue
+        new = columns.rename.get(name, name)
+        if new in RESERVED or new in kept:
+            raise UnusableRow(f"column {name} can't be kept as the field {new!r}; give it another name under rename")
+        kept[new] = spell(cell, name)
+    return MappingProxyType(kept)
+
+
+def _leaves(row: Mapping[str, Any], taken: frozenset[str]) -> Iterator[tuple[str, object]]:
+    """The columns of a row, one that is taken in part opened into its own (``question.stem``)."""
+    opened = {path.split(".")[0] for path in taken if path not in row}
+    for name, cell in row.items():
+        if name in opened and isinstance(cell, Mapping):
+            yield from ((f"{name}.{part}", inner) for part, inner in cell.items())
+        else:
+            yield name, cell

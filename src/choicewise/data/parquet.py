@@ -1,0 +1,32 @@
+"""Rows of a Parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from choicewise.data.cell import UnusableRow
+from choicewise.errors import DataError
+
+
+def parquet_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
+    """Every row by the columns' names.  Raises DataError for a damaged file or a column that holds broken text."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                names = batch.schema.names
+                columns = [_cells(path, name, column) for name, column in zip(names, batch.columns, strict=True)]
+                yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} can't be read as Parquet: {error}") from error
+
+
+def _cells(path: Path, name: str, column: Any) -> list[Any]:
+    try:
+        return column.to_pylist()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: column {name} holds bytes that are not UTF-8: {error}") from error

@@ -1,0 +1,95 @@
+"""The column layouts that are recognised without a declared mapping: one row of a table each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from choicewise.data.cell import UnusableRow, value_at
+from choicewise.data.columns import Columns
+
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class Shape(NamedTuple):
+    """A published layout: its mapping, and the further columns without which a file isn't of this shape."""
+
+    columns: Columns
+    beside: tuple[str, ...] = ()
+
+
+# The first shape whose every column is there is taken, so a shape stands before those whose columns it includes.
+SHAPES: Final[Mapping[str, Shape]] = {
+    # allenai.org/data/arc as released, then the fields of allenai/openbookqa, allenai/ai2_arc, tau/commonsense_qa
+    "ARC, original": Shape(Columns("question.stem", "question.choices", answer="answerKey", answer_is="label")),
+    "OpenBookQA": Shape(Columns("question_stem", "choices", answer="answerKey", answer_is="label")),
+    "ARC, CommonsenseQA": Shape(Columns("question", "choices", answer="answerKey", answer_is="label")),
+    "PIQA": Shape(Columns("goal", ("sol1", "sol2"), answer="label", answer_is="index")),
+    # COPA's column "question" says which relation is asked for; the original XML calls it asks-for.
+    "COPA": Shape(
+        Columns(
+            question="premise",
+            choices=("choice1", "choice2"),
+            answer="label",
+            answer_is="index",
+            id="idx",
+            rename={"question": "asks_for"},
+        ),
+        beside=("question",),
+    ),
+    "Social IQa": Shape(
+        Columns(choices=("answerA", "answerB", "answerC"), answer="label", answer_is="label", labels=("1", "2", "3")),
+        beside=("context",),
+    ),
+    "WinoGrande": Shape(
+        Columns("sentence", ("option1", "option2"), answer="answer", answer_is="label", labels=("1", "2"))
+    ),
+    "HellaSwag, cleaned": Shape(Columns("query", "endings", answer="label", answer_is="index", id="ind")),
+    "HellaSwag": Shape(Columns("ctx", "endings", answer="label", answer_is="index", id="ind")),
+    # The Hub's multiple-choice file also has mc2_targets, kept as a field; a mapping can name those instead.
+    "TruthfulQA, multiple choice": Shape(
+        Columns("question", "mc1_targets.choices", answer="mc1_targets.labels", answer_is="flags")
+    ),
+    # Splitting at ";" leaves an empty last answer where the sheet's cell ends in one; TruthfulQA's own reader
+    # (utilities.py, split_multi_answer) leaves those out.
+    "TruthfulQA, generation": Shape(
+        Columns("question", right="correct_answers", wrong="incorrect_answers", drop_empty=True)
+    ),
+    "BLiMP": Shape(Columns(None, right=("sentence_good",), wrong=("sentence_bad",), subject="UID", id="pairID")),
+    "question, choices, answer (MMLU on the Hub)": Shape(Columns(choices="choices", answer="answer")),
+    **{
+        f"question, A to {LETTERS[count - 1]}, answer": Shape(Columns(choices=tuple(LETTERS[:count]), answer="answer"))
+        for count in range(10, 1, -1)
+    },
+    # "yes" before "no", as OLMES prints the two as options (arXiv:2406.08446).
+    "BoolQ": Shape(
+        Columns(fixed=("yes", "no"), answer="answer", answer_is="label", labels=("true", "false")),
+        beside=("passage",),
+    ),
+}
+
+
+def recognise(row: Mapping[str, Any]) -> Columns | None:
+    """The mapping of the first shape whose columns are all in ``row``; None when there is none.
+
+    Columns named ``id`` and ``subject`` are taken for what they say, where the shape names no others.
+    """
+    for columns, beside in SHAPES.values():
+        needed = columns.used.union(beside) - {columns.id, columns.subject}
+        if all(_holds(row, path) for path in needed):
+            id, subject = _present(row, columns.id, "id"), _present(row, columns.subject, "subject")
+            return replace(columns, id=id, subject=subject)
+    return None
+
+
+def _present(row: Mapping[str, Any], *names: str | None) -> str | None:
+    return next((name for name in names if name is not None and name in row), None)
+
+
+def _holds(row: Mapping[str, Any], path: str) -> bool:
+    try:
+        value_at(row, path)
+    except UnusableRow:
+        return False
+    return True

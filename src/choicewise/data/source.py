@@ -1,0 +1,26 @@
+"""The text of a file, or where it stops being text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from choicewise.errors import DataError
+
+
+def read_source(path: Path) -> str:
+    """The whole file as text, line ends untouched, without the byte order mark some editors put at its start.
+
+    Raises DataError with the offset and line of the first byte that is not UTF-8, or when the file can't be read.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} can't be read: {error.strerror}") from error
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start} (line {line}, from 1);"
+            " save it as UTF-8, for instance with: iconv -f latin1 -t utf-8"
+        ) from error

@@ -1,0 +1,220 @@
+"""Where the context ends and the continuation begins, in tokens.
+
+Tokens need not stop where the context stops, so a protocol must say what it scores (axis ``boundary``):
+
+``joint``       the tokens of context + continuation after as many as the context alone has; white space at the end of
+                the context counts to the continuation.  As lm-evaluation-harness since June 2023
+                (``lm_eval/api/model.py`` ``_encode_pair``); the context keeps its own tokens even across a merge.
+``separate``    context and continuation encoded apart and put together (harness v0, January 2023).  The dummy space
+                that SentencePiece puts before the continuation stays.
+``lcp``         the whole texts from the longest token prefix that the context and all choices of a request share: every
+                choice is a true tokenisation and is given the same tokens.
+``last-token``  the last token of the continuation encoded alone, as the original scripts look letters up.
+
+Axis ``bos``: with ``default`` the context gets what the tokenizer adds by default, with ``none`` nothing.  A text that
+itself starts with the BOS gets nothing added, as in the harness, so a BOS is never doubled.  Where nothing precedes the
+first scored token, the prefix token does: BOS, or EOS where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from choicewise.engine.span import Ids, Span
+from choicewise.engine.tokenizer import Tokenizer
+from choicewise.errors import ModelError, ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One choice as it is asked.
+
+    ``span`` is None exactly when ``missing`` says why.  ``merged``: the context's tokens are no prefix of the tokens of
+    the whole text.  ``unknown``: unknown tokens among the scored ones.  ``tokens_dropped``: cut away by the window.
+    """
+
+    span: Span | None
+    merged: bool = False
+    unknown: int = 0
+    missing: str | None = None
+    tokens_dropped: int = 0
+
+
+def spans(
+    tokenizer: Tokenizer, policy: str, bos: str, context: str, continuations: Sequence[str], gold: Sequence[int]
+) -> list[Asked]:
+    """How each of ``continuations`` is asked after ``context``; ``gold`` are the indices of right ones."""
+    return spans_batch(tokenizer, policy, bos, [context], [continuations], [gold])[0]
+
+
+def spans_batch(
+    tokenizer: Tokenizer,
+    policy: str,
+    bos: str,
+    contexts: Sequence[str],
+    continuations: Sequence[Sequence[str]],
+    golds: Sequence[Sequence[int]],
+) -> list[list[Asked]]:
+    """:func:`spans` of many requests, every distinct text encoded once and all in a few calls.
+
+    Raises ModelError when the tokenizer appends tokens to every text, or when an empty context finds no prefix token,
+    and ProtocolError when ``policy`` is none of those above.
+    """
+    if policy not in _CUTS:
+        raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(_CUTS)}")
+    pairs = [_moved(policy, *pair) for pair in zip(contexts, continuations, strict=True)]
+    encode = _Encodings(tokenizer, bos)
+    encode.add_contexts(context for context, _ in pairs)
+    encode.add_contexts(context + continuation for context, choices in pairs for continuation in choices)
+    apart = {continuation for _, choices in pairs for continuation in choices}
+    if policy == "last-token":
+        encode.add_contexts(apart)
+    encode.add_plain(apart if policy == "separate" else _after_nothing(pairs))
+    return [
+        _request(encode, policy, context, choices, gold) for (context, choices), gold in zip(pairs, golds, strict=True)
+    ]
+
+
+def encode_contexts(tokenizer: Tokenizer, bos: str, contexts: Sequence[str]) -> list[Ids]:
+    """Tokens of texts that something follows: at least one each, never a doubled BOS."""
+    encode = _Encodings(tokenizer, bos)
+    encode.add_contexts(contexts)
+    return [encode.context(context) for context in contexts]
+
+
+class _Encodings:
+    """The texts of a batch and their tokens: with what ``bos`` puts in front, and plain."""
+
+    def __init__(self, tokenizer: Tokenizer, bos: str) -> None:
+        self.tokenizer = tokenizer
+        self._special = bos == "default"
+        self._started: dict[str, Ids] = {}
+        self._plain: dict[str, Ids] = {}
+        if self._special:
+            _refuse_suffix(tokenizer)
+
+    def add_contexts(self, texts: Iterable[str]) -> None:
+        new = [text for text in dict.fromkeys(texts) if text not in self._started]
+        self._started.update(zip(new, self.tokenizer.encode(new, special=self._special), strict=True))
+        if doubled := [text for text in new if self._special and _starts_twice(self._started[text], self.tokenizer)]:
+            self._started.update(zip(doubled, self.tokenizer.encode(doubled, special=False), strict=True))
+
+    def add_plain(self, texts: Iterable[str]) -> None:
+        new = list(dict.fromkeys(texts))
+        self._plain.update(zip(new, self.tokenizer.encode(new, special=False), strict=True))
+
+    def whole(self, context: str, continuation: str) -> Ids:
+        """Tokens of the two texts as one, behind the prefix token where the context alone has no tokens."""
+        if context and len(self._started[context]):
+            return self._started[context + continuation]
+        tokens = self._started[context + continuation] if context else self._plain[continuation]
+        prefix = _prefix_token(self.tokenizer)
+        return tokens if tokens[:1].tolist() == prefix.tolist() else np.concatenate([prefix, tokens])
+
+    def context(self, text: str) -> Ids:
+        """Tokens of ``text``, or the prefix token where there are none."""
+        if text and len(self._started[text]):
+            return self._started[text]
+        return _prefix_token(self.tokenizer)
+
+    def started(self, text: str) -> Ids:
+        return self._started[text]
+
+    def plain(self, text: str) -> Ids:
+        return self._plain[text]
+
+
+def _request(encode: _Encodings, policy: str, context: str, choices: Sequence[str], gold: Sequence[int]) -> list[Asked]:
+    start = encode.context(context)
+    wholes = [encode.whole(context, choice) for choice in choices]
+    pairs = _CUTS[policy](encode, start, wholes, choices)
+    return [
+        _asked(
+            encode.tokenizer, pair, merged=common_prefix([start, whole]) < len(start), text=choice, gold=index in gold
+        )
+        for index, (pair, whole, choice) in enumerate(zip(pairs, wholes, choices, strict=True))
+    ]
+
+
+def _asked(tokenizer: Tokenizer, pair: tuple[Ids, Ids], *, merged: bool, text: str, gold: bool) -> Asked:
+    context, continuation = pair
+    if not len(continuation):
+        reason = "its characters merge into the context's tokens" if merged else "it has no tokens"
+        return Asked(None, merged, 0, missing=f"continuation {text!r} leaves nothing to score: {reason}")
+    unknown = 0 if tokenizer.unknown_id is None else int((continuation == tokenizer.unknown_id).sum())
+    return Asked(Span(context, continuation, gold), merged, unknown)
+
+
+Cut = Callable[[_Encodings, Ids, list[Ids], Sequence[str]], list[tuple[Ids, Ids]]]
+
+
+def _joint(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[str]) -> list[tuple[Ids, Ids]]:
+    return [(start, whole[len(start) :]) for whole in wholes]
+
+
+def _separate(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[str]) -> list[tuple[Ids, Ids]]:
+    return [(start, encode.plain(choice)) for choice in choices]
+
+
+def _lcp(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[str]) -> list[tuple[Ids, Ids]]:
+    shared = common_prefix([start, *wholes])
+    if not shared:  # not even the first token is common, so all of every text is scored after the prefix token
+        return [(_prefix_token(encode.tokenizer), whole) for whole in wholes]
+    context = start[:shared]
+    return [(context, whole[shared:]) for whole in wholes]
+
+
+def _last_token(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[str]) -> list[tuple[Ids, Ids]]:
+    return [(start, encode.started(choice)[-1:]) for choice in choices]
+
+
+_CUTS: dict[str, Cut] = {"joint": _joint, "separate": _separate, "lcp": _lcp, "last-token": _last_token}
+
+
+def common_prefix(sequences: Sequence[Ids]) -> int:
+    """How many tokens at the start all ``sequences`` share."""
+    length = min(map(len, sequences))
+    for sequence in sequences[1:]:
+        differ = sequences[0][:length] != sequence[:length]
+        length = int(differ.argmax()) if differ.any() else length
+    return length
+
+
+def _moved(policy: str, context: str, continuations: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The two texts after what the policy moves between them."""
+    bare = context.rstrip()
+    if policy != "joint" or bare == context:
+        return context, continuations
+    space = context[len(bare) :]
+    return bare, [space + continuation for continuation in continuations]
+
+
+def _after_nothing(pairs: Iterable[tuple[str, Sequence[str]]]) -> Iterable[str]:
+    return (continuation for context, choices in pairs if not context for continuation in choices)
+
+
+def _prefix_token(tokenizer: Tokenizer) -> Ids:
+    token = tokenizer.eos_id if tokenizer.bos_id is None else tokenizer.bos_id
+    if token is None:
+        raise ModelError(
+            "the context is empty and the tokenizer names neither a BOS nor an EOS to score after; "
+            'name one in tokenizer_config.json ("bos_token") or ask with a context'
+        )
+    return np.asarray([token], dtype=np.int32)
+
+
+def _starts_twice(tokens: Ids, tokenizer: Tokenizer) -> bool:
+    return tokens[:2].tolist() == [tokenizer.bos_id] * 2
+
+
+def _refuse_suffix(tokenizer: Tokenizer) -> None:
+    """ModelError when the default adds a token behind the text: the continuation would not follow the context."""
+    (plain,), (special,) = (tokenizer.encode(["a"], special=special) for special in (False, True))
+    if special[len(special) - len(plain) :].tolist() != plain.tolist():
+        raise ModelError(
+            f"this tokenizer appends token {int(special[-1])} to every text, so no continuation can follow a context; "
+            "use a protocol with bos:none, or a tokenizer made for a causal model"
+        )

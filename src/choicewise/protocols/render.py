@@ -13,7 +13,7 @@ from choicewise.protocols.shots import sample
 from choicewise.protocols.template import fill
 
 PANDAS_NA = frozenset(
-    (
+    {
         "",
         "#N/A",
         "#N/A N/A",
@@ -33,7 +33,7 @@ PANDAS_NA = frozenset(
         "n/a",
         "nan",
         "null",
-    )
+    }
 )
 """Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print as ``nan``."""
 

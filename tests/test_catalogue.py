@@ -1,0 +1,163 @@
+"""The catalogue: complete, cited, and one place where names become protocols."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from choicewise.errors import ProtocolError
+from choicewise.protocols.catalogue import SCORES, Entry, entries, entry, resolve
+from choicewise.protocols.file import parse, read_axes, read_file
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.signature import parse_signature, short_signature, signature
+
+ENTRIES = entries()
+
+
+@pytest.mark.parametrize("known", ENTRIES, ids=lambda known: known.name)
+def test_every_entry_is_complete_and_cited(known: Entry) -> None:
+    assert known.title
+    assert re.search(r"\d{4}|EleutherAI", known.citation)
+    assert re.fullmatch(r"https://github\.com/\S+/[0-9a-f]{8,40}(/\S+)?", known.source)
+    assert known.about.endswith(".")
+    for name, protocol in known.protocols.items():
+        assert parse_signature(signature(protocol)) == protocol
+        assert resolve(name) == {name: protocol}
+        assert resolve(signature(protocol)) == {name: protocol}
+    assert len(set(known.protocols.values())) == len(known.protocols)
+    assert resolve(known.name) == known.protocols
+    assert entry(known.name) is known
+    assert set(known.published.values()) <= set(known.protocols)
+
+
+@pytest.mark.parametrize("known", ENTRIES, ids=lambda known: known.name)
+def test_an_entry_is_named_like_its_file(known: Entry) -> None:
+    assert all(name.partition(":")[0] == known.name for name in known.protocols)
+
+
+def test_catalogue_holds_the_published_ways_and_no_protocol_twice() -> None:
+    assert {known.name for known in ENTRIES} >= {
+        *(
+            "mmlu/original",
+            "mmlu/original-pr13",
+            "mmlu/helm",
+            "mmlu/harness-v0",
+            "mmlu/harness-v1",
+            "mmlu/harness-v0.4",
+        ),
+        *("mmlu/harness-v0.4-early", "mmlu/olmes-mcf", "mmlu/olmes-cf", "mmlu/cloze", "mmlu/letter-text"),
+    }
+    family = resolve("mmlu")
+    assert len(set(family.values())) == len(family) == sum(len(known.protocols) for known in ENTRIES)
+
+
+def test_an_entry_that_scores_texts_has_every_score_headline_first() -> None:
+    names = list(resolve("mmlu/harness-v0"))
+    assert names[0] == "mmlu/harness-v0:char_mean_bare"
+    assert sorted(names) == sorted(f"mmlu/harness-v0:{score}" for score in SCORES)
+    assert len({protocol.prompt_digest for protocol in resolve("mmlu/harness-v0").values()}) == 1
+    assert next(iter(resolve("mmlu/olmes-cf"))) == "mmlu/olmes-cf:char_mean"
+
+
+@pytest.mark.parametrize(
+    ("score", "null"), [("empty", ""), ("answer", "Answer:"), ("answer-space", "Answer: "), ("colon", ":")]
+)
+def test_null_contexts_are_four_protocols(score: str, null: str) -> None:
+    (protocol,) = resolve(f"mmlu/harness-v0:pmi-{score}").values()
+    assert (protocol.score, protocol.null) == ("pmi", null)
+
+
+@pytest.mark.parametrize(
+    ("published", "name"),
+    [
+        ("mmlu/harness-v0:acc_norm", "mmlu/harness-v0:char_mean_bare"),
+        ("mmlu/harness-v0:acc", "mmlu/harness-v0:sum"),
+        ("mmlu/olmes-cf:acc_uncond", "mmlu/olmes-cf:pmi-answer"),
+    ],
+)
+def test_published_names_of_scores_become_ours(published: str, name: str) -> None:
+    assert list(resolve(published)) == [name]
+    assert name in entry(published).protocols
+
+
+def test_resolve_takes_several_selectors_and_keeps_their_order() -> None:
+    names = list(resolve("mmlu/original", "mmlu/helm", "mmlu/harness-v0:acc", "mmlu/original"))
+    assert names == ["mmlu/original", "mmlu/helm", "mmlu/harness-v0:sum"]
+
+
+def test_a_signature_nobody_published_is_named_by_its_digest() -> None:
+    protocol = Protocol(header="mine|")
+    assert resolve(signature(protocol)) == {short_signature(protocol): protocol}
+
+
+@pytest.mark.parametrize(
+    ("selector", "near"),
+    [
+        ("mmlu/orignal", "mmlu/original"),
+        ("mmlu/harness_v0", "mmlu/harness-v0"),
+        ("mmlu/harness-v0:accnorm", "mmlu/harness-v0:acc_norm"),
+        ("mmul", "mmlu"),
+    ],
+)
+def test_an_unknown_name_comes_with_the_nearest(selector: str, near: str) -> None:
+    with pytest.raises(ProtocolError, match=f"no protocol is called '{selector}'; did you mean .*{near}"):
+        resolve(selector)
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_users_file_is_a_protocol_over_the_defaults(tmp_path: Path) -> None:
+    text = 'about = "Ours."\n[protocol]\nshots = 0\nchoices = "any"\nshot_split = "-"\nheader = "Quiz\\n"\n'
+    path = write(tmp_path / "quiz.toml", text)
+    expected = Protocol(shots=0, choices=None, shot_split=None, header="Quiz\n")
+    assert resolve(path) == {"quiz": expected}
+    assert read_file(Path(path)) == ("quiz", expected)
+    assert resolve(write(tmp_path / "other.toml", 'name = "our quiz"\n')) == {"our quiz": Protocol()}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[protocol\n", r"is not valid TOML: .*line 1"),
+        ("[protocol]\nshot = 5\n", r"unknown key 'shot'; did you mean shots\?"),
+        ("[protocol]\nzzz = 5\n", r"unknown key 'zzz'; known are benchmark, split"),
+        ("[protocols]\nshots = 5\n", r"unknown key 'protocols'; did you mean protocol\?"),
+        ('[protocol]\nshots = "5"\n', r"axis shots is '5'; it must be int"),
+        ('[protocol]\nheader = ["x"]\n', r"axis header is \['x'\]; it must be str"),
+        ('[protocol]\nscore = "median"\n', r"axis score is 'median'; it must be one of sum"),
+        ('[protocol]\nscore = "pmi"\n', r"score pmi needs the axis null"),
+        ("protocol = 5\n", r"protocol is 5; it must be a table, \[protocol\]"),
+        ("name = 5\n", r'name is 5; write it in quotes, name = "..."'),
+        ('name = "mmlu/original"\n', r"the name mmlu/original belongs to the catalogue"),
+    ],
+)
+def test_a_users_file_says_what_is_wrong_and_where(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path / "mine.toml", text)
+    with pytest.raises(ProtocolError, match=message) as caught:
+        resolve(path)
+    assert path in str(caught.value)
+
+
+def test_files_that_cant_be_read_say_so(tmp_path: Path) -> None:
+    with pytest.raises(ProtocolError, match=r"nowhere\.toml can't be read: No such file"):
+        resolve(str(tmp_path / "nowhere.toml"))
+    (tmp_path / "latin.toml").write_bytes(b'about = "\xe9"')
+    with pytest.raises(ProtocolError, match=r"latin\.toml is not UTF-8 text \(byte 9\)"):
+        resolve(str(tmp_path / "latin.toml"))
+
+
+def test_one_name_can_not_stand_for_two_protocols(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    one, other = write(tmp_path / "quiz.toml", ""), write(tmp_path / "a" / "quiz.toml", "[protocol]\nshots = 1\n")
+    assert resolve(one, one) == {"quiz": Protocol()}
+    with pytest.raises(ProtocolError, match="gives the name quiz to another protocol"):
+        resolve(one, other)
+
+
+def test_parse_and_read_axes_name_where_they_read() -> None:
+    assert read_axes(parse("[protocol]\nshots = 2\n", "here", allowed=["protocol"])["protocol"], "here").shots == 2
+    with pytest.raises(ProtocolError, match=r"^here: unknown key 'protocol'; did you mean protocols\?"):
+        parse("protocol = 1", "here", allowed=["protocols"])

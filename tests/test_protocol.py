@@ -1,0 +1,50 @@
+"""What a protocol refuses to be."""
+
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+
+from choicewise.errors import ProtocolError
+from choicewise.protocols.protocol import Protocol
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({"score": "mean"}, "score is 'mean'; it must be one of sum, token_mean"),
+        ({"shots": "5"}, "shots is '5'; it must be int"),
+        ({"shots": True}, "shots is True; it must be int"),
+        ({"limit": 1.5}, "limit is 1.5; it must be int or None"),
+        ({"shots": -1}, "shots is -1; it can't be negative"),
+        ({"header": "\ud800"}, "header holds a lone surrogate"),
+        ({"score": "pmi"}, "score pmi needs the axis null"),
+        ({"null": ""}, "only pmi has one"),
+        ({"reading": "generate"}, "goes with decision letter-match"),
+        ({"decision": "letter-match"}, "reading generate goes with"),
+        ({"reading": "generate", "decision": "letter-match"}, "needs new_tokens"),
+        ({"shot_split": None}, "5 shots need a shot_split"),
+        ({"sampler": "none"}, "5 shots need a shot_split"),
+        ({"sampler": "helm"}, "sampler helm draws at random and needs a seed"),
+        ({"sampler": "harness-v0"}, "sampler harness-v0 draws at random and needs a seed"),
+        ({"choices": 5}, "5 choices need as many letters; letters is 'ABCD'"),
+    ],
+)
+def test_protocol_refuses_what_means_nothing(axes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        Protocol(**axes)
+    assert message in str(caught.value)
+
+
+def test_protocol_is_a_value() -> None:
+    assert Protocol(shots=3) == Protocol(shots=3)
+    assert len({Protocol(), Protocol(), Protocol(shots=3)}) == 2
+    with pytest.raises(FrozenInstanceError):
+        Protocol().shots = 3  # type: ignore[misc]
+
+
+def test_protocols_that_differ_in_scoring_alone_share_their_prompts() -> None:
+    asked = Protocol(continuation=" {choice}")
+    scored = replace(asked, score="pmi", null="", ties="split", aggregation="macro", benchmark="other")
+    assert asked.prompt_digest == scored.prompt_digest
+    assert asked.digest != scored.digest

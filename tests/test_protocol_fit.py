@@ -1,0 +1,120 @@
+"""Fitting: shots go before anything else does, and nothing goes unsaid."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise.data.item import Item
+from choicewise.protocols.fit import Fitted, fit
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.render import Request
+
+POLICIES = ("drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
+ITEM = Item("i", "q", ("a", "b"), (0,))
+
+
+def request(*shots: str, query: str = "query") -> Request:
+    return Request(ITEM, "header|", shots, query, " ", (" A", " B"), ("a", "b"), (0,))
+
+
+def tokens(text: str) -> int:
+    """A BOS and one token per character."""
+    return len(text) + 1
+
+
+def count(texts: list[str]) -> list[int]:
+    return [tokens(text) for text in texts]
+
+
+def plain_fit(protocol: Protocol, request: Request, window: int, reserve: int) -> tuple[int | None, bool]:
+    """(shots left or None when missing, cut_end) of one request: the policies as they are written down."""
+    limit = min(window, protocol.limit or window)
+    if reserve >= limit:
+        return None, False
+    most = len(request.shots)
+    if protocol.fit == "cut-start":
+        return most, False
+    for left in range(most, -1, -1) if protocol.fit != "refuse" else [most]:
+        if tokens(request.context(left)) + reserve <= limit:
+            return left, False
+    return (0, True) if protocol.fit == "drop-last-shot-then-cut-end" else (None, False)
+
+
+REQUESTS = st.lists(
+    st.builds(lambda shots, query: request(*shots, query=query), st.lists(st.text(max_size=9), max_size=5), st.text())
+)
+
+
+@given(REQUESTS, st.sampled_from(POLICIES), st.none() | st.integers(1, 60), st.integers(1, 60), st.data())
+def test_fit_agrees_with_one_request_at_a_time(
+    asked: list[Request], policy: str, limit: int | None, window: int, data: st.DataObject
+) -> None:
+    protocol = Protocol(fit=policy, limit=limit)
+    reserve = [data.draw(st.integers(0, 9)) for _ in asked]
+    for one, space, fitted in zip(asked, reserve, fit(protocol, asked, count, window, reserve), strict=True):
+        shots, cut_end = plain_fit(protocol, one, window, space)
+        assert (fitted.missing is None) == (shots is not None)
+        assert fitted.cut_end == cut_end
+        assert fitted.context == one.context(fitted.shots)
+        assert fitted.shots + fitted.shots_dropped == len(one.shots)
+        assert fitted.context.startswith(one.header)
+        assert fitted.context.endswith(one.query)
+        if shots is not None:
+            assert fitted.shots == shots
+
+
+def test_fit_counts_everything_once_and_only_the_long_again() -> None:
+    batches: list[int] = []
+
+    def counted(texts: list[str]) -> list[int]:
+        batches.append(len(texts))
+        return count(texts)
+
+    asked = [request("one", "two"), request("x" * 40, "y"), request(), request("one", "z" * 40)]
+    fitted = fit(Protocol(), asked, counted, 25, [0] * 4)
+    assert [one.shots for one in fitted] == [2, 0, 0, 1]
+    assert batches == [4, 2, 1]
+
+
+def test_fit_keeps_reserve_free_to_the_token() -> None:
+    one = request("shot")
+    whole = tokens(one.context())
+    assert fit(Protocol(), [one], count, whole + 3, [3]) == [Fitted(one.context(), 1)]
+    assert fit(Protocol(), [one], count, whole + 2, [3]) == [Fitted(one.context(0), 0, 1)]
+
+
+def test_protocol_limit_holds_below_the_window() -> None:
+    one = request("shot")
+    protocol = Protocol(limit=tokens(one.context()) - 1)
+    assert fit(protocol, [one], count, 2048, [0]) == [Fitted(one.context(0), 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ("drop-last-shot", "too long: 13 tokens with no shot left, 9 fit (10 less 1 for the answer)"),
+        ("refuse", "too long: 18 tokens, 9 fit (10 less 1 for the answer)"),
+    ],
+)
+def test_a_question_that_fits_in_no_way_is_missing_with_its_reason(policy: str, reason: str) -> None:
+    one = request("shot")
+    assert fit(Protocol(fit=policy), [one], count, 10, [1]) == [Fitted(one.context(), 1, missing=reason)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_answer_that_alone_fills_the_window_is_missing(policy: str) -> None:
+    (fitted,) = fit(Protocol(fit=policy), [request()], count, 10, [10])
+    assert fitted.missing == "too long: the answer alone takes 10 of 10 tokens"
+
+
+def test_cut_end_keeps_the_text_and_says_so() -> None:
+    one = request("shot")
+    (fitted,) = fit(Protocol(fit="drop-last-shot-then-cut-end"), [one], count, 10, [1])
+    assert fitted == Fitted(one.context(0), 0, 1, cut_end=True)
+
+
+def test_policies_agree_on_what_fits() -> None:
+    one = request("shot")
+    assert len({fit(replace(Protocol(), fit=policy), [one], count, 99, [1])[0] for policy in POLICIES}) == 1

@@ -1,0 +1,120 @@
+"""The spelling is the identity: every protocol has one signature, and every axis shows in it."""
+
+from copy import copy
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from choicewise.errors import ProtocolError
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.signature import axis_differences, parse_signature, short_signature, signature
+
+TEXT = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    st.sampled_from(
+        ["-", "%", "|", ":", "\n", "%0A", "- ", "\u2028", "\x85", "é|%", "{choice}", "%2D", "+", "\U0010ffff"]
+    ),
+)
+AXES = fields(Protocol)
+
+
+def values(axis: Field[Any]) -> st.SearchStrategy[Any]:
+    """Anything that one axis can hold, read off its declaration."""
+    kinds = {"str": TEXT, "int": st.integers(0, 3000), "None": st.none()}
+    if axis.metadata["allowed"]:
+        return st.sampled_from(axis.metadata["allowed"])
+    return st.one_of(*(kinds[part] for part in str(axis.type).split(" | ")))
+
+
+@st.composite
+def protocols(draw: st.DrawFn) -> Protocol:
+    """Any protocol whatever; the few axes that only go together are made to."""
+    axes = {axis.name: draw(values(axis)) for axis in AXES}
+    axes["null"] = draw(TEXT) if axes["score"] == "pmi" else None
+    axes["decision"] = "letter-match" if axes["reading"] == "generate" else "argmax"
+    axes["new_tokens"] = axes["new_tokens"] or 1
+    axes["seed"] = axes["seed"] or 0
+    axes["choices"] = min(axes["choices"], len(axes["letters"])) if axes["choices"] else axes["choices"]
+    if axes["sampler"] == "none" or axes["shot_split"] is None:
+        axes["shots"] = 0
+    return Protocol(**axes)
+
+
+@given(protocols())
+def test_signature_parses_back_to_an_equal_protocol(protocol: Protocol) -> None:
+    spelled = signature(protocol)
+    assert parse_signature(spelled) == protocol
+    assert spelled.isprintable()
+    assert [part.partition(":")[0] for part in spelled.split("|")] == [axis.name for axis in AXES]
+
+
+@pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
+@settings(max_examples=10)
+@given(data=st.data(), protocol=protocols())
+def test_every_axis_shows_in_signature_and_digest(axis: Field[Any], data: st.DataObject, protocol: Protocol) -> None:
+    value = data.draw(values(axis))
+    assume(value != getattr(protocol, axis.name))
+    changed = copy(protocol)
+    object.__setattr__(changed, axis.name, value)  # some axes can't change alone; their spelling must all the same
+    assert signature(changed) != signature(protocol)
+    assert changed.digest != protocol.digest
+    assert (changed.prompt_digest != protocol.prompt_digest) == (axis.metadata["stage"] == "request")
+    assert [name for name, _, _ in axis_differences(protocol, changed)] == [axis.name]
+
+
+def test_signature_of_the_default_protocol() -> None:
+    # Written out once: whoever changes a default, an axis or a spelling changes every published signature.
+    assert signature(Protocol()) == (
+        "benchmark:mmlu|split:test|quirk:none|strip:none|header:|question:{question}%0A{options}Answer:|"
+        "option:{letter}. {choice}%0A|answer: {letter}|continuation: {letter}|separator:%0A%0A|letters:ABCD|choices:4|"
+        "shots:5|shot_split:dev|sampler:first|seed:-|fit:drop-last-shot|limit:-|bos:default|boundary:joint|"
+        "reading:loglikelihood|new_tokens:-|score:sum|null:-|outside:keep|decision:argmax|ties:first|metric:acc|"
+        "aggregation:micro|rev:1"
+    )
+
+
+def test_short_signature_is_the_head_of_the_digest() -> None:
+    assert short_signature(Protocol()) == "#P" + Protocol().digest[:6]
+
+
+def test_axis_differences_gives_both_spellings_in_axis_order() -> None:
+    left, right = Protocol(), Protocol(score="pmi", null="Answer:\n", header="a|b")
+    assert axis_differences(left, right) == [
+        ("header", "", "a%7Cb"),
+        ("score", "sum", "pmi"),
+        ("null", "-", "Answer:%0A"),
+    ]
+    assert axis_differences(right, right) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("|ties:first", "|tie:first", "'tie:first' names no axis; did you mean ties?"),
+        ("|ties:first", "|ties", "'ties' names no axis; did you mean ties?"),
+        ("|ties:first", "", "leaves out ties; every axis"),
+        ("|ties:first", "|ties:first|ties:first", "states axis ties twice"),
+        ("|shots:5", "|shots:five", "axis shots is 'five'; it must be a whole number"),
+        ("|shots:5", "|shots:-", "axis shots is '-'; it must be a whole number"),
+        ("|shots:5", "|shots:-5", "axis shots is '-5'; it must be a whole number"),
+        ("|shots:5", "|shots:²", "axis shots is '²'; it must be a whole number"),
+        ("|header:", "|header:%FF", "axis header holds bytes that are not UTF-8: '%FF'"),
+        ("|ties:first", "|ties:last", "axis ties is 'last'; it must be one of first, split"),
+        ("|score:sum", "|score:pmi", "score pmi needs the axis null"),
+    ],
+)
+def test_parse_signature_says_what_is_wrong(old: str, new: str, message: str) -> None:
+    spelled = signature(Protocol()).replace(old, new)
+    with pytest.raises(ProtocolError) as caught:
+        parse_signature(spelled)
+    assert message in str(caught.value)
+
+
+def test_the_design_note_lists_every_axis_in_order() -> None:
+    note = (Path(__file__).parents[1] / "docs/design/signature.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ")[:2] for line in note.splitlines() if line.startswith("| ") and "axis |" not in line]
+    assert rows == [[f"| {axis.name}", axis.metadata["stage"]] for axis in AXES]

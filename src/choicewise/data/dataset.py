@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 
-from choicewise.data.item import Item
+from choicewise.data.item import Item, duplicate_choices
+from choicewise.errors import DataError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,31 @@ class Dataset:
                 sha.update(json.dumps(record, sort_keys=True, ensure_ascii=True).encode() + b"\n")
         return sha.hexdigest()
 
+    @cached_property
+    def duplicate_choices(self) -> Mapping[str, tuple[str, ...]]:
+        """By split, the ids of the items two choices of which have the same text; a split without any is left out."""
+        found = {split: tuple(i.id for i in items if duplicate_choices(i)) for split, items in self.splits.items()}
+        return {split: ids for split, ids in found.items() if ids}
+
     def subjects(self, split: str) -> tuple[str, ...]:
         """The subjects of a split in order of first appearance."""
         return tuple(dict.fromkeys(item.subject for item in self.splits.get(split, ())))
+
+    def choose(self, split: str, subjects: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Those of the split's subjects that are asked for, all when None, in the split's order.
+
+        Raises DataError when there is no such split, and UsageError when it has no such subject.
+        """
+        known = self.subjects(split)
+        if not known:
+            there = ", ".join(sorted(self.splits)) or "none"
+            raise DataError(f"{self.name} has no split {split!r}, only {there}; use a protocol file with split = ...")
+        for subject in subjects or ():
+            if subject not in known:
+                near = get_close_matches(subject, known, n=3)
+                hint = f"did you mean {' or '.join(near)}?" if near else f"the first is {known[0]!r}"
+                raise UsageError(f"{self.name} has no subject {subject!r} in split {split!r}; {hint}")
+        return tuple(subject for subject in known if subjects is None or subject in subjects)
 
     @cached_property
     def _by_subject(self) -> dict[tuple[str, str], tuple[Item, ...]]:

@@ -1,0 +1,71 @@
+"""Declared mappings, in Python and in TOML."""
+
+from pathlib import Path
+
+import pytest
+
+from choicewise.data.columns import Columns, read_mapping
+from choicewise.errors import DataError
+
+
+def mapping(folder: Path, text: str) -> Path:
+    path = folder / "mapping.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_read_mapping(tmp_path: Path) -> None:
+    path = mapping(
+        tmp_path,
+        'question = "ask"\nchoices = ["a", "b"]\nanswer = "key"\nanswer_is = "label"\nlabels = ["x", "y"]\n'
+        'id = "n"\nsubject = "area"\n[rename]\nquestion = "relation"\n',
+    )
+    assert read_mapping(path) == Columns(
+        "ask",
+        ("a", "b"),
+        answer="key",
+        answer_is="label",
+        labels=("x", "y"),
+        id="n",
+        subject="area",
+        rename={"question": "relation"},
+    )
+    pair = mapping(tmp_path, 'question = ""\nright = "good"\nwrong = ["bad", "worse"]\ndrop_empty = true\n')
+    assert read_mapping(pair) == Columns(None, right="good", wrong=("bad", "worse"), drop_empty=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('choice = "c"\nanswer = "a"', "'choice' is no key of a mapping; did you mean choices"),
+        ('zzz = "c"', "the keys are question, choices"),
+        ('choices = 1\nanswer = "a"', "choices is 1; it must be a text or a list of texts"),
+        ('choices = []\nanswer = "a"', "choices is ..; it must be"),
+        ('choices = "c"\nanswer = 3', "answer is 3; it must be a text"),
+        ('fixed = "yes"\nanswer = "a"', "fixed is 'yes'; it must be a list of texts"),
+        ('choices = "c"\nanswer = "a"\ndrop_empty = 1', "drop_empty is 1; it must be true or false"),
+        ('choices = "c"\nanswer = "a"\nrename = "b"', "rename is 'b'; it must be a table"),
+        ('choices = "c"\nanswer = "a"\nanswer_is = "letter"', "answer_is is 'letter'.*label, index"),
+        ('choices = "c"\nanswer = "a"\nlabels = ["x", "x"]', "must differ"),
+        ('choices = "c"', "needs the column answer"),
+        ('answer = "a"', "names its choices once"),
+        ('choices = "c"\nfixed = ["y", "n"]\nanswer = "a"', "names its choices once"),
+        ('right = "c"', "needs wrong too"),
+        ('right = "c"\nwrong = "d"\nanswer = "a"', "needs the column answer, except"),
+        ("choices = ", "can't be read as a mapping in TOML"),
+    ],
+)
+def test_read_mapping_refuses(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint) as raised:
+        read_mapping(mapping(tmp_path, text))
+    assert "mapping.toml" in str(raised.value)
+
+
+def test_read_mapping_missing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="can't be read as a mapping"):
+        read_mapping(tmp_path / "none.toml")
+
+
+def test_used() -> None:
+    columns = Columns("q", ("a", "b"), answer="k", subject="s")
+    assert columns.used == {"q", "a", "b", "k", "s"}

@@ -1,0 +1,55 @@
+"""The dataset value: its digest, its subjects and their rows."""
+
+from dataclasses import replace
+
+import pytest
+
+from choicewise.data.dataset import Dataset
+from choicewise.data.item import Item
+from choicewise.errors import DataError, UsageError
+
+FIRST = Item("1", "Q", ("a", "b"), (0,), "law", {"note": "x"})
+SECOND = Item("2", "Q", ("a", "b"), (1,), "art")
+THIRD = Item("3", "R", ("a", "b"), (1,), "law")
+QUIZ = Dataset("quiz", {"test": (FIRST, SECOND, THIRD), "dev": (FIRST,)})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "0"},
+        {"question": "Q "},
+        {"choices": ("b", "a")},
+        {"choices": ("a", "b", "c")},
+        {"gold": (1,)},
+        {"gold": (0, 1)},
+        {"subject": "art"},
+        {"fields": {"note": "y"}},
+        {"fields": {"not": "ex"}},
+    ],
+)
+def test_digest_moves_with_every_part_of_an_item(change: dict[str, object]) -> None:
+    changed = (replace(FIRST, **change), SECOND, THIRD)  # type: ignore[arg-type]
+    assert Dataset("quiz", {**QUIZ.splits, "test": changed}).digest != QUIZ.digest
+
+
+def test_digest_is_of_the_content() -> None:
+    assert Dataset("other", dict(reversed(QUIZ.splits.items()))).digest == QUIZ.digest, "neither name nor split order"
+    assert Dataset("quiz", {**QUIZ.splits, "test": (SECOND, FIRST, THIRD)}).digest != QUIZ.digest, "items are ordered"
+    assert Dataset("quiz", {"test": QUIZ.splits["test"], "train": (FIRST,)}).digest != QUIZ.digest
+
+
+def test_subjects_and_rows() -> None:
+    assert QUIZ.subjects("test") == ("law", "art")
+    assert QUIZ.subjects("train") == ()
+    assert QUIZ.rows("test", "law") == (FIRST, THIRD)
+    assert QUIZ.rows("dev", "art") == ()
+
+
+def test_choose() -> None:
+    assert QUIZ.choose("test") == ("law", "art")
+    assert QUIZ.choose("test", ["art", "law"]) == ("law", "art")
+    with pytest.raises(DataError, match="no split 'train', only dev, test"):
+        QUIZ.choose("train")
+    with pytest.raises(UsageError, match="no subject 'lav'.*did you mean law"):
+        QUIZ.choose("test", ["lav"])

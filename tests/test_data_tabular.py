@@ -1,0 +1,280 @@
+"""JSON Lines, CSV and Parquet: the same content is the same dataset, and nothing is changed or lost unsaid."""
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise.data.columns import Columns
+from choicewise.data.comma import cells, csv_rows
+from choicewise.data.dataset import BadItem
+from choicewise.data.draft import Draft, draft
+from choicewise.data.intake import Intake, check_item, place
+from choicewise.data.item import Item, duplicate_choices
+from choicewise.data.open import open_dataset
+from choicewise.data.parquet import parquet_rows
+from choicewise.data.source import read_source
+from choicewise.data.tabular import read_tabular
+from choicewise.errors import DataError, UsageError
+
+GOOD = {"question": "Q", "choices": ["a", "b"], "answer": "B"}
+
+
+def jsonl(folder: Path, *rows: Any, name: str = "test.jsonl") -> Path:
+    path = folder / name
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+    path.write_bytes("\n".join(lines).encode())
+    return path
+
+
+def parquet(folder: Path, rows: list[dict[str, Any]], name: str = "test.parquet") -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), folder / name)
+    return folder / name
+
+
+def comma(folder: Path, rows: list[dict[str, str]], name: str = "test.csv") -> Path:
+    with (folder / name).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), quoting=csv.QUOTE_ALL)
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder / name
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+questions = st.fixed_dictionaries(
+    {"question": texts, "note": texts, "choices": st.lists(texts.filter(str.strip), min_size=2, max_size=5)}
+)
+
+
+@given(st.lists(questions, min_size=1, max_size=4))
+def test_any_text_comes_back_unchanged_from_every_format(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[dict[str, Any]]
+) -> None:
+    folder = tmp_path_factory.mktemp("tabular")
+    rows = [{"id": f"q{n}", **row, "answer": "B"} for n, row in enumerate(drawn)]
+    columns = Columns(choices="choices", answer="answer", answer_is="label", id="id")
+    datasets = [
+        open_dataset(path, columns=columns)
+        for path in (
+            jsonl(folder, *rows, name="quiz.jsonl"),
+            parquet(folder, rows, name="quiz.parquet"),
+            comma(folder, [{**row, "choices": json.dumps(row["choices"])} for row in rows], name="quiz.csv"),
+        )
+    ]
+    for dataset in datasets:
+        seen = [(i.id, i.question, list(i.choices), dict(i.fields), i.gold) for i in dataset.splits["test"]]
+        assert seen == [(r["id"], r["question"], r["choices"], {"note": r["note"]}, (1,)) for r in rows]
+    assert len({dataset.digest for dataset in datasets}) == 1
+
+
+def test_mmlu_is_the_same_in_every_layout(tmp_path: Path) -> None:
+    (tmp_path / "mmlu" / "test").mkdir(parents=True)
+    for subject in ("art", "law"):
+        (tmp_path / "mmlu" / "test" / f"{subject}_test.csv").write_text("Q1,1,0,NA, d ,C\nQ2,a,b,c,d,A\n")
+    hub = [
+        {"question": question, "subject": subject, "choices": choices, "answer": answer}
+        for subject in ("art", "law")
+        for question, choices, answer in (("Q1", ["1", "0", "NA", " d "], 2), ("Q2", ["a", "b", "c", "d"], 0))
+    ]
+    letters = [
+        {"question": row["question"], "subject": row["subject"], **dict(zip("ABCD", row["choices"], strict=True))}
+        | {"answer": "ABCD"[row["answer"]]}
+        for row in hub
+    ]
+    datasets = [
+        open_dataset(path)
+        for path in (tmp_path / "mmlu", jsonl(tmp_path, *hub), parquet(tmp_path, hub), comma(tmp_path, letters))
+    ]
+    assert datasets[0].splits["test"][2].id == "law/test/0"
+    assert len({dataset.digest for dataset in datasets}) == 1
+
+
+def test_numbers_keep_their_spelling(tmp_path: Path) -> None:
+    row = '{"question": 7, "choices": [1, 1e5, 1.50, "None"], "answer": "C", "year": 2.0, "seen": true, "gone": null}'
+    (item,) = open_dataset(jsonl(tmp_path, row)).splits["test"]
+    assert (item.question, item.choices) == ("7", ("1", "1e5", "1.50", "None"))
+    assert item.fields == {"year": "2.0", "seen": "true"}
+
+
+def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_bytes(
+        "\ufeff".encode()
+        + json.dumps(GOOD).encode()
+        + b"\r\n\r\n"
+        + '{"question": "\u2028\ufeff"'.encode()
+        + b', "choices": ["a", "b"], "answer": "B"}\r\n'
+    )
+    assert [item.question for item in open_dataset(path).splits["test"]] == ["Q", "\u2028\ufeff"]
+    table = tmp_path / "quiz.csv"
+    table.write_bytes(b'\xef\xbb\xbfquestion,A,B,answer\r\n"one\r\ntwo",\x00,"""x""",A\r\n')
+    (item,) = open_dataset(table).splits["test"]
+    assert (item.question, item.choices) == ("one\r\ntwo", ("\x00", '"x"'))
+    assert read_source(table).startswith("question")
+    assert cells(table)[0] == ["question", "A", "B", "answer"]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("{", "no JSON: .* at character"),
+        ("[1]", "no JSON object"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"question": "Q", "choices": ["a", NaN], "answer": 0}', "NaN, which is no JSON"),
+        ('{"question": "Q", "choices": ["a", "b"], "answer": "A", "answer": "B"}', "key 'answer' stands twice"),
+        ({**GOOD, "question": "\ud800"}, "lone surrogate"),
+        ({**GOOD, "question": None}, "column question is null"),
+        ({"choices": ["a", "b"], "answer": "A"}, "column question is missing"),
+        ({**GOOD, "choices": ["a", None]}, "column choices is null"),
+        ({**GOOD, "choices": ["a", True]}, "holds true or false"),
+        ({**GOOD, "choices": ["a", ["b"]]}, "holds a list"),
+        ({**GOOD, "choices": "a; b"}, "a text where a list of choices is needed"),
+        ({**GOOD, "choices": 7}, "holds no list of choices"),
+        ({**GOOD, "choices": ["a"], "answer": "A"}, "1 choice asks nothing"),
+        ({**GOOD, "choices": []}, "none of"),
+        ({**GOOD, "choices": ["a", ""]}, "nothing to score"),
+        ({**GOOD, "choices": {"text": ["a", "b"], "label": ["A"]}}, "1 labels for 2 choices"),
+        ({**GOOD, "choices": {"text": ["a", "b"], "label": ["1", "2"]}}, "'B' is none of 1, 2"),
+        ({**GOOD, "answer": "C"}, "none of A, B"),
+        ({**GOOD, "answer": True}, "'true' is none of A, B"),
+        ({**GOOD, "answer": -1}, "'-1' is none of"),
+        ({**GOOD, "options": "x"}, "column options can't be kept"),
+    ],
+)
+def test_bad_rows(tmp_path: Path, row: Any, reason: str) -> None:
+    path = jsonl(tmp_path, GOOD, row, {**GOOD, "answer": "A"})
+    with pytest.raises(DataError, match=rf"test.jsonl, row 1 .counted from 0.: .*{reason}.*--on-bad-item skip"):
+        open_dataset(path)
+    dataset = open_dataset(path, on_bad_item="skip")
+    assert [item.id for item in dataset.splits["test"]] == ["test/0", "test/2"]
+    (bad,) = dataset.skipped
+    assert bad == BadItem(str(path), 1, bad.reason)
+    assert re.search(reason, bad.reason)
+
+
+def test_bad_csv(tmp_path: Path) -> None:
+    path = tmp_path / "test.csv"
+    path.write_text("question,A,B,answer\nQ,a,b,A\nQ,a,b\n")
+    with pytest.raises(DataError, match="row 1 .*3 cells under a header of 4"):
+        open_dataset(path)
+    path.write_text("question,A,A,answer\nQ,a,b,A\n")
+    with pytest.raises(DataError, match="two columns 'A'"):
+        list(csv_rows(path))
+    path.write_text('question,A,B,answer\n"Q"x,a,b,A\n')
+    with pytest.raises(DataError, match="no CSV, by line 2"):
+        open_dataset(path)
+    path.write_bytes("question,A,B,answer\nQ,a,b,A\n".encode("utf-16"))
+    with pytest.raises(DataError, match="not UTF-8: byte 0xff at offset 0"):
+        open_dataset(path)
+
+
+def test_bad_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "test.parquet"
+    path.write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="can't be read as Parquet"):
+        open_dataset(path)
+    parquet(tmp_path, [{"question": "Q", "choices": [0.5, 1.5], "answer": 0}])
+    with pytest.raises(DataError, match="row 0 .*column choices holds the binary number 0.5"):
+        open_dataset(path)
+    broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\x00\x00\x00\x00\x01\x00\x00\x00"), pa.py_buffer(b"\xff"))
+    pq.write_table(pa.table({"question": broken}), path)
+    with pytest.raises(DataError, match="column question holds bytes that are not UTF-8"):
+        list(parquet_rows(path))
+
+
+@pytest.mark.parametrize("name", ["test.jsonl", "test.csv"])
+def test_empty_files(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("")
+    with pytest.raises(DataError, match=f"{name} holds no rows"):
+        open_dataset(path)
+
+
+def test_only_bad_rows(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="row 0 .*no other row can be read"):
+        open_dataset(jsonl(tmp_path, "x", "y"), on_bad_item="skip")
+    with pytest.raises(DataError, match="every row was left out, the first because the answer is empty"):
+        open_dataset(jsonl(tmp_path, {**GOOD, "answer": ""}), on_bad_item="skip")
+
+
+def test_ids_must_differ(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, {"id": 1, **GOOD}, {"id": 2, **GOOD}, {"id": "1", **GOOD})
+    with pytest.raises(DataError, match=r"row 0 .* and .*row 2 .* have the same id '1'"):
+        open_dataset(path, on_bad_item="skip")
+    with pytest.raises(DataError, match="column id is empty"):
+        open_dataset(jsonl(tmp_path, {"id": "", **GOOD}))
+
+
+def test_open_answers_are_not_guessed(tmp_path: Path) -> None:
+    row = {"question": "1 + 1?", "choices": ["0", "2", "1"], "answer": "2"}
+    path = jsonl(tmp_path, row)
+    with pytest.raises(DataError, match="answer_is"):
+        open_dataset(path, on_bad_item="skip")
+    for kind, gold in (("text", 1), ("index", 2)):
+        (item,) = open_dataset(path, columns=Columns(choices="choices", answer="answer", answer_is=kind)).splits["test"]
+        assert item.gold == (gold,)
+
+
+def test_multiple_gold(tmp_path: Path) -> None:
+    (item,) = open_dataset(jsonl(tmp_path, {**GOOD, "choices": ["a", "b", "c"], "answer": ["c", "a"]})).splits["test"]
+    assert item.gold == (0, 2)
+
+
+def test_duplicate_choices_are_kept_and_named(tmp_path: Path) -> None:
+    dataset = open_dataset(jsonl(tmp_path, GOOD, {**GOOD, "choices": ["a", "a"]}))
+    assert [duplicate_choices(item) for item in dataset.splits["test"]] == [False, True]
+    assert dataset.duplicate_choices == {"test": ("test/1",)}
+
+
+def test_unknown_columns(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has the columns q, a, which are no known shape; declare a mapping.*PIQA"):
+        open_dataset(jsonl(tmp_path, {"q": "Q", "a": "A"}))
+
+
+def test_declared_columns(tmp_path: Path) -> None:
+    row = {"q": "Q", "good": "a", "bad": ["b", "c"], "area": "law", "question": "why"}
+    columns = Columns("q", right=("good",), wrong="bad", subject="area", rename={"question": "asks"})
+    (item,) = open_dataset(jsonl(tmp_path, row), columns=columns).splits["test"]
+    assert item == Item("law/test/0", "Q", ("a", "b", "c"), (0,), "law", {"asks": "why"})
+    assert draft(row, columns) == Draft("", "Q", ("a", "b", "c"), None, "any", (0,), "law", {"asks": "why"})
+
+
+def test_read_tabular_counts_ids_over_the_parts_of_a_split(tmp_path: Path) -> None:
+    parts = [jsonl(tmp_path, GOOD, GOOD, name="a.jsonl"), jsonl(tmp_path, GOOD, name="b.jsonl")]
+    dataset = read_tabular("quiz", {"test": parts})
+    assert [item.id for item in dataset.splits["test"]] == ["test/0", "test/1", "test/2"]
+
+
+def test_intake() -> None:
+    with pytest.raises(UsageError, match="--on-bad-item is 'ignore'"):
+        Intake("ignore")
+    with pytest.raises(DataError, match="nothing holds no questions"):
+        Intake("error").dataset("nothing")
+    check_item(Item("x", "", ("a", "b"), (0, 1)))
+    for gold in ((), (-1,), (2,)):
+        with pytest.raises(ValueError, match="not among the 2"):
+            check_item(Item("x", "", ("a", "b"), gold))
+    assert place(Path("f.csv"), 3) == "f.csv, row 3 (counted from 0)"
+
+
+def test_open_dataset_says_what_it_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="allenai/ai2_arc does not exist.*the Hub is not read yet"):
+        open_dataset("allenai/ai2_arc")
+    for path in ("data/test.jsonl", "quiz", "/no/where"):
+        with pytest.raises(DataError, match="does not exist; looked for") as raised:
+            open_dataset(path)
+        assert "Hub" not in str(raised.value)
+    Path("quiz.xlsx").touch()
+    with pytest.raises(DataError, match=r"quiz.xlsx is no dataset by its ending.*\.jsonl, \.csv, \.parquet"):
+        open_dataset("quiz.xlsx")
+    Path("mmlu/test").mkdir(parents=True)
+    with pytest.raises(DataError, match="has the MMLU layout, whose columns are fixed"):
+        open_dataset("mmlu", columns=Columns(choices="choices", answer="answer"))

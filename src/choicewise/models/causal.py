@@ -1,0 +1,133 @@
+"""A causal language model in two halves: the body for every token, the vocabulary only where it is read."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from choicewise.engine.span import Ids
+
+CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
+"""How much of rows x vocabulary in float32 is worth holding at once: a last-level cache's worth, or what fits easily."""
+
+
+class CausalLM:
+    """A ``transformers`` causal language model, read through its hidden states.
+
+    ``vocabulary``: how many entries of the logits are tokens; a padded rest takes no part in the softmax.
+    ``window``: the most tokens that can be inputs at once.
+    """
+
+    def __init__(self, model: PreTrainedModel, window: int, vocabulary: int) -> None:
+        self.model = model.eval()
+        self.window = window
+        self.vocabulary = vocabulary
+        self._body = _body(model)
+        self._output: Any = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs go."""
+        return self.model.get_input_embeddings().weight.device
+
+    @property
+    def layers(self) -> int:
+        """How many layers the configuration declares."""
+        return int(self.model.config.get_text_config().num_hidden_layers)
+
+    def body(self, **inputs: Any) -> Any:
+        """The output before the head; its first entry holds what ``logits`` takes, shape [batch, tokens, width]."""
+        self._output = self._body(**inputs)
+        return self._output
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits over the true vocabulary from hidden states, shapes [rows, width] and [rows, vocabulary].
+
+        The model's own forward computes them, around a body that answers with ``hidden``: whatever it scales, caps or
+        adds is done as it always is.
+        """
+        if self._body is self.model:
+            return hidden[:, : self.vocabulary]
+        answer = copy.copy(self._output)
+        answer.last_hidden_state = hidden[None]
+        rows = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
+        with _answering(self._body, answer):
+            return self.model(input_ids=rows, use_cache=False).logits[0, :, : self.vocabulary]
+
+    def read(self, hidden: torch.Tensor, rows: Ids, targets: Ids) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities (nats, float32) and ranks of ``targets`` at ``rows`` of ``hidden``, both shape [reads].
+
+        ``rows`` ascend.  A rank is the number of entries with a strictly greater logit.  Nothing waits for the device.
+        """
+        distinct, place = np.unique(rows, return_inverse=True)
+        step = max(1, CHUNK_BYTES[self.device.type] // (4 * self.vocabulary))
+        parts = []
+        for first in range(0, len(distinct), step):
+            low, high = np.searchsorted(place, [first, first + step])
+            logits = self.logits(hidden.index_select(0, self.tensor(distinct[first : first + step])))
+            parts.append(_read(logits, self.tensor(place[low:high] - first), self.tensor(targets[low:high])))
+        logprobs, ranks = zip(*parts, strict=True)
+        return torch.cat(logprobs), torch.cat(ranks)
+
+    def tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        """An index array on the model's device, int64."""
+        host = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
+        return host if self.device.type == "cpu" else host.pin_memory().to(self.device, non_blocking=True)
+
+    @contextmanager
+    def attention(self, implementation: str) -> Iterator[None]:
+        """The model with another attention function, for the length of one forward pass.
+
+        A model that has no such choice keeps its own, without the warning ``transformers`` would print: the caller
+        counts the calls.
+        """
+        before, verbosity = self.model.config._attn_implementation, logging.get_verbosity()
+        logging.set_verbosity_error()
+        try:
+            self.model.set_attn_implementation(implementation)
+            yield
+        finally:
+            self.model.set_attn_implementation(before)
+            logging.set_verbosity(verbosity)
+
+
+def _read(logits: torch.Tensor, rows: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)[rows, targets]
+    each = logits if len(rows) == len(logits) else logits.index_select(0, rows)
+    ranks = (each > each.gather(1, targets[:, None])).sum(dim=1, dtype=torch.int32)
+    return logprobs, ranks
+
+
+@torch.inference_mode()
+def _body(model: PreTrainedModel) -> torch.nn.Module:
+    """The part whose hidden states the model's head reads: the first candidate that a forward pass calls."""
+    called = []
+    candidates = [model.base_model, model.get_decoder()]
+    hooks = [part.register_forward_hook(lambda module, *_: called.append(module)) for part in candidates]
+    try:
+        model(input_ids=torch.ones((1, 2), dtype=torch.long, device=model.get_input_embeddings().weight.device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return next((part for part in candidates if part in called), model)
+
+
+@contextmanager
+def _answering(module: torch.nn.Module, answer: Any) -> Iterator[None]:
+    """``module`` with a forward that returns ``answer``, whatever it is asked."""
+    before = module.__dict__.get("forward")
+    module.forward = lambda *args, **kwargs: answer
+    try:
+        yield
+    finally:
+        del module.forward
+        if before is not None:
+            module.forward = before

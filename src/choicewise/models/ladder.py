@@ -1,0 +1,44 @@
+"""The ways to compute the same numbers, fastest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from choicewise.engine.span import Span, TokenScores
+from choicewise.models.causal import CausalLM
+from choicewise.models.packed import MaskPath, TreePath
+from choicewise.models.unpacked import PrefixPath, SequencePath
+
+
+class Path(Protocol):
+    """One way to score spans.  ``cost`` says in words how many tokens it pushes through the model."""
+
+    name: str
+    cost: str
+
+    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``spans``, what was seen) for every span, as results become available."""
+        ...
+
+    def objection(self) -> str | None:
+        """After ``score``: why the numbers can't be trusted even where they agree, or nothing."""
+        ...
+
+
+Rung = Callable[[CausalLM, int], Path]
+"""A path from a model and the most tokens that should be in one pack."""
+
+BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
+"""Where the search for the largest pack begins; a processor's caches are soon too small, a device's memory is not."""
+
+MASKED_TOKENS = 512
+"""Packs with a dense mask cost the square of their length."""
+
+LADDER: dict[str, Rung] = {
+    "tree": TreePath,
+    "mask": lambda lm, tokens: MaskPath(lm, min(tokens, MASKED_TOKENS)),
+    "additive mask": lambda lm, tokens: MaskPath(lm, min(tokens, MASKED_TOKENS), additive=True),
+    "prefix": lambda lm, tokens: PrefixPath(lm),
+    "sequence": lambda lm, tokens: SequencePath(lm),
+}

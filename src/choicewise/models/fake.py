@@ -1,0 +1,113 @@
+"""Models without weights: for trying a pipeline, and for checking that it counts right answers as right.
+
+All speak the bytes of :class:`~choicewise.engine.tokenizer.ByteTokenizer`.  ``fake:hash`` guesses, the same on every
+machine; ``fake:oracle`` knows every answer and must score 1 under any protocol, ``fake:anti-oracle`` 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from choicewise.engine.span import Ids, Prompt, Span, TokenScores
+from choicewise.engine.tokenizer import ByteTokenizer, Tokenizer
+
+SURE, UNSURE, REFUSED = -1e-6, -10.0, -20.0
+"""Nats per token of a choice an oracle prefers, does not know, and rejects; so far apart that length can't matter."""
+
+
+class _Fake:
+    dtype = "float32"
+    device = "cpu"
+    window = 1_000_000
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.digest = hashlib.sha256(name.encode()).hexdigest()
+        self.tokenizer: Tokenizer = ByteTokenizer()
+
+
+class HashModel(_Fake):
+    """Log-probabilities drawn from a hash of the text so far.
+
+    The distribution over the next token depends on the bytes before it alone (BOS stands for none) and is normalised,
+    so log-probabilities of consecutive texts add up.  ``seed`` gives another model.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__("fake:hash" if seed == 0 else f"fake:hash:{seed}")
+        self._seed = seed.to_bytes(8, "little", signed=True)
+
+    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, what was seen) of every span, in order."""
+        for index, span in enumerate(spans):
+            yield index, self._read(span.context, span.continuation, len(span.continuation))
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, the most probable tokens) of every prompt, in order."""
+        for index, prompt in enumerate(prompts):
+            yield index, self._read(prompt.context, None, prompt.new_tokens)
+
+    def _read(self, context: Ids, continuation: Ids | None, count: int) -> TokenScores:
+        """``continuation`` token by token, or the greedy one where there is none."""
+        table = self.tokenizer.token_bytes
+        text = hashlib.shake_256(self._seed + b"".join(table[token] for token in context))
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        ranks: list[int] = []
+        for place in range(count):
+            weights = _weights(text.digest(2 * len(table)))
+            token = int(weights.argmax() if continuation is None else continuation[place])
+            tokens.append(token)
+            logprobs.append(math.log(weights[token] / weights.sum()))
+            ranks.append(int(np.count_nonzero(weights > weights[token])))
+            text.update(table[token])
+        return _scores(tokens, logprobs, ranks)
+
+
+class Oracle(_Fake):
+    """Sure of every right choice, and generates the right answer.
+
+    A span that does not say whether it is right (``gold`` None) is scored in between.
+    """
+
+    _prefers = True
+
+    def __init__(self) -> None:
+        super().__init__("fake:oracle" if self._prefers else "fake:anti-oracle")
+
+    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, what was seen) of every span, in order."""
+        for index, span in enumerate(spans):
+            nats = UNSURE if span.gold is None else SURE if span.gold == self._prefers else REFUSED
+            count = len(span.continuation)
+            yield index, _scores(span.continuation, [nats] * count, [int(nats != SURE)] * count)
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, the preferred answer's tokens) of every prompt, in order."""
+        for index, prompt in enumerate(prompts):
+            tokens = (prompt.answer if self._prefers else prompt.wrong)[: prompt.new_tokens]
+            yield index, _scores(tokens, [SURE] * len(tokens), [0] * len(tokens))
+
+
+class AntiOracle(Oracle):
+    """Sure of every wrong choice, and generates a wrong answer."""
+
+    _prefers = False
+
+
+def _weights(digest: bytes) -> npt.NDArray[np.int64]:
+    """Whole numbers, so that their sum is the same on every machine; squares, so that some tokens stand out."""
+    return np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
+
+
+def _scores(tokens: Sequence[int] | Ids, logprobs: Sequence[float], ranks: Sequence[int]) -> TokenScores:
+    return TokenScores(
+        np.asarray(tokens, dtype=np.int32),
+        np.asarray(logprobs, dtype=np.float32),
+        np.asarray(ranks, dtype=np.int32),
+    )

@@ -1,0 +1,156 @@
+"""A causal language model in a local folder, in the format of Hugging Face transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers.utils import logging
+
+from choicewise.engine.span import Ids, Prompt, Span, TokenScores
+from choicewise.engine.tokenizer import Tokenizer
+from choicewise.errors import ModelError
+from choicewise.models import checkpoint, plain
+from choicewise.models.hf_tokenizer import HfTokenizer
+
+DTYPES = ("float32", "bfloat16", "float16", "auto")
+
+
+class HfModel:
+    """A transformers causal model that answers one sequence at a time (:mod:`choicewise.models.plain`).
+
+    ``model`` is the torch module, ``vocabulary`` its ``config.vocab_size``, ``ends`` the ids that end a generation.
+    """
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, *, name: str, digest: str, window: int) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.name = name
+        self.digest = digest
+        self.window = window
+        self.dtype = str(model.dtype).removeprefix("torch.")
+        self.device = str(model.device)
+        self.vocabulary = int(model.config.get_text_config().vocab_size)
+        self.ends = _ends(model, tokenizer)
+
+    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, what was seen) of every span, in order."""
+        for index, span in enumerate(spans):
+            self._check(np.concatenate([span.context, span.continuation]), 0)
+            yield index, plain.score(self.model, self.vocabulary, span)
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, greedy tokens with the log-probabilities of the raw logits) of every prompt, in order.
+
+        A generation ends behind the first end-of-sequence token, which is kept.
+        """
+        for index, prompt in enumerate(prompts):
+            self._check(prompt.context, prompt.new_tokens)
+            yield index, plain.generate(self.model, self.vocabulary, prompt, self.ends)
+
+    def _check(self, tokens: Ids, more: int) -> None:
+        """ModelError for what the model would answer wrongly or not at all."""
+        if len(tokens) + more > self.window + 1:
+            raise ModelError(
+                f"{len(tokens) + more} tokens are too many for {self.name}, whose window is {self.window}; "
+                "use a protocol with fewer shots or one that cuts"
+            )
+        if tokens.max() >= self.vocabulary:
+            raise ModelError(
+                f"the tokenizer of {self.name} uses token {tokens.max()}, but the model knows only {self.vocabulary}; "
+                "the tokenizer belongs to another model"
+            )
+
+
+def load(
+    path: str | Path,
+    *,
+    dtype: str | None = None,
+    device: str | None = None,
+    window: int | None = None,
+    trust_remote_code: bool = False,
+) -> HfModel:
+    """The model in the folder ``path``, in evaluation mode.
+
+    ``dtype``: of weights and arithmetic; ``auto`` takes the checkpoint's own; by default float32 on a CPU and the
+    checkpoint's own elsewhere.  ``device``: a CUDA device where there is one, else the CPU.  ``window``: input tokens,
+    from the configuration unless given.  Only safetensors files are opened, nothing is downloaded, and code that comes
+    with the folder runs only with ``trust_remote_code``, and only where transformers has no implementation of its own.
+
+    Raises ModelError when something is missing, damaged, or no causal language model.
+    """
+    folder = Path(path)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = dtype or ("float32" if device == "cpu" else "auto")
+    if dtype not in DTYPES:
+        raise ModelError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+    config = checkpoint.read_config(folder)
+    _refuse_remote_code(config, folder, trust_remote_code)
+    tokenizer = HfTokenizer(folder)
+    identity = checkpoint.digest(folder, tokenizer.digest)
+    window = window or checkpoint.window_of(config, folder)
+    model = _from_pretrained(folder, dtype, device, trust_remote_code)
+    found = HfModel(model, tokenizer, name=folder.resolve().name, digest=identity, window=window)
+    if plain.looks_ahead(model, found.vocabulary):
+        raise ModelError(
+            f"{folder} holds a model that looks ahead ({type(model).__name__}); only causal ones give scores"
+        )
+    return found
+
+
+def _from_pretrained(folder: Path, dtype: str, device: str, trust_remote_code: bool) -> Any:
+    with _quiet():
+        try:
+            model, loading = transformers.AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=trust_remote_code,
+                output_loading_info=True,
+            )
+            model = model.to(device).eval()
+        except Exception as error:  # configurations, weights and devices fail in every way there is
+            raise ModelError(f"{folder} can't be loaded as a causal language model: {error}") from error
+    for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
+        if wrong := sorted(map(str, loading[kind])):
+            raise ModelError(
+                f"the weights in {folder} do not fit its config.json, and parts of the model would be random "
+                f"({kind}: {', '.join(wrong[:3])}; {len(wrong)} in all); fetch the folder again"
+            )
+    return model
+
+
+def _refuse_remote_code(config: dict[str, Any], folder: Path, trusted: bool) -> None:
+    if "auto_map" in config and not trusted and config.get("model_type") not in transformers.CONFIG_MAPPING:
+        raise ModelError(
+            f"{folder} needs code of its own to run (auto_map in config.json); read that code, "
+            "then pass trust_remote_code=True to load_model"
+        )
+
+
+def _ends(model: Any, tokenizer: Tokenizer) -> frozenset[int]:
+    """Every id that the generation configuration, the configuration or the tokenizer calls the end of a sequence."""
+    generation = getattr(model, "generation_config", None)
+    named = [getattr(generation, "eos_token_id", None), getattr(model.config, "eos_token_id", None), tokenizer.eos_id]
+    ids = [token for entry in named for token in (entry if isinstance(entry, list) else [entry])]
+    return frozenset(token for token in ids if token is not None)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the progress bars and advice that transformers prints while loading; what it was before, after."""
+    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

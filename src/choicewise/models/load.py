@@ -1,0 +1,50 @@
+"""From the name or folder that a user gives to a model that answers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from choicewise.errors import ModelError
+from choicewise.models.fake import AntiOracle, HashModel, Oracle
+from choicewise.models.model import Model
+
+FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
+
+
+def load_model(
+    name_or_path: str | Path,
+    *,
+    dtype: str | None = None,
+    device: str | None = None,
+    window: int | None = None,
+    trust_remote_code: bool = False,
+) -> Model:
+    """The model called ``name_or_path``: ``fake:...`` or a local folder in the format of Hugging Face transformers.
+
+    The other arguments are those of :func:`choicewise.models.hf.load`; a fake has no use for them.  Nothing is
+    downloaded.  Raises ModelError when there is no such model, or when torch or transformers are not installed.
+    """
+    name = str(name_or_path)
+    if fake := FAKES.get(name):
+        return fake()
+    if name.startswith("fake:"):
+        raise ModelError(f"{name} is no model; the fakes are {', '.join(FAKES)}")
+    if not Path(name).is_dir():
+        raise ModelError(f"there is no model folder {name}; {_advice(name)}")
+    try:
+        from choicewise.models import hf
+    except ImportError as error:
+        raise ModelError(
+            f"{name} needs {error.name}, which is not installed; run: pip install 'choicewise[hf]'"
+        ) from error
+    return hf.load(name, dtype=dtype, device=device, window=window, trust_remote_code=trust_remote_code)
+
+
+def _advice(name: str) -> str:
+    if Path(name).is_file():
+        return f"it is a file; pass the folder: {Path(name).parent}"
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        folder = name.split("/")[1]
+        return f"if it is on the Hub: hf download {name} --local-dir {folder}, then --model {folder}"
+    return f"pass a folder with config.json and model.safetensors, or one of {', '.join(FAKES)}"

@@ -1,0 +1,72 @@
+"""The plain reference: one sequence at a time, no cache, no padding, nothing shared.
+
+Every faster way of scoring is held against these few lines, in the tests and in the self-check on a user's own model.
+``vocabulary`` is ``config.vocab_size`` throughout: the softmax runs over the model's own distribution, which includes
+rows that the tokenizer never uses (as in the published implementations), and leaves out rows beyond it, which are
+padding for the hardware.  Logits are the model's own, rounded to the dtype of its weights; everything after them is
+float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import torch
+
+from choicewise.engine.span import Prompt, Span, TokenScores
+
+
+@torch.inference_mode()
+def score(model: Any, vocabulary: int, span: Span) -> TokenScores:
+    """What ``model`` (a transformers causal model) gives the continuation of ``span`` in one forward pass.
+
+    A logit that is not a number gives log-probabilities that are none either.
+    """
+    tokens = np.concatenate([span.context, span.continuation])
+    return _observe(_logits(model, vocabulary, tokens[:-1], len(span.continuation)), span.continuation)
+
+
+@torch.inference_mode()
+def generate(model: Any, vocabulary: int, prompt: Prompt, ends: Collection[int]) -> TokenScores:
+    """The greedy tokens after ``prompt``, every one from a forward pass of its own.
+
+    Stops behind the first token of ``ends`` (which is kept) or after ``new_tokens``.  Log-probabilities are those of
+    the raw logits; of equal logits the lowest id is taken.
+    """
+    tokens = prompt.context
+    rows: list[torch.Tensor] = []
+    while len(rows) < prompt.new_tokens and not (rows and tokens[-1] in ends):
+        rows.append(_logits(model, vocabulary, tokens, 1))
+        tokens = np.append(tokens, np.int32(rows[-1].argmax()))
+    return _observe(torch.cat(rows), tokens[len(prompt.context) :])
+
+
+@torch.inference_mode()
+def looks_ahead(model: Any, vocabulary: int) -> bool:
+    """Whether another last token changes what the model says before it: such a model gives no log-likelihoods."""
+    tokens = np.arange(8, dtype=np.int32) % vocabulary
+    other = tokens.copy()
+    other[-1] = vocabulary - 1
+    left, right = (_logits(model, vocabulary, ids, len(ids))[:-1] for ids in (tokens, other))
+    # A causal model's earlier rows are the same to the bit, or to rounding where experts share a matrix product.
+    tolerance = max(1e-4, 8 * torch.finfo(model.dtype).eps)
+    return bool((left - right).abs().max() > tolerance * left.abs().max())
+
+
+def _logits(model: Any, vocabulary: int, tokens: np.ndarray[Any, Any], last: int) -> torch.Tensor:
+    """Logits at the ``last`` positions of ``tokens``, shape [last, vocabulary], float32."""
+    inputs = torch.from_numpy(tokens.astype(np.int64))[None].to(model.device)
+    # Where the model can leave the other rows out, a large vocabulary at every position costs nothing.
+    only = {"logits_to_keep": last} if "logits_to_keep" in signature(model.forward).parameters else {}
+    logits = model(input_ids=inputs, use_cache=False, **only).logits
+    return logits[0, -last:, :vocabulary].float()
+
+
+def _observe(logits: torch.Tensor, tokens: np.ndarray[Any, Any]) -> TokenScores:
+    chosen = torch.from_numpy(tokens.astype(np.int64))[:, None].to(logits.device)
+    logprobs = torch.log_softmax(logits, dim=-1).gather(1, chosen)[:, 0]
+    ranks = (logits > logits.gather(1, chosen)).sum(dim=1)
+    return TokenScores(tokens, logprobs.cpu().numpy(), ranks.cpu().numpy().astype(np.int32))

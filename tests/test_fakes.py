@@ -1,0 +1,102 @@
+"""The fakes: a guesser that is the same everywhere, one that is always right and one that never is."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise.engine.span import Ids, Prompt, Span
+from choicewise.errors import ModelError
+from choicewise.models.fake import AntiOracle, HashModel, Oracle
+from choicewise.models.load import load_model
+from choicewise.models.model import Model
+
+TEXT = st.text(min_size=1, max_size=8)
+PUBLISHED = ([-4.7337441, -14.2153578], [34, 255])
+
+
+def ids(text: str) -> Ids:
+    return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
+
+
+def total(model: Model, context: str, continuation: str, gold: bool | None = None) -> float:
+    ((_, seen),) = model.score([Span(ids(context), ids(continuation), gold)])
+    assert seen.tokens.tolist() == ids(continuation).tolist()
+    assert (seen.logprobs.dtype, seen.ranks.dtype) == (np.float32, np.int32)
+    return float(seen.logprobs.sum(dtype=np.float64))
+
+
+def test_hash_model_gives_these_numbers_on_every_machine() -> None:
+    """Written down once; another machine or library version must not change them."""
+    ((_, seen),) = HashModel().score([Span(ids("Answer:"), ids(" A"))])
+    assert seen.logprobs.tolist() == pytest.approx(PUBLISHED[0], abs=1e-6)
+    assert seen.ranks.tolist() == PUBLISHED[1]
+    assert total(HashModel(1), "Answer:", " A") != total(HashModel(), "Answer:", " A")
+    assert HashModel(1).digest != HashModel().digest
+
+
+def test_hash_model_is_normalised() -> None:
+    spans = [Span(ids("Once"), np.asarray([token], dtype=np.int32)) for token in range(257)]
+    seen = [scores for _, scores in HashModel().score(spans)]
+    assert sum(np.exp(float(scores.logprobs[0])) for scores in seen) == pytest.approx(1, abs=1e-6)
+    best = min(range(257), key=lambda token: seen[token].ranks[0])
+    assert seen[best].ranks[0] == 0
+    assert seen[best].logprobs[0] == max(scores.logprobs[0] for scores in seen)
+
+
+@given(context=TEXT, first=TEXT, second=TEXT)
+def test_hash_model_adds_up(context: str, first: str, second: str) -> None:
+    model = HashModel()
+    parts = total(model, context, first) + total(model, context + first, second)
+    assert total(model, context, first + second) == pytest.approx(parts, abs=1e-4)
+
+
+def test_hash_model_reads_text_not_tokens() -> None:
+    bos = np.asarray([256, *ids("Once")], dtype=np.int32)
+    ((_, seen),) = HashModel().score([Span(bos, ids("x"))])
+    assert float(seen.logprobs.sum()) == pytest.approx(total(HashModel(), "Once", "x"))
+
+
+def test_hash_model_generates_what_it_finds_most_probable() -> None:
+    prompt = Prompt(ids("Once"), 5, ids(""), ids(""))
+    ((_, made),) = HashModel().generate([prompt])
+    assert len(made.tokens) == 5
+    assert made.ranks.tolist() == [0] * 5
+    ((_, seen),) = HashModel().score([Span(prompt.context, made.tokens)])
+    assert seen.logprobs.tolist() == made.logprobs.tolist()
+
+
+@given(context=TEXT, choices=st.lists(TEXT, min_size=2, max_size=5), gold=st.integers(0, 4))
+def test_oracle_and_anti_oracle_are_sure(context: str, choices: list[str], gold: int) -> None:
+    """By sum, by mean and against a null context: the right choice wins with the one and loses with the other."""
+    gold %= len(choices)
+    for model, sign in ((Oracle(), 1), (AntiOracle(), -1)):
+        sums = np.asarray([total(model, context, choice, index == gold) for index, choice in enumerate(choices)])
+        sizes = np.asarray([len(ids(choice)) for choice in choices])
+        for null in (None, False):
+            unconditional = np.asarray([total(model, "x", choice, null) for choice in choices])
+            for scores in (sums, sums / sizes, sums - unconditional):
+                others = np.delete(scores, gold)
+                assert (sign * scores[gold] > sign * others).all()
+
+
+def test_oracle_and_anti_oracle_generate_answers() -> None:
+    prompt = Prompt(ids("Answer:"), 2, ids(" B and more"), ids(" C"))
+    for model, text in ((Oracle(), " B"), (AntiOracle(), " C")):
+        ((index, made),) = model.generate([prompt])
+        assert index == 0
+        assert model.tokenizer.decode(made.tokens) == text
+        assert made.ranks.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["fake:hash", "fake:oracle", "fake:anti-oracle"])
+def test_load_model_knows_the_fakes(name: str) -> None:
+    model = load_model(name)
+    assert model.name == name
+    assert len(model.digest) == 64
+    assert model.window == 1_000_000
+
+
+def test_load_model_names_the_fakes() -> None:
+    with pytest.raises(ModelError, match="fake:oracle"):
+        load_model("fake:genius")

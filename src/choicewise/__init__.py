@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from choicewise.data.open import open_dataset as open_dataset
-    from choicewise.evaluate import evaluate as evaluate
+    from choicewise.evaluation import evaluate as evaluate
     from choicewise.models.load import load_model as load_model
     from choicewise.run import Run as Run
     from choicewise.run import open_run as open_run
-    from choicewise.score import score as score
+    from choicewise.question import score as score
 
 _HOMES = {
     "Run": "choicewise.run",
-    "evaluate": "choicewise.evaluate",
+    "evaluate": "choicewise.evaluation",
     "load_model": "choicewise.models.load",
     "open_dataset": "choicewise.data.open",
     "open_run": "choicewise.run",
-    "score": "choicewise.score",
+    "score": "choicewise.question",
 }
 
 __all__ = ["Run", "evaluate", "load_model", "open_dataset", "open_run", "score"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from choicewise.protocols.protocol import Protocol
@@ -52,7 +53,11 @@ class Run:
 
     def observations(self) -> pa.Table:
         """One row per choice, request and null context, with the tokens, log-probabilities (nats) and ranks seen."""
-        return self.tables.spans.join(self.tables.observations, keys="key", join_type="left outer")
+        spans, seen = self.tables.spans, self.tables.observations.combine_chunks()
+        found = seen.take(pc.index_in(spans["key"].combine_chunks(), seen["key"].combine_chunks()))
+        for column in seen.schema.names[1:]:
+            spans = spans.append_column(seen.schema.field(column), found[column])
+        return spans
 
     def scores(self) -> pa.Table:
         """One row per protocol, item and choice: ``protocol, item, choice, score, prediction, credit``."""

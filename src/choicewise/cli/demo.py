@@ -20,7 +20,7 @@ def demo(
     """
     from choicewise.bundled import BENCHMARK, MODELS
     from choicewise.data.open import open_dataset
-    from choicewise.evaluate import evaluate
+    from choicewise.evaluation import evaluate
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
     from choicewise.report.published import published_table

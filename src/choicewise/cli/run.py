@@ -32,7 +32,7 @@ def run(
     from choicewise.cli.report import print_rows
     from choicewise.data.columns import read_mapping
     from choicewise.data.open import open_dataset
-    from choicewise.evaluate import evaluate
+    from choicewise.evaluation import evaluate
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
     from choicewise.report.rows import ranked

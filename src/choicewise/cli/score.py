@@ -22,7 +22,7 @@ def score(
 ) -> None:
     """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
     from choicewise.models.load import load_model
-    from choicewise.score import score as scored
+    from choicewise.question import score as scored
 
     table = scored(load_model(model, dtype=dtype, device=device), context, choice)
     if json:

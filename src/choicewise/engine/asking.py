@@ -78,7 +78,7 @@ class Asking:
         for (request, fit_), whole in zip(kept, contexts, strict=True):
             context, dropped = cut_end(whole, _limit(recipe, model), new_tokens) if fit_.cut_end else (whole, 0)
             right = request.gold[0]
-            texts = [request.continuations[right], request.continuations[right - 1]]
+            texts = [request.continuations[index].strip() for index in (right, right - 1)]
             answer, wrong = tokenizer.encode(texts, special=False)
             prompt = Prompt(context, new_tokens, answer, wrong)
             self.requests.append(_request_row(recipe, request.item, request, fit_, dropped))

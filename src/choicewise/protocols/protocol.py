@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any
 
 from choicewise.errors import ProtocolError
@@ -85,8 +86,14 @@ class Protocol:
     @property
     def prompt_digest(self) -> str:
         """sha256 (64 hex) over the axes that decide what the model is shown and asked; sharing it shares requests."""
-        axes = (axis.name for axis in fields(self) if axis.metadata["stage"] == "request")
-        return _digest({name: getattr(self, name) for name in axes})
+        return _prompt_digest(self)
+
+
+@lru_cache(maxsize=1024)
+def _prompt_digest(protocol: Protocol) -> str:
+    """Remembered, because every row of a run names it."""
+    axes = (axis.name for axis in fields(protocol) if axis.metadata["stage"] == "request")
+    return _digest({name: getattr(protocol, name) for name in axes})
 
 
 def _digest(axes: dict[str, Any]) -> str:

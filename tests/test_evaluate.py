@@ -1,0 +1,171 @@
+"""The main job from data to table, on models whose right answer is known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from choicewise import evaluate, open_dataset, open_run
+from choicewise.engine.span import Prompt, Span, TokenScores
+from choicewise.errors import DataError, StoreError, UsageError
+from choicewise.models.fake import HashModel
+from choicewise.protocols.catalogue import resolve
+from tests.worlds import write_mmlu
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_mmlu(tmp_path / "data")
+
+
+class Counting(HashModel):
+    """A hash model that counts what it is asked and can be killed after some answers."""
+
+    def __init__(self, kill_after: int | None = None) -> None:
+        super().__init__()
+        self.asked = 0
+        self.kill_after = kill_after
+
+    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+        for answer in super().score(spans):
+            if self.asked == self.kill_after:
+                raise KeyboardInterrupt
+            self.asked += 1
+            yield answer
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
+        for answer in super().generate(prompts):
+            self.asked += 1
+            yield answer
+
+
+@pytest.mark.parametrize(("model", "value"), [("fake:oracle", 1.0), ("fake:anti-oracle", 0.0)])
+def test_every_protocol_agrees_with_the_oracle(data: Path, tmp_path: Path, model: str, value: float) -> None:
+    run = evaluate(model=model, data=data, protocols=["mmlu"], out=tmp_path / "run")
+    rows = {row.protocol: row for row in run.rows()}
+    assert set(rows) == set(resolve("mmlu"))
+    likelihoods = [row.value for name, row in rows.items() if "pmi" not in name]  # PMI compares with a null that knows
+    assert likelihoods == [value] * len(likelihoods)
+    assert {row.n for row in rows.values()} == {12}
+    assert {row.missing for row in rows.values()} == {0}
+
+
+def test_a_repeated_run_asks_nothing_and_changes_nothing(data: Path, tmp_path: Path) -> None:
+    out, model = tmp_path / "run", Counting()
+    first = evaluate(model=model, data=data, protocols=["mmlu"], out=out)
+    asked, times = model.asked, {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert asked > 0
+    second = evaluate(model=model, data=data, protocols=["mmlu"], out=out)
+    assert model.asked == asked
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == times
+    assert second.report() == first.report()
+
+
+@pytest.mark.parametrize("kill_after", [0, 1, 150, 700])
+def test_a_killed_run_goes_on_to_the_same_table(data: Path, tmp_path: Path, kill_after: int) -> None:
+    whole = evaluate(model=HashModel(), data=data, protocols=["mmlu"], out=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model=Counting(kill_after), data=data, protocols=["mmlu"], out=tmp_path / "run")
+    model = Counting()
+    resumed = evaluate(model=model, data=data, protocols=["mmlu"], out=tmp_path / "run")
+    assert resumed.report() == whole.report()
+    assert resumed.manifest.complete
+
+
+def test_the_same_tokens_are_asked_once_whoever_asks(data: Path, tmp_path: Path) -> None:
+    alone, both = Counting(), Counting()
+    evaluate(model=alone, data=data, protocols=["mmlu/harness-v0:sum"], out=tmp_path / "alone")
+    names = ["mmlu/harness-v0:sum", "mmlu/harness-v0:token_mean", "mmlu/harness-v0:char_mean"]
+    evaluate(model=both, data=data, protocols=names, out=tmp_path / "both")
+    assert both.asked == alone.asked
+
+
+def test_a_protocol_added_later_costs_only_what_nobody_asked(data: Path, tmp_path: Path) -> None:
+    model = Counting()
+    evaluate(model=model, data=data, protocols=["mmlu/cloze:sum"], out=tmp_path / "run")
+    before = model.asked
+    evaluate(model=model, data=data, protocols=["mmlu/cloze:char_mean"], out=tmp_path / "run")
+    assert model.asked == before
+    run = evaluate(model=model, data=data, protocols=["mmlu/cloze:pmi-answer"], out=tmp_path / "run")
+    texts = {choice for item in open_dataset(data).splits["test"] for choice in item.choices}
+    assert model.asked == before + len(texts)
+    assert [row.protocol for row in run.rows()] == ["mmlu/cloze:sum", "mmlu/cloze:char_mean", "mmlu/cloze:pmi-answer"]
+
+
+def test_scores_and_observations_are_tables(data: Path, tmp_path: Path) -> None:
+    run = evaluate(model=HashModel(), data=data, protocols=["mmlu/cloze:sum"], out=tmp_path / "run", limit=2)
+    scores = run.scores().to_pylist()
+    assert len(scores) == 2 * 2 * 4
+    observed = {(row["item"], row["choice"]): row["logprobs"] for row in run.observations().to_pylist()}
+    for row in scores:
+        assert row["score"] == pytest.approx(np.sum(observed[row["item"], row["choice"]], dtype=np.float64))
+
+
+def test_limit_and_subject_choose_items_and_are_part_of_the_identity(data: Path, tmp_path: Path) -> None:
+    names, out = ["mmlu/original"], tmp_path / "run"
+    run = evaluate(model=HashModel(), data=data, protocols=names, out=out, subjects=["trees"], limit=3)
+    assert run.rows()[0].n == 3
+    assert set(run.tables.items["subject"].to_pylist()) == {"trees"}
+    with pytest.raises(StoreError, match="another selection"):
+        evaluate(model=HashModel(), data=data, protocols=names, out=out, subjects=["trees"], limit=4)
+
+
+def test_another_model_is_refused(data: Path, tmp_path: Path) -> None:
+    evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    with pytest.raises(StoreError, match="another model"):
+        evaluate(model="fake:oracle", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+
+
+def test_wrong_numbers_of_choices_stop_or_are_counted(data: Path, tmp_path: Path) -> None:
+    with (data / "test" / "tides_test.csv").open("a") as file:
+        file.write("Three?,one,two,three,C\nFive?,1st,2nd,3rd,4th,5th,E\n")
+    with pytest.raises(DataError, match="3 choices"):
+        evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    run = evaluate(model="fake:hash", data=data, protocols=["mmlu"], out=tmp_path / "skip", skip_bad_items=True)
+    assert {(row.n, row.missing) for row in run.rows()} == {(12, 2)}
+
+
+def test_prompts_too_long_even_without_shots_are_missing(data: Path, tmp_path: Path) -> None:
+    model = HashModel()
+    model.window = 120
+    run = evaluate(model=model, data=data, protocols=["mmlu/original", "mmlu/harness-v1"], out=tmp_path / "run")
+    original, harness = run.rows()
+    assert (original.n, original.missing) == (0, 12)
+    assert np.isnan(original.value)
+    assert (harness.n, harness.truncated) == (12, 12)
+    assert "too long" in run.tables.requests["missing"][0].as_py()
+
+
+def test_shots_are_dropped_and_counted(data: Path, tmp_path: Path) -> None:
+    model = HashModel()
+    model.window = 600
+    run = evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    assert run.rows()[0].shots_dropped == 12
+    assert all(0 < shots < 5 for shots in run.tables.requests["shots"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"protocols": []}, "no protocol"),
+        ({"protocols": ["mmlu/original"], "subjects": ["tide"]}, "did you mean tides"),
+    ],
+)
+def test_wrong_use_is_told(data: Path, tmp_path: Path, arguments: dict[str, list[str]], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        evaluate(model="fake:hash", data=data, out=tmp_path / "run", **arguments)  # type: ignore[arg-type]
+
+
+def test_a_subject_without_shots_is_named(data: Path, tmp_path: Path) -> None:
+    (data / "dev" / "trees_dev.csv").unlink()
+    with pytest.raises(DataError, match=r"trees.*dev"):
+        evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+
+
+def test_groups_and_their_names(data: Path, tmp_path: Path) -> None:
+    run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    assert [row.subject for row in run.rows("subjects")] == ["tides", "trees"]
+    assert open_run(tmp_path / "run").report("subjects").num_rows == 2

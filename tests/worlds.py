@@ -1,0 +1,24 @@
+"""Small datasets for tests."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+LETTERS = "ABCD"
+
+
+def write_mmlu(folder: Path, subjects: tuple[str, ...] = ("tides", "trees"), questions: int = 6) -> Path:
+    """A dataset in the original MMLU layout: five dev, six val and ``questions`` test rows a subject."""
+    for split, count in (("dev", 5), ("val", 6), ("test", questions)):
+        (folder / split).mkdir(parents=True, exist_ok=True)
+        for subject in subjects:
+            with (folder / split / f"{subject}_{split}.csv").open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file).writerows(_row(subject, split, number) for number in range(count))
+    return folder
+
+
+def _row(subject: str, split: str, number: int) -> list[str]:
+    question = f"Which of the {subject} is number {number} of {split}?"
+    choices = [f"the {word} one of {number}" for word in ("red", "tall", "salty", "first")]
+    return [question, *choices, LETTERS[(number + len(subject)) % 4]]

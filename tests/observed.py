@@ -44,24 +44,16 @@ def continuations(items: list[list[Row]]) -> Continuations:
     )
 
 
-@st.composite
-def random_rows(draw: st.DrawFn, *, least_tokens: int = 0) -> Row:
-    """A choice of up to six tokens from a small vocabulary, sometimes missing."""
-    count = draw(st.integers(least_tokens, 6))
-
-    def column(values: st.SearchStrategy) -> tuple:
-        return tuple(draw(st.lists(values, min_size=count, max_size=count)))
-
-    return Row(
-        text=draw(st.text(" aß漢🙂", max_size=8)),
-        logprobs=column(st.floats(-30, 0, width=32)),
-        tokens=column(st.integers(0, 5)),
-        sizes=column(st.integers(0, 5)),
-        ranks=column(st.integers(0, 200)),
+def random_rows(*, least_tokens: int = 0) -> st.SearchStrategy[Row]:
+    """A choice of up to five tokens from a small vocabulary, sometimes missing."""
+    token = st.tuples(st.floats(-30, 0, width=32), st.integers(0, 5), st.integers(0, 5), st.integers(0, 200))
+    return st.builds(
+        lambda text, tokens: Row(text, *zip(*tokens, strict=True)),
+        st.text(" aß漢🙂", max_size=6),
+        st.lists(token, min_size=least_tokens, max_size=5),
     )
 
 
-def random_items(*, least_tokens: int = 0, least_choices: int = 0) -> st.SearchStrategy:
-    """Up to six items of up to five choices each."""
-    choices = st.lists(random_rows(least_tokens=least_tokens), min_size=least_choices, max_size=5)
-    return st.lists(choices, max_size=6)
+def random_items(*, least_tokens: int = 0) -> st.SearchStrategy[list[list[Row]]]:
+    """Up to four items of up to four choices each."""
+    return st.lists(st.lists(random_rows(least_tokens=least_tokens), max_size=4), max_size=4)

@@ -12,7 +12,7 @@ from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.scores import SCORES
 from choicewise.scoring.scores.lengths import bare
-from observed import Row, continuations, random_items, random_rows, row
+from tests.observed import Row, continuations, random_items, random_rows, row
 
 
 def divided(row: Row, length: int) -> float:

@@ -12,7 +12,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.decisions import argmax, gold_rows
 from choicewise.scoring.outside import OUTSIDE, Outside
 from choicewise.scoring.ragged import reduce_rows, row_of
-from observed import Row, continuations, random_items, row
+from tests.observed import Row, continuations, random_items, row
 
 
 @given(rows=st.lists(st.lists(st.floats(-1e6, 1e6), max_size=12), max_size=8))

@@ -77,6 +77,7 @@ def _ordered(values: dict[str, Value], order: Sequence[str]) -> dict[str, Value]
 AGGREGATIONS: dict[str, Callable[[Decisions, Sequence[str]], dict[str, Value]]] = {
     "micro": lambda decisions, subjects: {"all": micro(decisions)},
     "macro": lambda decisions, subjects: {"all": macro(decisions, subjects)},
+    "subjects": by_group,
     "categories": lambda decisions, subjects: _ordered(
         by_group(decisions, [category(subject) for subject in subjects]), tuple(CATEGORIES)
     ),

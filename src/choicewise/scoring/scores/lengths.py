@@ -36,3 +36,8 @@ def chars(observed: Continuations) -> Floats:
 def chars_bare(observed: Continuations) -> Floats:
     """Characters (code points) of the text without its leading space, float64 [rows]."""
     return np.array([len(bare(text)) for text in observed.text], dtype=np.float64)
+
+
+def words(observed: Continuations) -> Floats:
+    """Runs of text between whitespace, float64 [rows]; the leading space makes none, and Chinese is one word."""
+    return np.array([len(text.split()) for text in observed.text], dtype=np.float64)

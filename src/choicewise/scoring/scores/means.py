@@ -39,6 +39,22 @@ def char_mean_bare(observed: Continuations) -> Floats:
     return per(observed.sums, lengths.chars_bare(observed))
 
 
+def word_mean(observed: Continuations) -> Floats:
+    """Per word between whitespace."""
+    return per(observed.sums, lengths.words(observed))
+
+
+def token_power(observed: Continuations, alpha: float) -> Floats:
+    """S / tokens^alpha: the sum at alpha 0, the token mean at alpha 1 (Wu et al. 2016, section 7)."""
+    return per(observed.sums, lengths.tokens(observed) ** alpha)
+
+
+def gnmt(observed: Continuations, alpha: float) -> Floats:
+    """S / ((5 + tokens) / 6)^alpha, the length penalty of Google's translation system (Wu et al. 2016, eq. 14)."""
+    return per(observed.sums, ((5 + lengths.tokens(observed)) / 6) ** alpha)
+
+
 def per(sums: Floats, length: Floats) -> Floats:
     """``sums / length``; NaN where the length is 0, since a mean over nothing must not win."""
-    return np.divide(sums, length, out=np.full(len(sums), np.nan), where=length > 0)
+    with np.errstate(invalid="ignore"):  # infinite over infinite is NaN, missing
+        return np.divide(sums, length, out=np.full(len(sums), np.nan), where=length > 0)

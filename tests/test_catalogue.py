@@ -51,6 +51,30 @@ def test_catalogue_holds_the_published_ways_and_no_protocol_twice() -> None:
     assert len(set(family.values())) == len(family) == sum(len(known.protocols) for known in ENTRIES)
 
 
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [
+        ("original", "drop-last-shot 2048 default joint sum top100=-100 micro"),
+        ("original-pr13", "drop-last-shot 2048 default last-token sum keep micro"),
+        ("helm", "drop-last-shot-then-cut-end None default joint none keep macro"),
+        ("harness-v0", "cut-start None none separate char_mean_bare keep macro"),
+        ("harness-v1", "cut-start None none joint sum keep macro"),
+        ("harness-v0.4", "cut-start None default joint sum keep micro"),
+        ("harness-v0.4-early", "cut-start None none joint sum keep micro"),
+        ("olmes-mcf", "cut-start 2048 default joint sum keep macro"),
+        ("olmes-cf", "cut-start 2048 default joint char_mean keep macro"),
+        ("cloze", "cut-start None default joint char_mean_bare keep macro"),
+        ("letter-text", "drop-last-shot 2048 default joint token_mean keep micro"),
+    ],
+)
+def test_what_no_prompt_shows_is_as_published(name: str, axes: str) -> None:
+    headline = next(iter(resolve(f"mmlu/{name}").values()))
+    shown = ("fit", "limit", "bos", "boundary", "score", "outside", "aggregation")
+    assert " ".join(str(getattr(headline, axis)) for axis in shown) == axes
+    assert headline.ties == ("none" if name == "helm" else "first")
+    assert headline.shots == (0 if name == "cloze" else 5)
+
+
 def test_an_entry_that_scores_texts_has_every_score_headline_first() -> None:
     names = list(resolve("mmlu/harness-v0"))
     assert names[0] == "mmlu/harness-v0:char_mean_bare"

@@ -1,6 +1,5 @@
 """Prompts, held against the published ones byte for byte."""
 
-import csv
 import gzip
 import hashlib
 import json
@@ -13,6 +12,7 @@ import pytest
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
+from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, ProtocolError
 from choicewise.protocols.catalogue import entries, entry
 from choicewise.protocols.protocol import Protocol
@@ -26,21 +26,10 @@ def headline(name: str) -> Protocol:
     return next(iter(entry(name).protocols.values()))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def mmlu(shared_data: Path) -> Dataset:
-    """MMLU read with nothing but the csv module, to hold the prompts alone against the goldens."""
-    splits = {}
-    for split, short in (("test", "test"), ("dev", "dev"), ("validation", "val")):
-        items: list[Item] = []
-        for path in sorted((shared_data / "mmlu" / short).glob("*.csv")):
-            subject = path.stem.removesuffix(f"_{short}")
-            with path.open(newline="", encoding="utf-8") as file:
-                rows = list(csv.reader(file))
-            items += [
-                Item(f"{subject}/{i}", r[0], tuple(r[1:5]), ("ABCD".index(r[5]),), subject) for i, r in enumerate(rows)
-            ]
-        splits[split] = tuple(items)
-    return Dataset("mmlu", splits)
+    """All of MMLU, as a user opens it."""
+    return open_dataset(shared_data / "mmlu")
 
 
 @pytest.mark.parametrize("name", GOLDEN)

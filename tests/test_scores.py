@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.scores import SCORES
-from choicewise.scoring.scores.lengths import bare
+from choicewise.scoring.scores.lengths import bare, bytes_bare, chars, chars_bare, token_bytes, tokens, words
 from tests.observed import Row, continuations, random_items, random_rows, row
 
 
 def divided(row: Row, length: int) -> float:
     return math.fsum(row.logprobs) / length if row.logprobs and length else math.nan
 
+
+LENGTHS = (tokens, token_bytes, bytes_bare, chars, chars_bare, words)
 
 REFERENCE: dict[str, Callable[[Row], float]] = {
     "sum": lambda row: divided(row, 1),
@@ -74,6 +76,20 @@ def test_a_missing_choice_or_an_empty_text_is_nan_and_never_a_number() -> None:
     assert all(np.isnan(values[0]) for values in scores.values())
     assert np.isnan(scores["char_mean_bare"][1])
     assert scores["char_mean"][1] == -1.0
+
+
+def test_lengths_disagree_as_published_normalisations_do() -> None:
+    observed = continuations([[row(" größer  Wert", -1.0, -2.0, sizes=(3, 11)), row("")]])
+    measured = {length.__name__: length(observed).tolist() for length in LENGTHS}
+    assert measured["token_bytes"] == [14.0, pytest.approx(math.nan, nan_ok=True)]
+    del measured["token_bytes"]
+    assert measured == {
+        "tokens": [2, 0],
+        "bytes_bare": [14, 0],
+        "chars": [13, 0],
+        "chars_bare": [12, 0],
+        "words": [2, 0],
+    }
 
 
 def test_bare_removes_the_one_separating_space_and_no_other() -> None:

@@ -25,9 +25,9 @@ SCORES: dict[str, Score] = {
     "pmi": Score(
         conditional.pmi, "S(context) - S(null context)", "Brown et al. 2020; OLMES acc_uncond", conditional=True
     ),
-    "word_mean": Score(means.word_mean, "S / words", "Gao 2021, blog.eleuther.ai"),
-    "token_power_0.5": Score(partial(means.token_power, alpha=0.5), "S / tokens^0.5", "Wu et al. 2016, section 7"),
-    "gnmt_0.6": Score(partial(means.gnmt, alpha=0.6), "S / ((5 + tokens) / 6)^0.6", "Wu et al. 2016, equation 14"),
+    "word_mean": Score(means.word_mean, "S / words", "the unit of lm-evaluation-harness word_perplexity"),
+    "token_power_0.5": Score(partial(means.token_power, alpha=0.5), "S / tokens^0.5", "Wu et al. 2016 (GNMT)"),
+    "gnmt_0.6": Score(partial(means.gnmt, alpha=0.6), "S / ((5 + tokens) / 6)^0.6", "Wu et al. 2016 (GNMT)"),
     "arithmetic_mean": Score(tokens.arithmetic_mean, "log mean P(token)", "Tsvilodub et al. 2024"),
     "harmonic_mean": Score(tokens.harmonic_mean, "log harmonic mean P(token)", "lm-scorer hmean"),
     "least_likely": Score(tokens.least_likely, "min log P(token)", "the weakest link of the continuation"),

@@ -45,12 +45,12 @@ def word_mean(observed: Continuations) -> Floats:
 
 
 def token_power(observed: Continuations, alpha: float) -> Floats:
-    """S / tokens^alpha: the sum at alpha 0, the token mean at alpha 1 (Wu et al. 2016, section 7)."""
+    """S / tokens^alpha: the sum at alpha 0, the token mean at alpha 1 (Wu et al. 2016)."""
     return per(observed.sums, lengths.tokens(observed) ** alpha)
 
 
 def gnmt(observed: Continuations, alpha: float) -> Floats:
-    """S / ((5 + tokens) / 6)^alpha, the length penalty of Google's translation system (Wu et al. 2016, eq. 14)."""
+    """S / ((5 + tokens) / 6)^alpha, the length penalty of Google's translation system (Wu et al. 2016)."""
     return per(observed.sums, ((5 + lengths.tokens(observed)) / 6) ** alpha)
 
 

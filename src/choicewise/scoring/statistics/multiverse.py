@@ -1,0 +1,64 @@
+"""What becomes of a conclusion when every published protocol has its say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from choicewise.scoring.ragged import Floats, Integers, Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One model's accuracy over protocols; ``flips``: share of items not predicted alike by all protocols."""
+
+    least: float
+    median: float
+    greatest: float
+    flips: float
+
+
+def panel(credits: Floats, predictions: Integers) -> Panel:
+    """The spread over protocols; ``credits`` and ``predictions`` have shape [protocols, items], NaN and -1 missing.
+
+    Each protocol's accuracy is over the items it scored, flips over the items all of them predicted.
+    """
+    accuracies = [accuracy for accuracy in map(_mean, credits) if not math.isnan(accuracy)]
+    shared = (predictions >= 0).all(axis=0)
+    flips = _mean((predictions[:, shared] != predictions[:1, shared]).any(axis=0).astype(np.float64))
+    if not accuracies:
+        return Panel(math.nan, math.nan, math.nan, flips)
+    return Panel(min(accuracies), float(np.median(accuracies)), max(accuracies), flips)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How many protocols find left better than right, right better, or neither; over the items both scored."""
+
+    left: int
+    right: int
+    even: int
+
+    @property
+    def share(self) -> float:
+        """Share of the protocols that agree with the most common sign; NaN without protocols."""
+        counts = (self.left, self.right, self.even)
+        return max(counts) / sum(counts) if sum(counts) else math.nan
+
+
+def sign_agreement(left: Floats, right: Floats) -> Agreement:
+    """The sign of the paired difference of two models under each protocol; credits [protocols, items], NaN missing.
+
+    A protocol under which the models share no scored item has no sign and is left out.
+    """
+    means = np.array([_mean(difference) for difference in left - right])
+    # Credits are wholes, halves and thirds: a mean this small is a sum that cancels.
+    signs = np.where(np.abs(means) < 1e-12, 0.0, np.sign(means))
+    return Agreement(*(int((signs == sign).sum()) for sign in (1, -1, 0)))
+
+
+def _mean(values: Floats) -> float:
+    seen: Mask = ~np.isnan(values)
+    return float(values[seen].mean()) if seen.any() else math.nan

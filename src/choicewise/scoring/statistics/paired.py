@@ -1,0 +1,43 @@
+"""The difference of two mean credits over the same items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from choicewise.scoring.ragged import Floats
+from choicewise.scoring.statistics.clustered import clustered_standard_error, standard_error
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Left mean minus right mean over the ``n`` items both scored; ``missing``: items at least one did not score."""
+
+    value: float
+    se: float
+    ci_low: float
+    ci_high: float
+    n: int
+    missing: int
+
+
+def paired_difference(
+    left: Floats, right: Floats, clusters: Sequence[str] | None = None, level: float = 0.95
+) -> Difference:
+    """left - right item by item, credits [items] with NaN for missing; normal interval (Miller 2024).
+
+    Pairing takes out what makes an item hard for both.  With ``clusters`` the standard error is clustered.
+    """
+    both = ~(np.isnan(left) | np.isnan(right))
+    differences = (left - right)[both]
+    n = len(differences)
+    if clusters is None:
+        se = standard_error(differences)
+    else:
+        se = clustered_standard_error(differences, [name for name, seen in zip(clusters, both, strict=True) if seen])
+    value = float(differences.mean()) if n else float("nan")
+    half = NormalDist().inv_cdf((1 + level) / 2) * se
+    return Difference(value, se, value - half, value + half, n, len(left) - n)

@@ -1,0 +1,46 @@
+"""Which ranks a model could have had with another draw of items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from choicewise.scoring.ragged import Floats, Integers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankIntervals:
+    """Per model the rank seen and its bootstrap interval; 1 is best, equal means share the better rank.
+
+    ``rank``, ``low``, ``high``: int64 [models]; ``n``: items every model scored; ``missing``: the others, left out.
+    """
+
+    rank: Integers
+    low: Integers
+    high: Integers
+    n: int
+    missing: int
+
+
+def rank_intervals(credits: Floats, draws: int = 2000, seed: int = 0, level: float = 0.95) -> RankIntervals:
+    """Percentile bootstrap of ranks by mean credit; ``credits`` float64 [models, items], NaN for missing.
+
+    Every draw resamples items with replacement, the same for all models, so the pairing is kept.
+    """
+    scored = ~np.asarray(np.isnan(credits).any(axis=0), dtype=np.bool_)
+    complete = credits[:, scored]
+    n = complete.shape[1]
+    rng = np.random.default_rng(seed)
+    # One draw at a time: the counts of all draws together would not fit for a benchmark of many items.
+    drawn = np.array([_ranks(complete @ rng.multinomial(n, np.full(n, 1 / n))) for _ in range(draws if n else 0)])
+    rank = _ranks(complete.sum(axis=1))
+    if not n:
+        return RankIntervals(rank, rank, np.full_like(rank, len(rank)), 0, len(scored))
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0, method="inverted_cdf").astype(np.int64)
+    return RankIntervals(rank, low, high, n, len(scored) - n)
+
+
+def _ranks(totals: Floats) -> Integers:
+    """1 + how many are strictly greater; credits are halves, thirds and wholes, so their sums need a tolerance."""
+    return 1 + (totals[None, :] > totals[:, None] + 1e-9).sum(axis=1)

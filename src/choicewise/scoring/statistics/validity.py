@@ -1,0 +1,73 @@
+"""Signs that a number does not measure what it is taken for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from choicewise.scoring.decisions import Decisions
+from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """What can be said of one protocol's decisions without another model call.
+
+    ``chance``: expected accuracy of guessing evenly.  ``at_chance``: the accuracy is within one standard error of it.
+    ``constant``: every prediction is the same position.  ``most_common``: the greatest share any position has among
+    the predictions.  ``tie_rate``: share of scored items with a tie at the top.  NaN and False without scored items.
+    """
+
+    chance: float
+    at_chance: bool
+    constant: bool
+    most_common: float
+    tie_rate: float
+
+
+def validity(decisions: Decisions, items: Integers, gold: Mask) -> Validity:
+    """The flags of one protocol's decisions; ``gold`` bool [rows], item i having the rows ``items[i]:items[i + 1]``."""
+    scored = ~decisions.missing
+    n = int(scored.sum())
+    if not n:
+        return Validity(math.nan, False, False, math.nan, math.nan)
+    credit = decisions.credit[scored]
+    chance = float((reduce_rows(np.add, gold, items) / np.diff(items))[scored].mean())
+    se = float(credit.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+    predicted = decisions.prediction[decisions.prediction >= 0]
+    most_common = float(np.bincount(predicted).max() / len(predicted)) if len(predicted) else math.nan
+    return Validity(
+        chance=chance,
+        at_chance=abs(float(credit.mean()) - chance) <= se,
+        constant=most_common == 1.0 and len(predicted) > 1,
+        most_common=most_common,
+        tie_rate=float(decisions.tied[scored].mean()),
+    )
+
+
+def low_mass_rate(mass: Floats, threshold: float = 0.5) -> float:
+    """Share of items whose choices hold less than ``threshold`` of the model's probability (``option_mass`` [items]).
+
+    Where it is high the model would rather say something else, and how the choices compare says little.
+    """
+    known = mass[~np.isnan(mass)]
+    return float((known < threshold).mean()) if len(known) else math.nan
+
+
+def safe_rate(sums: Floats, items: Integers) -> float:
+    """Share of items whose prediction no other wording could overturn: p₁ - p₂ > 1 - mass (Wiegreffe et al. 2023).
+
+    ``sums`` are log-probabilities [rows]; items with a missing choice or without a second one are left out.
+    """
+    sure = [
+        _safe(np.exp(sums[a:b])) for a, b in pairwise(items.tolist()) if b - a > 1 and not np.isnan(sums[a:b]).any()
+    ]
+    return float(np.mean(sure)) if sure else math.nan
+
+
+def _safe(probabilities: Floats) -> bool:
+    second, first = np.sort(probabilities)[-2:]
+    return bool(first - second > 1 - probabilities.sum())

@@ -1,0 +1,191 @@
+"""The statistics against scipy, against brute force, and on two real models' answers to WinoGrande."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise.scoring.decisions import Decisions, argmax, gold_rows
+from choicewise.scoring.metrics import micro
+from choicewise.scoring.statistics.beta_binomial import beta_binomial
+from choicewise.scoring.statistics.chi_square import chi_square_tail
+from choicewise.scoring.statistics.clustered import clustered_standard_error, standard_error
+from choicewise.scoring.statistics.holm import holm
+from choicewise.scoring.statistics.kendall import kendall_tau_b
+from choicewise.scoring.statistics.mcnemar import mcnemar
+from choicewise.scoring.statistics.paired import paired_difference
+from choicewise.scoring.statistics.power import items_needed, minimum_detectable_effect
+from choicewise.scoring.statistics.rank_interval import rank_intervals
+from choicewise.scoring.statistics.spearman import average_ranks, spearman_rho
+
+CREDIT = st.sampled_from([0.0, 1.0, 0.5, math.nan])
+PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=12)
+
+
+@given(n=st.integers(0, 2000), data=st.data(), level=st.floats(0.5, 0.999))
+def test_beta_binomial_equals_scipy(n: int, data: st.DataObject, level: float) -> None:
+    right = data.draw(st.integers(0, n))
+    expected = scipy.stats.beta(right + 1, n - right + 1).interval(level)
+    assert beta_binomial(right, n, level) == pytest.approx(expected, abs=1e-9)
+
+
+@given(statistic=st.floats(0, 2000), degrees=st.integers(1, 60))
+def test_chi_square_tail_equals_scipy(statistic: float, degrees: int) -> None:
+    expected = scipy.stats.chi2.sf(statistic, degrees)
+    assert chi_square_tail(statistic, degrees) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+
+
+@given(values=st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abcd")), min_size=2, max_size=20))
+def test_clustered_standard_error_equals_the_published_double_sum(values: list[tuple[float, str]]) -> None:
+    credits, clusters = np.array([value for value, _ in values]), [cluster for _, cluster in values]
+    n, mean = len(values), float(credits.mean())
+    crossed = sum(
+        (credits[i] - mean) * (credits[j] - mean)
+        for i in range(n)
+        for j in range(n)
+        if i != j and clusters[i] == clusters[j]
+    )
+    expected = sum((credit - mean) ** 2 for credit in credits) / (n * (n - 1)) + crossed / n**2
+    assert clustered_standard_error(credits, clusters) ** 2 == pytest.approx(expected, abs=1e-12)
+
+
+@given(values=st.lists(st.floats(0, 1), min_size=2, max_size=20))
+def test_every_item_its_own_cluster_is_no_clustering(values: list[float]) -> None:
+    credits = np.array(values)
+    assert standard_error(credits) == pytest.approx(scipy.stats.sem(credits), abs=1e-12)
+    own = clustered_standard_error(credits, [str(index) for index in range(len(values))])
+    assert own == pytest.approx(standard_error(credits), abs=1e-9)
+
+
+def test_repeating_every_item_adds_nothing_once_the_repeats_are_one_cluster() -> None:
+    credits = np.array([0.0, 1.0, 1.0, 0.0, 1.0] * 40)
+    repeated, clusters = np.tile(credits, 5), [str(index) for index in range(200)] * 5
+    assert standard_error(repeated) < 0.5 * standard_error(credits)
+    assert clustered_standard_error(repeated, clusters) == pytest.approx(standard_error(credits), rel=0.01)
+
+
+@given(pairs=st.lists(st.tuples(CREDIT, CREDIT, st.sampled_from("abc")), max_size=20))
+def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[float, float, str]]) -> None:
+    left, right = (np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1))
+    kept = [(a - b, cluster) for a, b, cluster in pairs if not math.isnan(a + b)]
+    differences, clusters = np.array([value for value, _ in kept]), [cluster for _, cluster in kept]
+    result = paired_difference(left, right)
+    assert (result.n, result.missing) == (len(kept), len(pairs) - len(kept))
+    if len(kept) > 1:
+        assert result.value == pytest.approx(differences.mean())
+        assert result.se == pytest.approx(scipy.stats.sem(differences))
+        assert result.ci_high - result.value == pytest.approx(1.959963984540054 * result.se)
+        grouped = paired_difference(left, right, [pair[2] for pair in pairs])
+        assert grouped.se == pytest.approx(clustered_standard_error(differences, clusters))
+    else:
+        assert math.isnan(result.se)
+
+
+@given(pairs=st.lists(st.tuples(CREDIT, CREDIT), max_size=40))
+def test_mcnemar_equals_scipys_binomial_test(pairs: list[tuple[float, float]]) -> None:
+    result = mcnemar(*(np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1)))
+    assert (result.left_only, result.right_only) == (pairs.count((1.0, 0.0)), pairs.count((0.0, 1.0)))
+    n = result.left_only + result.right_only
+    expected = scipy.stats.binomtest(result.left_only, n).pvalue if n else 1.0
+    assert result.p == pytest.approx(expected)
+
+
+def test_mcnemar_stays_exact_for_thousands_of_items() -> None:
+    left, right = np.repeat([1.0, 0.0], [4200, 3900]), np.repeat([0.0, 1.0], [4200, 3900])
+    assert mcnemar(left, right).p == pytest.approx(scipy.stats.binomtest(4200, 8100).pvalue, rel=1e-9)
+
+
+@given(pairs=PAIRS)
+def test_kendall_and_spearman_equal_scipy(pairs: list[tuple[int, int]]) -> None:
+    left, right = zip(*pairs, strict=True)
+    if len(set(left)) == 1 or len(set(right)) == 1:
+        assert math.isnan(kendall_tau_b(left, right))
+        assert math.isnan(spearman_rho(left, right))
+    else:
+        assert kendall_tau_b(left, right) == pytest.approx(scipy.stats.kendalltau(left, right).statistic)
+        assert spearman_rho(left, right) == pytest.approx(scipy.stats.spearmanr(left, right).statistic)
+
+
+def test_correlations_of_nothing_are_not_numbers() -> None:
+    assert math.isnan(kendall_tau_b([], []))
+    assert math.isnan(spearman_rho([], []))
+
+
+@given(values=st.lists(st.integers(-3, 3), min_size=1))
+def test_average_ranks_equal_scipy(values: list[int]) -> None:
+    assert average_ranks(values).tolist() == scipy.stats.rankdata(values).tolist()
+
+
+@given(p=st.lists(st.floats(0, 1), max_size=8))
+def test_holm_rejects_what_the_step_down_procedure_rejects(p: list[float]) -> None:
+    adjusted = holm(p)
+    for alpha in (0.01, 0.05, 0.3):
+        rejected = set()
+        for step, index in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+            if p[index] * (len(p) - step) > alpha:
+                break
+            rejected.add(index)
+        assert {index for index in range(len(p)) if adjusted[index] <= alpha} == rejected
+    assert (adjusted >= np.array(p)).all()
+
+
+def test_minimum_detectable_effect_is_found_with_the_power_it_promises() -> None:
+    effect = minimum_detectable_effect(sd=0.5, n=400)
+    se = 0.5 / math.sqrt(400)
+    assert scipy.stats.norm.sf(1.959963984540054 - effect / se) == pytest.approx(0.8)
+    assert items_needed(sd=0.5, effect=effect * 1.0001) == 400
+    assert minimum_detectable_effect(0.5, items_needed(0.5, 0.03)) <= 0.03
+    assert minimum_detectable_effect(0.5, items_needed(0.5, 0.03) - 1) > 0.03
+
+
+def test_rank_intervals_are_certain_where_models_are_far_apart_and_repeat_with_the_seed() -> None:
+    rng = np.random.default_rng(3)
+    credits = (rng.random((3, 400)) < np.array([[0.9], [0.5], [0.51]])).astype(float)
+    credits[0, :7] = math.nan
+    result = rank_intervals(credits, draws=500, seed=1)
+    assert (result.rank[0], result.low[0], result.high[0]) == (1, 1, 1)
+    assert (result.low[1:].tolist(), result.high[1:].tolist()) == ([2, 2], [3, 3])
+    assert (result.n, result.missing) == (393, 7)
+    again = rank_intervals(credits, draws=500, seed=1)
+    assert (again.low.tolist(), again.high.tolist()) == (result.low.tolist(), result.high.tolist())
+
+
+def test_rank_intervals_of_equal_models_share_the_first_rank() -> None:
+    credits = np.tile([1 / 3, 0.0, 1.0, 2 / 3], (2, 5))
+    result = rank_intervals(credits, draws=50)
+    assert [values.tolist() for values in (result.rank, result.low, result.high)] == [[1, 1]] * 3
+    nothing = rank_intervals(np.full((2, 3), math.nan))
+    assert (nothing.n, nothing.missing, nothing.low.tolist(), nothing.high.tolist()) == (0, 3, [1, 1], [2, 2])
+
+
+def winogrande(folder: Path, model: str) -> Decisions:
+    rows = [json.loads(line) for line in (folder / f"{model}.jsonl").read_text().splitlines()]
+    items = np.arange(len(rows) + 1) * 2
+    scores = np.array([[row["logit_0"], row["logit_1"]] for row in rows]).ravel()
+    decisions = argmax(scores, items, gold_rows([[row["truth"]] for row in rows], items), "first")
+    assert decisions.credit.tolist() == [float(row["acc"] == "True") for row in rows]
+    return decisions
+
+
+def test_two_real_models_on_winogrande(shared_data: Path) -> None:
+    folder = shared_data / "goldens" / "winogrande_real_llms"
+    llama, mistral = winogrande(folder, "llama-2-7b"), winogrande(folder, "mistral-7b-v0.1")
+    published = {(0.7380, 0.0124), (0.7814, 0.0116)}
+    assert {(round(value.value, 4), round(value.se, 4)) for value in map(micro, (llama, mistral))} == published
+    difference = paired_difference(mistral.credit, llama.credit)
+    test = mcnemar(mistral.credit, llama.credit)
+    b, c, n = test.left_only, test.right_only, 1267
+    table = [[int(((mistral.credit == x) & (llama.credit == y)).sum()) for y in (1, 0)] for x in (1, 0)]
+    assert [table[0][1], table[1][0]] == [b, c]
+    assert difference.value == pytest.approx((b - c) / n)
+    assert difference.se == pytest.approx(math.sqrt((b + c - (b - c) ** 2 / n) / n / (n - 1)))
+    t_test = scipy.stats.ttest_rel(mistral.credit, llama.credit)
+    assert difference.value / difference.se == pytest.approx(t_test.statistic)
+    assert test.p == pytest.approx(scipy.stats.binomtest(b, b + c).pvalue)
+    assert difference.ci_low > 0
+    assert test.p < 0.001

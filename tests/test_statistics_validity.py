@@ -1,0 +1,150 @@
+"""Signs of an invalid number, the numeric range and the multiverse, by hand and by brute force."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise.scoring.decisions import TIES, argmax
+from choicewise.scoring.statistics.consistency import permutation_consistency
+from choicewise.scoring.statistics.length_bias import length_correlation
+from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
+from choicewise.scoring.statistics.numeric_range import numeric_range
+from choicewise.scoring.statistics.position_bias import position_bias
+from choicewise.scoring.statistics.validity import low_mass_rate, safe_rate, validity
+
+NAN = math.nan
+
+
+@given(
+    items=st.lists(st.lists(st.integers(-6, 0), min_size=2, max_size=3), min_size=1, max_size=4),
+    epsilon=st.sampled_from([0.0, 0.4, 0.6, 1.1]),
+)
+def test_numeric_range_holds_every_accuracy_that_moved_scores_give(items: list[list[int]], epsilon: float) -> None:
+    offsets = np.cumsum([0] + [len(item) for item in items])
+    scores, gold = np.array([float(score) for item in items for score in item]), np.zeros(offsets[-1], dtype=bool)
+    gold[offsets[:-1]] = True
+    decided = argmax(scores, offsets, gold, "first")
+    result = numeric_range(scores, offsets, gold, decided, epsilon)
+    worst, best = [], []
+    for position, item in enumerate(items):
+        moved = [
+            argmax(scores[a:b] + np.array(shift), np.array([0, b - a]), gold[a:b], "split").credit[0]
+            for a, b in [(offsets[position], offsets[position + 1])]
+            for shift in product((-epsilon, epsilon), repeat=len(item))
+        ]
+        worst.append(min(decided.credit[position], *(math.floor(credit) for credit in moved)))
+        best.append(max(decided.credit[position], *(math.ceil(credit) for credit in moved)))
+    if epsilon:  # at 0 a tie is decided by the tie rule, not by rounding
+        assert (result.low, result.high) == (pytest.approx(np.mean(worst)), pytest.approx(np.mean(best)))
+    assert result.low <= result.point <= result.high
+    assert result.point == decided.credit.mean()
+    assert result.undetermined == (decided.margin < 2 * epsilon).mean()
+
+
+@pytest.mark.parametrize("ties", TIES)
+def test_numeric_range_without_error_is_a_point_and_leaves_missing_items_out(ties: str) -> None:
+    scores, items = np.array([-1.0, -1.0, NAN, -1.0, -1.0, -2.0]), np.array([0, 2, 4, 6])
+    gold = np.array([True, False, True, False, False, True])
+    decided = argmax(scores, items, gold, ties)
+    exact = numeric_range(scores, items, gold, decided, 0.0)
+    assert exact.low == exact.point == exact.high == np.nanmean(decided.credit)
+    rounded = numeric_range(scores, items, gold, decided, 0.01)
+    assert (rounded.low, rounded.high, rounded.undetermined) == (0.0, 0.5, 0.5)
+    nothing = numeric_range(scores[2:4], items[:2], gold[2:4], argmax(scores[2:4], items[:2], gold[2:4], ties), 0.1)
+    assert math.isnan(nothing.point)
+
+
+def test_position_bias_by_hand_and_against_scipy() -> None:
+    gold = np.array([0, 0, 1, 1, 2, 2, 2, 2])
+    predicted = np.array([0, 0, 0, 1, 0, 0, 2, -1])
+    result = position_bias(predicted, gold)
+    assert result.recalls == (1.0, 0.5, pytest.approx(1 / 3))
+    assert result.rstd == pytest.approx(np.std([1, 0.5, 1 / 3]))
+    expected = scipy.stats.chisquare([5, 1, 1], [2, 2, 3])
+    assert (result.chi_square, result.p) == (pytest.approx(expected.statistic), pytest.approx(expected.pvalue))
+    assert result.n == 7
+
+
+def test_position_bias_is_zero_for_a_perfect_model_and_total_for_a_constant_one() -> None:
+    gold = np.arange(400) % 4
+    perfect, constant = position_bias(gold, gold), position_bias(np.zeros(400, dtype=int), gold)
+    assert (perfect.rstd, perfect.chi_square, perfect.p) == (0.0, 0.0, 1.0)
+    assert constant.recalls == (1.0, 0.0, 0.0, 0.0)
+    assert constant.p < 1e-100
+
+
+def test_position_bias_says_nothing_where_the_right_choice_never_moves() -> None:
+    one_sided = position_bias(np.array([0, 1, 0]), np.array([0, 0, 0]))
+    assert one_sided.recalls == (pytest.approx(2 / 3), pytest.approx(NAN, nan_ok=True))
+    assert all(map(math.isnan, (one_sided.rstd, one_sided.chi_square, one_sided.p)))
+    never_right = position_bias(np.array([0, 1, 2]), np.array([0, 1, 1]))
+    assert (never_right.chi_square, never_right.p) == (math.inf, 0.0)
+    nothing = position_bias(np.array([-1]), np.array([0]))
+    assert (nothing.n, nothing.recalls) == (0, ())
+
+
+def test_permutation_consistency_counts_items_that_keep_their_choice() -> None:
+    predictions = np.array([[0, 1, 2, 3, 0], [0, 1, 0, -1, 0], [0, 1, 2, 3, 1]])
+    assert permutation_consistency(predictions) == pytest.approx(2 / 4)
+    assert math.isnan(permutation_consistency(np.array([[-1], [0]])))
+
+
+def test_length_correlation_compares_choices_within_their_item() -> None:
+    items = np.array([0, 3, 6, 8, 10])
+    lengths = np.array([1.0, 2, 3, 1, 2, 3, 4, 4, 1, 2])
+    falling = np.array([-1.0, -2, -3, -11, -12, -13, -1, -2, NAN, -1])
+    assert length_correlation(falling, lengths, items) == pytest.approx(-1.0)
+    mixed = np.array([-1.0, -2, -3, -13, -12, -11, -1, -2, NAN, -1])
+    assert length_correlation(mixed, lengths, items) == pytest.approx(0.0)
+    assert math.isnan(length_correlation(falling[6:], lengths[6:], items[2:] - 6))
+
+
+def test_validity_flags_a_constant_model_at_chance() -> None:
+    items, gold = np.arange(0, 41, 4), np.tile(np.eye(4, dtype=bool), (3, 1))[:10].ravel()
+    constant = argmax(np.tile([-1.0, -2, -2, -2], 10), items, gold, "first")
+    flags = validity(constant, items, gold)
+    assert (flags.chance, flags.at_chance, flags.constant, flags.most_common) == (0.25, True, True, 1.0)
+    assert flags.tie_rate == 0.0
+    right = validity(argmax(gold.astype(float), items, gold, "first"), items, gold)
+    assert (right.at_chance, right.constant) == (False, False)
+    assert right.most_common == pytest.approx(0.3)
+
+
+def test_validity_of_ties_and_of_nothing() -> None:
+    items, gold = np.array([0, 2, 5]), np.array([True, False, True, True, False])
+    tied = validity(argmax(np.array([-1.0, -1, -1, -2, -3]), items, gold, "split"), items, gold)
+    assert tied.tie_rate == 0.5
+    assert tied.chance == pytest.approx((1 / 2 + 2 / 3) / 2)
+    nothing = validity(argmax(np.full(5, NAN), items, gold, "first"), items, gold)
+    assert math.isnan(nothing.chance)
+    assert not nothing.constant
+
+
+def test_low_mass_and_safe_rates() -> None:
+    assert low_mass_rate(np.array([0.9, 0.1, 0.5, NAN])) == pytest.approx(1 / 3)
+    assert math.isnan(low_mass_rate(np.array([NAN])))
+    sums = np.log([0.7, 0.2, 0.4, 0.3, 0.5, 0.5, 0.9])
+    assert safe_rate(np.append(sums, NAN), np.array([0, 2, 4, 6, 8])) == pytest.approx(1 / 3)
+    assert math.isnan(safe_rate(np.log([0.9]), np.array([0, 1])))
+
+
+def test_panel_spreads_over_protocols_and_counts_flipped_items() -> None:
+    credits = np.array([[1.0, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, NAN]])
+    predictions = np.array([[0, 1, 2, 3], [0, 2, 2, 3], [0, 1, 1, -1]])
+    assert panel(credits, predictions) == Panel(0.25, 0.5, 1.0, pytest.approx(2 / 3))
+    nothing = panel(np.full((2, 2), NAN), np.full((2, 2), -1))
+    assert all(map(math.isnan, (nothing.least, nothing.median, nothing.greatest, nothing.flips)))
+
+
+def test_sign_agreement_counts_protocols_by_the_sign_of_the_paired_difference() -> None:
+    left = np.array([[1.0, 1, 0], [1, 0, 0], [0, 0, NAN], [1 / 3, 1 / 3, 1 / 3], [NAN] * 3])
+    right = np.array([[1.0, 0, 0], [0, 0, 0], [1, 0, 0], [2 / 3, 1 / 3, 0], [1.0] * 3])
+    result = sign_agreement(left, right)
+    assert result == Agreement(left=2, right=1, even=1)
+    assert result.share == 0.5
+    assert math.isnan(sign_agreement(left[4:], right[4:]).share)

@@ -14,7 +14,7 @@ from choicewise.engine.tokenizer import ByteTokenizer, Tokenizer
 from choicewise.engine.window import cut_end, fit_span
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.hf_tokenizer import HfTokenizer
-from conftest import SHARED
+from tests.conftest import SHARED
 
 POLICIES = ["joint", "separate", "lcp", "last-token"]
 TOKENIZERS = ["models/stories260K", "models/babyllama-tok105", "tokenizers/gpt2", "tokenizers/mistral-7b-v0.2"]

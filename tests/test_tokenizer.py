@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from choicewise.engine.token_bytes import byte_alphabet, token_bytes
 from choicewise.errors import ModelError
 from choicewise.models.hf_tokenizer import HfTokenizer
-from conftest import SHARED
+from tests.conftest import SHARED
 
 NFC = pytest.importorskip("tokenizers.normalizers").NFC
 

@@ -1,0 +1,367 @@
+"""Local models: log-probabilities against an independent computation, and what is refused."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import SHARED
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from choicewise.engine.boundary import encode_contexts, spans  # noqa: E402
+from choicewise.engine.span import Ids, Prompt, Span  # noqa: E402
+from choicewise.errors import ModelError  # noqa: E402
+from choicewise.models import checkpoint, plain  # noqa: E402
+from choicewise.models.hf import HfModel, load  # noqa: E402
+from choicewise.models.load import load_model  # noqa: E402
+
+REAL = ["stories260K", "babyllama-tok105", "aidreams260K", "tiny-rwkv-4v0-660K"]
+RANDOM = ["gpt2", "gpt-neox-20b", "mistral-7b-v0.2"]
+TEXTS = [
+    ("Once upon a time, there was a", " little girl named Lily."),
+    ("Question: 你好 means?\nAnswer:", " hello 👍🏽"),
+    ("", "def f(x):\n    return x"),
+]
+# The first sentences of karpathy/llama2.c doc/stories260K.md, greedy.
+PUBLISHED = (
+    "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a "
+    "big, red ball. She wanted to play with it, but it was too high.\nLily's mom said, \"Lily, let's go to the park.\" "
+    "Lily was sad and didn't know what to do."
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny models lose more to threads than they gain."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def random_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of tiny random models, each with a published tokenizer and its vocabulary."""
+    if not SHARED.is_dir():
+        pytest.skip(f"no shared data at {SHARED}")
+    root = tmp_path_factory.mktemp("models")
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    configs = {
+        "gpt2": transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=256),
+        "gpt-neox-20b": transformers.LlamaConfig(vocab_size=50304, max_position_embeddings=256, **small),
+        "mistral-7b-v0.2": transformers.LlamaConfig(
+            vocab_size=32000, num_key_value_heads=2, max_position_embeddings=256, **small
+        ),
+    }
+    for name, config in configs.items():
+        if name == "gpt-neox-20b":
+            config.bos_token_id = config.eos_token_id = 0
+        config.initializer_range = 0.3  # so that log-probabilities differ by nats
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(root / name)
+        shutil.copyfile(SHARED / "tokenizers" / name / "tokenizer.json", root / name / "tokenizer.json")
+    return root
+
+
+@cache
+def model_of(folder: Path) -> HfModel:
+    if not folder.is_dir():
+        pytest.skip(f"no shared data at {SHARED}")
+    return load(folder, device="cpu")
+
+
+def real(name: str = "stories260K") -> HfModel:
+    return model_of(SHARED / "models" / name)
+
+
+def independent(folder: Path, context: Ids, continuation: Ids) -> tuple[list[float], list[int]]:
+    """Log-probabilities and ranks in plain transformers: every position, the whole vocabulary."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    ids = torch.tensor([[*context.tolist(), *continuation.tolist()]])
+    with torch.no_grad():
+        logprobs = torch.log_softmax(model(ids).logits[0].double(), dim=-1)
+    rows = logprobs[len(context) - 1 : -1]
+    chosen = [float(row[token]) for row, token in zip(rows, continuation, strict=True)]
+    ranks = [int((row > row[token]).sum()) for row, token in zip(rows, continuation, strict=True)]
+    return chosen, ranks
+
+
+@pytest.mark.parametrize("name", [*REAL, *RANDOM])
+def test_scores_equal_an_independent_computation(name: str, random_models: Path) -> None:
+    folder = random_models / name if name in RANDOM else SHARED / "models" / name
+    model = model_of(folder)
+    asked = [spans(model.tokenizer, "joint", "default", context, [choice], [0])[0] for context, choice in TEXTS]
+    questions = [one.span for one in asked if one.span]
+    assert len(questions) == len(TEXTS)
+    for index, seen in model.score(questions):
+        span = questions[index]
+        logprobs, ranks = independent(folder, span.context, span.continuation)
+        assert seen.tokens.tolist() == span.continuation.tolist()
+        assert seen.ranks.tolist() == ranks
+        assert np.abs(seen.logprobs - np.asarray(logprobs)).max() < 1e-4
+        assert abs(float(seen.logprobs.sum()) - sum(logprobs)) < 1e-4
+        assert (seen.logprobs.dtype, seen.ranks.dtype, seen.tokens.dtype) == (np.float32, np.int32, np.int32)
+
+
+@pytest.mark.parametrize("name", REAL)
+@given(tokens=st.lists(st.integers(3, 104), min_size=3, max_size=20), data=st.data())
+@settings(deadline=None, max_examples=10)
+def test_scores_add_up(name: str, tokens: list[int], data: st.DataObject) -> None:
+    """S(ab) = S(a) + S(b | a), wherever the cuts are."""
+    ids = np.asarray(tokens, dtype=np.int32)
+    first = data.draw(st.integers(1, len(ids) - 2))
+    second = data.draw(st.integers(first + 1, len(ids) - 1))
+    parts = [Span(ids[:first], ids[first:]), Span(ids[:first], ids[first:second]), Span(ids[:second], ids[second:])]
+    whole, left, right = (scores.logprobs.sum(dtype=np.float64) for _, scores in real(name).score(parts))
+    assert whole == pytest.approx(left + right, abs=1e-4)
+
+
+def prompt(model: HfModel, text: str, new_tokens: int) -> Prompt:
+    (context,) = encode_contexts(model.tokenizer, "default", [text])
+    empty = np.empty(0, dtype=np.int32)
+    return Prompt(context, new_tokens, empty, empty)
+
+
+def test_generate_reproduces_the_published_text() -> None:
+    model = real()
+    ((_, made),) = model.generate([prompt(model, "", 80)])
+    assert len(made.tokens) == 80
+    assert made.ranks.tolist() == [0] * 80
+    text = model.tokenizer.decode(made.tokens).removeprefix(" ")
+    assert text == PUBLISHED[: len(text)]
+
+
+@pytest.mark.parametrize("name", ["stories260K", "tiny-rwkv-4v0-660K"])
+def test_generate_keeps_the_raw_log_probabilities_and_stops(name: str) -> None:
+    model = real(name)
+    asked = prompt(model, "Once upon", 12)
+    long = plain.generate(model.model, model.vocabulary, asked, ())
+    seen = plain.score(model.model, model.vocabulary, Span(asked.context, long.tokens))
+    assert np.abs(long.logprobs - seen.logprobs).max() < 1e-4
+    end = int(long.tokens[5])
+    short = plain.generate(model.model, model.vocabulary, asked, {end})
+    assert short.tokens.tolist() == long.tokens[: long.tokens.tolist().index(end) + 1].tolist()
+
+
+def test_sixteen_bit_weights_still_get_a_float32_softmax() -> None:
+    """Sixteen-bit log-probabilities lie on a coarse grid and tie; ours must not be rounded to it."""
+    model = load(SHARED / "models" / "stories260K", dtype="bfloat16", device="cpu") if SHARED.is_dir() else real()
+    assert model.dtype == "bfloat16"
+    ids = prompt(model, PUBLISHED, 1).context
+    ((_, seen),) = model.score([Span(ids[:5], ids[5:])])
+    with torch.no_grad():
+        logits = model.model(input_ids=torch.from_numpy(ids[None, :-1].astype(np.int64))).logits[0, 4:]
+    expected = torch.log_softmax(logits.double(), dim=-1)[range(len(ids) - 5), ids[5:].tolist()]
+    assert np.abs(seen.logprobs - expected.numpy()).max() < 1e-5
+    rounded = torch.from_numpy(seen.logprobs).bfloat16().float().numpy()
+    assert np.abs(seen.logprobs - rounded).max() > 1e-4
+
+
+class Table(torch.nn.Module):
+    """A model whose logits are the same at every position."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, logits: list[float]) -> None:
+        super().__init__()
+        self.row = torch.tensor(logits)
+
+    def forward(self, input_ids: torch.Tensor, use_cache: bool) -> object:
+        logits = self.row.expand(1, input_ids.shape[1], len(self.row))
+        return transformers.modeling_outputs.CausalLMOutput(logits=logits)
+
+
+def test_plain_score_leaves_padding_rows_out_and_keeps_nan() -> None:
+    span = Span(np.asarray([0], dtype=np.int32), np.asarray([0, 1], dtype=np.int32))
+    seen = plain.score(Table([1.0, 1.0, 1.0, 99.0]), 3, span)
+    assert seen.logprobs.tolist() == pytest.approx([-np.log(3)] * 2)
+    assert seen.ranks.tolist() == [0, 0]  # equal logits are not greater ones
+    assert np.isnan(plain.score(Table([float("nan"), 1.0, 1.0]), 3, span).logprobs).all()
+    assert plain.score(Table([float("-inf"), 1.0]), 2, span).logprobs.tolist() == [float("-inf"), 0.0]
+
+
+def test_plain_generate_takes_the_first_of_equals() -> None:
+    empty = np.empty(0, dtype=np.int32)
+    made = plain.generate(Table([0.0, 2.0, 2.0, 9.0]), 3, Prompt(np.asarray([0], dtype=np.int32), 2, empty, empty), ())
+    assert made.tokens.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_looks_ahead_clears_causal_models(name: str) -> None:
+    assert not plain.looks_ahead(real(name).model, real(name).vocabulary)
+
+
+def test_load_refuses_a_model_that_looks_ahead(shared_data: Path, tmp_path: Path) -> None:
+    config = transformers.BertConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, vocab_size=30522
+    )
+    transformers.BertLMHeadModel(config).save_pretrained(tmp_path)
+    shutil.copyfile(shared_data / "tokenizers/bert-base-uncased/tokenizer.json", tmp_path / "tokenizer.json")
+    with pytest.raises(ModelError, match="looks ahead"):
+        load(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize(("name", "window"), [*zip(REAL, [512, 256, 128, 1024], strict=True)])
+def test_load_reads_what_the_folder_says(name: str, window: int) -> None:
+    model = real(name)
+    assert (model.name, model.window, model.dtype, model.device) == (name, window, "float32", "cpu")
+    assert model.ends == {0 if "rwkv" in name else 2}
+    assert model.vocabulary == len(model.tokenizer.token_bytes)
+
+
+def test_load_is_silent_and_leaves_no_trace(shared_data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    logging = transformers.utils.logging
+    before = (logging.get_verbosity(), logging.is_progress_bar_enabled())
+    load_model(shared_data / "models/aidreams260K", device="cpu", window=64)
+    assert capfd.readouterr() == ("", "")
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
+def test_a_model_refuses_what_it_would_answer_wrongly(random_models: Path) -> None:
+    model = load(SHARED / "models/aidreams260K", device="cpu", window=8)
+    ids = np.arange(3, 13, dtype=np.int32)
+    assert len(list(model.score([Span(ids[:5], ids[5:9])]))) == 1
+    with pytest.raises(ModelError, match="10 tokens are too many for aidreams260K, whose window is 8"):
+        list(model.score([Span(ids[:5], ids[5:])]))
+    with pytest.raises(ModelError, match="too many"):
+        list(model.generate([Prompt(ids[:8], 2, ids[:1], ids[:1])]))
+    with pytest.raises(ModelError, match="token 512, but the model knows only 512"):
+        list(model.score([Span(ids[:1], np.asarray([512], dtype=np.int32))]))
+
+
+def folder_without(tmp_path: Path, missing: str = "") -> Path:
+    """A writable copy of a small model's folder."""
+    for file in (SHARED / "models/aidreams260K").iterdir():
+        if file.name != missing:
+            shutil.copyfile(file, tmp_path / file.name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("config.json", "no config.json"),
+        ("tokenizer.json", "no tokenizer.json; make one"),
+        ("model.safetensors", r"no model.safetensors, and other formats .*save_pretrained"),
+    ],
+)
+def test_load_names_the_missing_file(shared_data: Path, tmp_path: Path, missing: str, message: str) -> None:
+    folder = folder_without(tmp_path, missing)
+    (folder / "pytorch_model.bin").write_bytes(b"never opened")
+    with pytest.raises(ModelError, match=message):
+        load(folder, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("config.json", lambda data: data[:50], "config.json is not JSON"),
+        ("config.json", lambda data: b"[]", "not a JSON object"),
+        (
+            "config.json",
+            lambda data: data.replace(b'"llama"', b'"no-such"'),
+            "can't be loaded as a causal language model",
+        ),
+        ("config.json", lambda data: data.replace(b'"num_hidden_layers": 4', b'"num_hidden_layers": 5'), "be random"),
+        ("config.json", lambda data: data.replace(b"max_position_embeddings", b"unheard_of"), "pass window="),
+        (
+            "config.json",
+            lambda data: data.replace(b"{", b'{"auto_map": {}, ', 1).replace(b'"llama"', b'"x"'),
+            "code of its",
+        ),
+        ("tokenizer.json", lambda data: data[:-9], "is not a tokenizer"),
+        ("tokenizer_config.json", lambda data: b"{", "is not JSON"),
+        ("model.safetensors", lambda data: data[:-1], "should have 927832 bytes but has 927831"),
+        ("model.safetensors", lambda data: b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        ("model.safetensors", lambda data: b"", "not a safetensors file"),
+    ],
+)
+def test_load_names_the_damage(shared_data: Path, tmp_path: Path, name: str, change: object, message: str) -> None:
+    path = folder_without(tmp_path) / name
+    data = path.read_bytes()
+    assert change(data) != data  # type: ignore[operator]
+    path.write_bytes(change(data))  # type: ignore[operator]
+    with pytest.raises(ModelError, match=message):
+        load(tmp_path, device="cpu")
+
+
+def test_load_runs_an_implementation_of_transformers_own(shared_data: Path, tmp_path: Path) -> None:
+    """Folders may offer code although transformers knows the model; that code is never needed or run."""
+    path = folder_without(tmp_path) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {"AutoModelForCausalLM": "evil.Model"}}))
+    (tmp_path / "evil.py").write_text("raise SystemExit('ran')")
+    assert load(tmp_path, device="cpu").vocabulary == 512
+
+
+def test_load_refuses_an_unknown_dtype(shared_data: Path) -> None:
+    with pytest.raises(ModelError, match="float32, bfloat16, float16, auto"):
+        load(shared_data / "models/aidreams260K", dtype="int8")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpt2", "pass a folder"),
+        ("org/model-7B", "hf download org/model-7B --local-dir model-7B"),
+        (__file__, "it is a file; pass the folder"),
+    ],
+)
+def test_load_model_says_what_to_do(name: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        load_model(name)
+
+
+def test_window_of_prefers_the_model_to_its_parts() -> None:
+    folder = Path("somewhere")
+    assert checkpoint.window_of({"n_positions": 8}, folder) == 8
+    assert checkpoint.window_of({"text_config": {"max_position_embeddings": 9}}, folder) == 9
+    with pytest.raises(ModelError, match="somewhere"):
+        checkpoint.window_of({"max_position_embeddings": None}, folder)
+
+
+def test_weight_files_follow_the_index(shared_data: Path, tmp_path: Path) -> None:
+    folder = folder_without(tmp_path)
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-1.safetensors"}}))
+    (found,) = checkpoint.weight_files(folder)
+    assert found.name == "model-1.safetensors"
+    index.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}))
+    with pytest.raises(ModelError, match=r"model-2\.safetensors is missing though"):
+        checkpoint.weight_files(folder)
+    index.write_text("{}")
+    with pytest.raises(ModelError, match="no index"):
+        checkpoint.weight_files(folder)
+
+
+@pytest.mark.parametrize("chunk", [1 << 20, 100])
+def test_digest_is_of_the_content(
+    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """The same folder elsewhere has the same digest; other weights, another configuration or tokenizer have not."""
+    monkeypatch.setattr(checkpoint, "CHUNK", chunk)  # the small one makes these weights count as large
+    folder = folder_without(tmp_path)
+    original = checkpoint.digest(folder, "t")
+    assert original == checkpoint.digest(shared_data / "models/aidreams260K", "t")
+    assert original != checkpoint.digest(folder, "u")
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    changed = checkpoint.digest(folder, "t")
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace("1e-05", "1e-06"))
+    assert len({original, changed, checkpoint.digest(folder, "t")}) == 3
+
+
+def test_read_config(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"vocab_size": 3}')
+    assert checkpoint.read_config(tmp_path) == {"vocab_size": 3}

@@ -76,7 +76,7 @@ def pairs(asked: Sequence[Asked]) -> list[Pair | None]:
     context=TEXT | st.sampled_from(["", "<s>", "<s> a", "<|endoftext|>x", "  ", "Answer:\n\n"]),
     choices=st.lists(TEXT | st.sampled_from([" A", "A", "<s>", ""]), min_size=1, max_size=4),
 )
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_spans_equal_the_plain_reference(name: str, policy: str, bos: str, context: str, choices: list[str]) -> None:
     tokens = tokenizer(name)
     asked = spans(tokens, policy, bos, context, choices, [0])
@@ -92,7 +92,7 @@ def test_spans_equal_the_plain_reference(name: str, policy: str, bos: str, conte
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(context=TEXT, choices=st.lists(TEXT, min_size=1, max_size=3))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_what_the_policies_have_in_common(name: str, context: str, choices: list[str]) -> None:
     """Without a merge lcp is joint where every choice starts apart; joint is then the true tokens of the whole."""
     tokens = tokenizer(name)

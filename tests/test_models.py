@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -82,9 +83,8 @@ def real(name: str = "stories260K") -> HfModel:
     return model_of(SHARED / "models" / name)
 
 
-def independent(folder: Path, context: Ids, continuation: Ids) -> tuple[list[float], list[int]]:
+def independent(model: torch.nn.Module, context: Ids, continuation: Ids) -> tuple[list[float], list[int]]:
     """Log-probabilities and ranks in plain transformers: every position, the whole vocabulary."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     ids = torch.tensor([[*context.tolist(), *continuation.tolist()]])
     with torch.no_grad():
         logprobs = torch.log_softmax(model(ids).logits[0].double(), dim=-1)
@@ -98,12 +98,13 @@ def independent(folder: Path, context: Ids, continuation: Ids) -> tuple[list[flo
 def test_scores_equal_an_independent_computation(name: str, random_models: Path) -> None:
     folder = random_models / name if name in RANDOM else SHARED / "models" / name
     model = model_of(folder)
+    reference = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     asked = [spans(model.tokenizer, "joint", "default", context, [choice], [0])[0] for context, choice in TEXTS]
     questions = [one.span for one in asked if one.span]
     assert len(questions) == len(TEXTS)
     for index, seen in model.score(questions):
         span = questions[index]
-        logprobs, ranks = independent(folder, span.context, span.continuation)
+        logprobs, ranks = independent(reference, span.context, span.continuation)
         assert seen.tokens.tolist() == span.continuation.tolist()
         assert seen.ranks.tolist() == ranks
         assert np.abs(seen.logprobs - np.asarray(logprobs)).max() < 1e-4
@@ -317,6 +318,14 @@ def test_load_refuses_an_unknown_dtype(shared_data: Path) -> None:
 def test_load_model_says_what_to_do(name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         load_model(name)
+
+
+def test_load_model_names_the_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("choicewise.models.hf")
+    monkeypatch.delitem(sys.modules, "choicewise.models.hf")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModelError, match=r"needs torch .* pip install 'choicewise\[hf\]'"):
+        load_model(tmp_path)
 
 
 def test_window_of_prefers_the_model_to_its_parts() -> None:

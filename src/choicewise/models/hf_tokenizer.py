@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from choicewise.engine.cut import find_cut
 from choicewise.engine.span import Ids
 from choicewise.engine.token_bytes import token_bytes
 from choicewise.errors import ModelError
@@ -20,9 +21,10 @@ class HfTokenizer:
 
     The file is read by the ``tokenizers`` library, not by ``AutoTokenizer``: transformers 5 rebuilds some classes
     (``LlamaTokenizer``, ``Qwen2Tokenizer``) from the vocabulary alone and then splits ``" A"`` otherwise than the
-    published file does.  For every class that takes the file as it is, :meth:`encode` equals the tokenizer's own call.
-    The names of BOS and EOS come from ``tokenizer_config.json`` or ``special_tokens_map.json``; only where neither
-    names one, from the ids in ``config.json``.
+    published file does.  For every class that takes the file as it is, :meth:`encode` equals the tokenizer's own call;
+    as there, ``add_bos_token`` in ``tokenizer_config.json`` does not change what the file adds by default.  The names
+    of BOS and EOS come from ``tokenizer_config.json`` or ``special_tokens_map.json``; only where neither names one,
+    their ids come from ``config.json``.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -32,6 +34,7 @@ class HfTokenizer:
         content = json.loads(self._backend.to_str())
         canonical = json.dumps(content, sort_keys=True, ensure_ascii=False)
         self.token_bytes: Sequence[bytes] = token_bytes(content)
+        self.cut = find_cut(content)
         self.bos_id, self.eos_id = _bos_and_eos(folder, self._backend)
         self.unknown_id = _unknown(content["model"], self._backend)
         identity = f"{canonical}\n{self.bos_id} {self.eos_id}"

@@ -35,9 +35,7 @@ def load_model(
     try:
         from choicewise.models import hf
     except ImportError as error:
-        raise ModelError(
-            f"{name} needs {error.name}, which is not installed; run: pip install 'choicewise[hf]'"
-        ) from error
+        raise ModelError(f"{name} needs torch and transformers ({error}); run: pip install 'choicewise[hf]'") from error
     return hf.load(name, dtype=dtype, device=device, window=window, trust_remote_code=trust_remote_code)
 
 

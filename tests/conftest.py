@@ -1,8 +1,12 @@
-"""Where the real data lies that some tests need and the repository must not hold."""
+"""Where the real data lies that some tests need and the repository must not hold, and how random tests are drawn."""
 
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("choicewise", deadline=None, max_examples=50)  # no test may fail for a busy machine
+settings.load_profile("choicewise")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -59,6 +59,16 @@ def test_numeric_range_without_error_is_a_point_and_leaves_missing_items_out(tie
     assert math.isnan(nothing.point)
 
 
+def test_numeric_range_of_ties_that_no_rounding_explains() -> None:
+    items = np.array([0, 2])
+    impossible, tied = np.array([-math.inf, -math.inf]), np.array([-1.0, -1.0])
+    one, both = np.array([True, False]), np.array([True, True])
+    open_range = numeric_range(impossible, items, one, argmax(impossible, items, one, "first"), 0.1)
+    assert (open_range.low, open_range.point, open_range.high) == (0.0, 1.0, 1.0)
+    refused = numeric_range(tied, items, both, argmax(tied, items, both, "wrong"), 0.1)
+    assert (refused.low, refused.point, refused.high) == (0.0, 0.0, 1.0)
+
+
 def test_position_bias_by_hand_and_against_scipy() -> None:
     gold = np.array([0, 0, 1, 1, 2, 2, 2, 2])
     predicted = np.array([0, 0, 0, 1, 0, 0, 2, -1])
@@ -120,6 +130,8 @@ def test_validity_of_ties_and_of_nothing() -> None:
     tied = validity(argmax(np.array([-1.0, -1, -1, -2, -3]), items, gold, "split"), items, gold)
     assert tied.tie_rate == 0.5
     assert tied.chance == pytest.approx((1 / 2 + 2 / 3) / 2)
+    single = validity(argmax(np.array([-1.0, -2]), items[:2], gold[:2], "first"), items[:2], gold[:2])
+    assert not single.constant  # one prediction is no pattern
     nothing = validity(argmax(np.full(5, NAN), items, gold, "first"), items, gold)
     assert math.isnan(nothing.chance)
     assert not nothing.constant
@@ -148,3 +160,9 @@ def test_sign_agreement_counts_protocols_by_the_sign_of_the_paired_difference() 
     assert result == Agreement(left=2, right=1, even=1)
     assert result.share == 0.5
     assert math.isnan(sign_agreement(left[4:], right[4:]).share)
+
+
+def test_sign_agreement_calls_credits_even_that_cancel_but_for_rounding() -> None:
+    fifths, one_right = np.full((1, 5), 1 / 5), np.array([[1.0, 0, 0, 0, 0]])
+    assert (fifths - one_right).mean() != 0
+    assert sign_agreement(fifths, one_right) == Agreement(left=0, right=0, even=1)

@@ -16,7 +16,10 @@ from transformers.utils import logging
 from choicewise.engine.span import Ids
 
 CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
-"""How much of rows x vocabulary in float32 is worth holding at once: a last-level cache's worth, or what fits easily."""
+"""How much of rows x vocabulary in float32 to hold at once: a last-level cache's worth, or what fits easily."""
+
+GREEDY = -1
+"""A target that stands for the token with the greatest logit."""
 
 
 class CausalLM:
@@ -62,20 +65,22 @@ class CausalLM:
         with _answering(self._body, answer):
             return self.model(input_ids=rows, use_cache=False).logits[0, :, : self.vocabulary]
 
-    def read(self, hidden: torch.Tensor, rows: Ids, targets: Ids) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities (nats, float32) and ranks of ``targets`` at ``rows`` of ``hidden``, both shape [reads].
+    def read(self, hidden: torch.Tensor, rows: Ids, targets: Ids) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Tokens, their log-probabilities (nats, float32) and ranks at ``rows`` of ``hidden``, each of shape [reads].
 
-        ``rows`` ascend.  A rank is the number of entries with a strictly greater logit.  Nothing waits for the device.
+        The tokens are ``targets``, with the likeliest in place of every ``GREEDY``.  ``rows`` ascend.  A rank is the
+        number of entries with a strictly greater logit.  Nothing waits for the device.
         """
         distinct, place = np.unique(rows, return_inverse=True)
+        likeliest = bool((targets == GREEDY).any())
         step = max(1, CHUNK_BYTES[self.device.type] // (4 * self.vocabulary))
         parts = []
         for first in range(0, len(distinct), step):
             low, high = np.searchsorted(place, [first, first + step])
             logits = self.logits(hidden.index_select(0, self.tensor(distinct[first : first + step])))
-            parts.append(_read(logits, self.tensor(place[low:high] - first), self.tensor(targets[low:high])))
-        logprobs, ranks = zip(*parts, strict=True)
-        return torch.cat(logprobs), torch.cat(ranks)
+            parts.append(_read(logits, self.tensor(place[low:high] - first), self.tensor(targets[low:high]), likeliest))
+        tokens, logprobs, ranks = zip(*parts, strict=True)
+        return torch.cat(tokens), torch.cat(logprobs), torch.cat(ranks)
 
     def tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
         """An index array on the model's device, int64."""
@@ -99,11 +104,14 @@ class CausalLM:
             logging.set_verbosity(verbosity)
 
 
-def _read(logits: torch.Tensor, rows: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)[rows, targets]
+def _read(
+    logits: torch.Tensor, rows: torch.Tensor, targets: torch.Tensor, likeliest: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     each = logits if len(rows) == len(logits) else logits.index_select(0, rows)
-    ranks = (each > each.gather(1, targets[:, None])).sum(dim=1, dtype=torch.int32)
-    return logprobs, ranks
+    tokens = torch.where(targets == GREEDY, logits.argmax(dim=-1)[rows], targets) if likeliest else targets
+    logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)[rows, tokens]
+    ranks = (each > each.gather(1, tokens[:, None])).sum(dim=1, dtype=torch.int32)
+    return tokens.int(), logprobs, ranks
 
 
 @torch.inference_mode()

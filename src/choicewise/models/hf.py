@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,38 @@ from transformers.utils import logging
 from choicewise.engine.span import Ids, Prompt, Span, TokenScores
 from choicewise.engine.tokenizer import Tokenizer
 from choicewise.errors import ModelError
-from choicewise.models import checkpoint, plain
+from choicewise.models import checkpoint, ladder, plain
+from choicewise.models.causal import CausalLM
+from choicewise.models.greedy import answer
 from choicewise.models.hf_tokenizer import HfTokenizer
+from choicewise.models.selfcheck import SelfCheck, choose_path
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
+RUNGS = ("auto", *ladder.LADDER, "plain")
 
 
 class HfModel:
-    """A transformers causal model that answers one sequence at a time (:mod:`choicewise.models.plain`).
+    """A transformers causal model that answers on the fastest path that its self-check finds right.
 
     ``model`` is the torch module, ``vocabulary`` its ``config.vocab_size``, ``ends`` the ids that end a generation.
+    ``rung`` is ``auto``, the name of a rung of :mod:`choicewise.models.ladder` that alone is tried, or ``plain`` for
+    one sequence at a time (:mod:`choicewise.models.plain`).  ``batch_tokens``: the most tokens computed at once, halved
+    whenever memory runs out.
     """
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, *, name: str, digest: str, window: int) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        *,
+        name: str,
+        digest: str,
+        window: int,
+        rung: str = "auto",
+        batch_tokens: int | None = None,
+    ) -> None:
+        if rung not in RUNGS:
+            raise ModelError(f"rung is {rung!r}; it must be one of {', '.join(RUNGS)}")
         self.model = model
         self.tokenizer = tokenizer
         self.name = name
@@ -37,20 +57,40 @@ class HfModel:
         self.device = str(model.device)
         self.vocabulary = int(model.config.get_text_config().vocab_size)
         self.ends = _ends(model, tokenizer)
+        self._rung = rung
+        self._batch_tokens = batch_tokens
+
+    @property
+    def selfcheck(self) -> SelfCheck | None:
+        """What the self-check found, run when first asked for; nothing where the plain path was chosen."""
+        return None if self._rung == "plain" else self._chosen[1]
+
+    @cached_property
+    def _chosen(self) -> tuple[ladder.Path, SelfCheck]:
+        lm = CausalLM(self.model, self.window, self.vocabulary)
+        return choose_path(lm, self._batch_tokens, None if self._rung == "auto" else self._rung)
 
     def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
-        """(index, what was seen) of every span, in order."""
-        for index, span in enumerate(spans):
+        """(index, what was seen) of every span, as results become available."""
+        for span in spans:
             self._check(np.concatenate([span.context, span.continuation]), 0)
+        if self._rung != "plain":
+            yield from answer(self._chosen[0], spans, self.ends)
+            return
+        for index, span in enumerate(spans):
             yield index, plain.score(self.model, self.vocabulary, span)
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
-        """(index, greedy tokens with the log-probabilities of the raw logits) of every prompt, in order.
+        """(index, greedy tokens with the log-probabilities of the raw logits) of every prompt, as they end.
 
         A generation ends behind the first end-of-sequence token, which is kept.
         """
-        for index, prompt in enumerate(prompts):
+        for prompt in prompts:
             self._check(prompt.context, prompt.new_tokens)
+        if self._rung != "plain":
+            yield from answer(self._chosen[0], prompts, self.ends)
+            return
+        for index, prompt in enumerate(prompts):
             yield index, plain.generate(self.model, self.vocabulary, prompt, self.ends)
 
     def _check(self, tokens: Ids, more: int) -> None:
@@ -73,14 +113,17 @@ def load(
     dtype: str | None = None,
     device: str | None = None,
     window: int | None = None,
+    rung: str = "auto",
+    batch_tokens: int | None = None,
     trust_remote_code: bool = False,
 ) -> HfModel:
     """The model in the folder ``path``, in evaluation mode.
 
     ``dtype``: of weights and arithmetic; ``auto`` takes the checkpoint's own; by default float32 on a CPU and the
     checkpoint's own elsewhere.  ``device``: a CUDA device where there is one, else the CPU.  ``window``: input tokens,
-    from the configuration unless given.  Only safetensors files are opened, nothing is downloaded, and code that comes
-    with the folder runs only with ``trust_remote_code``, and only where transformers has no implementation of its own.
+    from the configuration unless given.  ``rung``, ``batch_tokens``: as in :class:`HfModel`.  Only safetensors files
+    are opened, nothing is downloaded, and code that comes with the folder runs only with ``trust_remote_code``, and
+    only where transformers has no implementation of its own.
 
     Raises ModelError when something is missing, damaged, or no causal language model.
     """
@@ -95,7 +138,15 @@ def load(
     identity = checkpoint.digest(folder, tokenizer.digest)
     window = window or checkpoint.window_of(config, folder)
     model = _from_pretrained(folder, dtype, device, trust_remote_code)
-    found = HfModel(model, tokenizer, name=folder.resolve().name, digest=identity, window=window)
+    found = HfModel(
+        model,
+        tokenizer,
+        name=folder.resolve().name,
+        digest=identity,
+        window=window,
+        rung=rung,
+        batch_tokens=batch_tokens,
+    )
     if plain.looks_ahead(model, found.vocabulary):
         raise ModelError(
             f"{folder} holds a model that looks ahead ({type(model).__name__}); only causal ones give scores"

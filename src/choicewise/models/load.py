@@ -18,6 +18,8 @@ def load_model(
     dtype: str | None = None,
     device: str | None = None,
     window: int | None = None,
+    rung: str = "auto",
+    batch_tokens: int | None = None,
     trust_remote_code: bool = False,
 ) -> Model:
     """The model called ``name_or_path``: ``fake:...`` or a local folder in the format of Hugging Face transformers.
@@ -36,7 +38,15 @@ def load_model(
         from choicewise.models import hf
     except ImportError as error:
         raise ModelError(f"{name} needs torch and transformers ({error}); run: pip install 'choicewise[hf]'") from error
-    return hf.load(name, dtype=dtype, device=device, window=window, trust_remote_code=trust_remote_code)
+    return hf.load(
+        name,
+        dtype=dtype,
+        device=device,
+        window=window,
+        rung=rung,
+        batch_tokens=batch_tokens,
+        trust_remote_code=trust_remote_code,
+    )
 
 
 def _advice(name: str) -> str:

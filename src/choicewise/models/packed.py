@@ -137,7 +137,7 @@ class MaskPath(Packed):
         for layer, (key, value) in enumerate(kept):
             cache.update(key, value, layer)
         masks = {kind: self._mask(tree, pack, reach) for kind, reach in self._reach.items()}
-        mask = masks[""] if "" in masks else masks
+        mask = masks.get("", masks)
         inputs = self.inputs(tree, pack)
         hidden = self.lm.body(**inputs, attention_mask=mask, past_key_values=cache, use_cache=True)[0][0]
         keep = self.lm.tensor(pack.keep)

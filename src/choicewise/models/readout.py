@@ -19,6 +19,7 @@ class _Read:
     """Results on their way from the device: ``reads`` are their places among the tree's reads."""
 
     reads: npt.NDArray[np.int64]
+    tokens: torch.Tensor
     logprobs: torch.Tensor
     ranks: torch.Tensor
     stop: int
@@ -37,6 +38,7 @@ class Readout:
         self._order = np.argsort(tree.rows, kind="stable")
         self._rows = tree.rows[self._order]
         self._targets = tree.targets[self._order]
+        self._tokens = np.zeros(len(tree.rows), dtype=np.int32)
         self._logprobs = np.full(len(tree.rows), np.nan, dtype=np.float32)
         self._ranks = np.zeros(len(tree.rows), dtype=np.int32)
         self._last = tree.rows[tree.starts[1:] - 1]
@@ -51,8 +53,8 @@ class Readout:
         low, high = np.searchsorted(self._rows, [start, stop])
         if low == high:
             return
-        logprobs, ranks = self._lm.read(hidden, self._rows[low:high] - start, self._targets[low:high])
-        before, self._coming = self._coming, self._send(self._order[low:high], logprobs, ranks, stop)
+        read = self._lm.read(hidden, self._rows[low:high] - start, self._targets[low:high])
+        before, self._coming = self._coming, _send(self._order[low:high], read, stop)
         if before is not None:
             yield from self._receive(before)
 
@@ -61,24 +63,26 @@ class Readout:
         if self._coming is not None:
             yield from self._receive(self._coming)
 
-    def _send(self, reads: npt.NDArray[np.int64], logprobs: torch.Tensor, ranks: torch.Tensor, stop: int) -> _Read:
-        if logprobs.device.type != "cuda":
-            return _Read(reads, logprobs.cpu(), ranks.cpu(), stop, None)
-        host = [torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in (logprobs, ranks)]
-        for here, there in zip(host, (logprobs, ranks), strict=True):
-            here.copy_(there, non_blocking=True)
-        copied = torch.cuda.Event()
-        copied.record()
-        return _Read(reads, *host, stop, copied)
-
     def _receive(self, read: _Read) -> Iterator[tuple[int, TokenScores]]:
         if read.copied is not None:
             read.copied.synchronize()
+        self._tokens[read.reads] = read.tokens.numpy()
         self._logprobs[read.reads] = read.logprobs.numpy()
         self._ranks[read.reads] = read.ranks.numpy()
         first, self._done = self._done, int(np.searchsorted(self._last, read.stop))
         for span in range(first, self._done):
             part = slice(self._tree.starts[span], self._tree.starts[span + 1])
-            scores = TokenScores(self._tree.targets[part], self._logprobs[part].copy(), self._ranks[part].copy())
+            scores = TokenScores(self._tokens[part], self._logprobs[part], self._ranks[part])
             for asker in self._askers[self._asked[span] : self._asked[span + 1]]:
                 yield int(asker), scores
+
+
+def _send(reads: npt.NDArray[np.int64], read: tuple[torch.Tensor, torch.Tensor, torch.Tensor], stop: int) -> _Read:
+    """Start the copy to the host, and remember how to know that it is there."""
+    tokens, logprobs, ranks = read
+    if logprobs.device.type != "cuda":
+        return _Read(reads, tokens.cpu(), logprobs.cpu(), ranks.cpu(), stop, None)
+    here = [torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True) for part in read]
+    copied = torch.cuda.Event()
+    copied.record()
+    return _Read(reads, here[0], here[1], here[2], stop, copied)

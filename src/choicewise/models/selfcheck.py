@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from choicewise.engine.span import Ids, Span
 from choicewise.errors import ModelError
+from choicewise.models import plain
 from choicewise.models.causal import CausalLM
 from choicewise.models.ladder import BATCH_TOKENS, LADDER, Path, Rung
 
@@ -63,13 +64,13 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung] = LADDER) -> SelfCheck:
     """
     depth = probe_depth(lm)
     spans = probe(depth, lm.vocabulary)
-    truth = plain(lm, spans, batch=1)
+    truth = np.asarray([plain.score(lm.model, lm.vocabulary, span).logprobs.sum(dtype=np.float64) for span in spans])
     if not np.isfinite(truth).all():
         raise ModelError(
             f"the model answers {lm.vocabulary} random tokens with NaN or infinity: "
             "its weights are damaged or too large for this dtype; try --dtype float32 or download them again"
         )
-    floor = float(np.abs(plain(lm, spans, batch=len(spans)) - truth).max())
+    floor = float(np.abs(_padded(lm, spans) - truth).max())
     tolerance = max(EXACT, 2 * floor)
     trials: list[Trial] = []
     for name, rung in ladder.items():
@@ -81,9 +82,9 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung] = LADDER) -> SelfCheck:
     raise ModelError(f"no way of computing agrees with the model run one sequence at a time ({told})")
 
 
-def choose_path(lm: CausalLM, batch_tokens: int | None = None) -> tuple[Path, SelfCheck]:
-    """The fastest path that is right for ``lm``, and the check that says so."""
-    report = check(lm)
+def choose_path(lm: CausalLM, batch_tokens: int | None = None, rung: str | None = None) -> tuple[Path, SelfCheck]:
+    """The fastest path that is right for ``lm``, or the one of that name if it is right, and the check that says so."""
+    report = check(lm, LADDER if rung is None else {rung: LADDER[rung]})
     return LADDER[report.rung](lm, batch_tokens or BATCH_TOKENS.get(lm.device.type, BATCH_TOKENS["cpu"])), report
 
 
@@ -104,7 +105,7 @@ def _stretched(config: Any) -> int | None:
 
 
 def probe(depth: int, vocabulary: int) -> list[Span]:
-    """Spans of random tokens: a trunk almost ``depth`` deep, branches on it and beside it, choices that share tokens."""
+    """Spans of random tokens up to ``depth`` deep: a trunk, branches on it and beside it, choices that share tokens."""
     random = np.random.default_rng(depth)
 
     def draw(tokens: int) -> Ids:
@@ -119,19 +120,16 @@ def probe(depth: int, vocabulary: int) -> list[Span]:
 
 
 @torch.inference_mode()
-def plain(lm: CausalLM, spans: list[Span], batch: int) -> Sums:
-    """The sum of log-probabilities (nats) of every span by the model's own forward, ``batch`` padded at a time."""
+def _padded(lm: CausalLM, spans: list[Span]) -> Sums:
+    """The sum of log-probabilities (nats) of every span by the model's own forward on one padded batch of them all."""
+    whole = [torch.from_numpy(np.concatenate([span.context, span.continuation])).long() for span in spans]
+    inputs = pad_sequence([sequence[:-1] for sequence in whole], batch_first=True).to(lm.device)
+    logits = lm.model(input_ids=inputs, use_cache=False).logits[:, :, : lm.vocabulary]
     sums = []
-    for first in range(0, len(spans), batch):
-        part = spans[first : first + batch]
-        whole = [torch.from_numpy(np.concatenate([span.context, span.continuation])).long() for span in part]
-        inputs = pad_sequence([sequence[:-1] for sequence in whole], batch_first=True).to(lm.device)
-        logits = lm.model(input_ids=inputs, use_cache=False).logits[:, :, : lm.vocabulary]
-        for span, sequence, row in zip(part, whole, logits, strict=True):
-            scored = slice(len(span.context) - 1, len(sequence) - 1)
-            logprobs = torch.log_softmax(row[scored].float(), dim=-1)
-            targets = sequence[len(span.context) :, None].to(lm.device)
-            sums.append(float(logprobs.gather(1, targets).double().sum()))
+    for span, sequence, row in zip(spans, whole, logits, strict=True):
+        logprobs = torch.log_softmax(row[len(span.context) - 1 : len(sequence) - 1].float(), dim=-1)
+        targets = sequence[len(span.context) :, None].to(lm.device)
+        sums.append(float(logprobs.gather(1, targets).double().sum()))
     return np.asarray(sums)
 
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from choicewise.data.open import open_dataset as open_dataset
     from choicewise.evaluation import evaluate as evaluate
     from choicewise.models.load import load_model as load_model
+    from choicewise.question import score as score
     from choicewise.run import Run as Run
     from choicewise.run import open_run as open_run
-    from choicewise.question import score as score
 
 _HOMES = {
     "Run": "choicewise.run",

@@ -69,7 +69,7 @@ def evaluate(
     blocks = _blocks(data, recipes, subjects, limit)
     wanted = _manifest(model, data, recipes, subjects, limit)
     with open_folder(Path(out), wanted, _item_rows(blocks)) as folder:
-        _observe(folder, model, data, asks, blocks, skip_bad_items, progress)
+        _observe(folder, model, data, asks, blocks, skip_bad_items, progress or _unseen)
         folder.finish()
     return open_run(out)
 
@@ -159,7 +159,7 @@ def _observe(
     asks: Sequence[_Ask],
     blocks: Sequence[_Block],
     skip_bad_items: bool,
-    progress: Progress | None,
+    progress: Progress,
 ) -> None:
     known = set(read_blocks(folder.path, folder.manifest.blocks, "observations")["key"].to_pylist())
     total = sum(len(block.items) for block in blocks for ask in asks if ask.recipe.split == block.split)
@@ -168,18 +168,24 @@ def _observe(
         mine = {ask.name: ask for ask in asks if ask.recipe.split == block.split}
         left = folder.missing_asks(block.split, block.subject, block.start, block.stop, list(mine))
         done += (len(mine) - len(left)) * len(block.items)
-        if progress is not None:
-            progress(done, total)
+        progress(done, total)
         if not left:
             continue
         asking = _ask(data, block, [mine[name] for name in left], model, skip_bad_items)
-        observations = list(_answers(model, {key: asked for key, asked in asking.wanted.items() if key not in known}))
-        known.update(asking.wanted)
+        wanted = {key: question for key, question in asking.wanted.items() if key not in known}
+        observations = []
+        for observation in _answers(model, wanted):
+            observations.append(observation)
+            progress(done + len(left) * len(block.items) * len(observations) // len(wanted), total)
+        known.update(wanted)
         tables = {"requests": asking.requests, "spans": asking.spans, "observations": observations}
         folder.add_block(block.split, block.subject, block.start, block.stop, left, tables)
         done += len(left) * len(block.items)
-        if progress is not None:
-            progress(done, total)
+    progress(done, total)
+
+
+def _unseen(done: int, total: int) -> None:
+    """Progress that nobody looks at."""
 
 
 def _ask(data: Dataset, block: _Block, asks: Sequence[_Ask], model: Model, skip_bad_items: bool) -> Asking:

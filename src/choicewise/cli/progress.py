@@ -40,7 +40,7 @@ class _Lines:
         now = time.monotonic()
         if self._first is None:
             self._first, self._start = done, now
-            return
+            print(f"{self._title}: {done}/{total} requests done before", file=sys.stderr, flush=True)
         if now - self._last < EVERY and done < total:
             return
         self._last = now

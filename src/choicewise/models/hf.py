@@ -13,6 +13,7 @@ import torch
 import transformers
 from transformers.utils import logging
 
+from choicewise.engine.encoding import PartwiseTokenizer
 from choicewise.engine.span import Ids, Prompt, Span, TokenScores
 from choicewise.engine.tokenizer import Tokenizer
 from choicewise.errors import ModelError
@@ -134,7 +135,8 @@ def load(
         raise ModelError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
     config = checkpoint.read_config(folder)
     _refuse_remote_code(config, folder, trust_remote_code)
-    tokenizer = HfTokenizer(folder)
+    whole = HfTokenizer(folder)
+    tokenizer = PartwiseTokenizer(whole, whole.cut)
     identity = checkpoint.digest(folder, tokenizer.digest)
     window = window or checkpoint.window_of(config, folder)
     model = _from_pretrained(folder, dtype, device, trust_remote_code)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from choicewise.engine.cut import find_cut
 from choicewise.engine.span import Ids
 from choicewise.engine.token_bytes import token_bytes
 from choicewise.errors import ModelError
@@ -33,6 +34,7 @@ class HfTokenizer:
         content = json.loads(self._backend.to_str())
         canonical = json.dumps(content, sort_keys=True, ensure_ascii=False)
         self.token_bytes: Sequence[bytes] = token_bytes(content)
+        self.cut = find_cut(content)
         self.bos_id, self.eos_id = _bos_and_eos(folder, self._backend)
         self.unknown_id = _unknown(content["model"], self._backend)
         identity = f"{canonical}\n{self.bos_id} {self.eos_id}"

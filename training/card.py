@@ -49,8 +49,9 @@ those of models that were not trained on this world.
 
 ## Made again with
 
-`python training/train.py`, which needs the `hf` extra. The same machine and library versions give the same weights;
-another processor may round differently. Apache License 2.0.
+`python training/train.py`, which needs the `hf` extra. It keeps the tokenizer that is here, because unigram pieces
+are not learnt quite the same twice; with it the run is seeded and single-threaded, so that the same machine and
+library versions should give the same weights. Another processor may round differently. Apache License 2.0.
 """
 
 

@@ -32,17 +32,17 @@ def score(
 
     from choicewise.report.table import console
 
+    rows = table.to_pylist()
     shown = Table(box=None, pad_edge=False)
-    for column in table.column_names:
-        shown.add_column(column, justify="left" if column == "choice" else "right")
-    for row in table.to_pylist():
-        shown.add_row(*(_cell(value) for value in row.values()))
+    shown.add_column("")
+    for row in rows:
+        shown.add_column(repr(row["choice"]), justify="right", overflow="fold")
+    for name in table.column_names[1:]:
+        shown.add_row(name, *(_cell(row[name]) for row in rows))
     console().print(shown)
 
 
-def _cell(value: object) -> str:
+def _cell(value: float | int | None) -> str:
     if value is None:
         return "-"
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    return repr(value)[1:-1] if isinstance(value, str) else str(value)
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

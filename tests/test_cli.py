@@ -1,0 +1,126 @@
+"""The commands as a user types them: what lands on stdout, on stderr, and which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.worlds import write_mmlu
+
+CODE = "from choicewise.cli import main; main()"
+
+
+def choicewise(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", CODE, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mmlu(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    for model in ("hash", "oracle"):
+        arguments = ["--model", f"fake:{model}", "--data", data, "--protocol", "mmlu", "--out", folder / model]
+        assert choicewise("run", *arguments).returncode == 0
+    return [folder / "hash", folder / "oracle"]
+
+
+def test_run_prints_the_table_and_tells_where_it_wrote(data: Path, tmp_path: Path) -> None:
+    found = choicewise(
+        "run", "--model", "fake:oracle", "--data", data, "--protocol", "mmlu/original", "--out", tmp_path / "run"
+    )
+    assert found.returncode == 0
+    assert "mmlu/original  acc     100.0   75.8 – 100.0  12  #P" in found.stdout
+    assert "12/12 requests" in found.stderr
+    assert f"wrote {tmp_path / 'run'}" in found.stderr
+
+
+def test_report_ranks_models_under_every_protocol(runs: list[Path]) -> None:
+    rows = json.loads(choicewise("report", "--json", *runs).stdout)
+    needed = {"model", "dataset", "subject", "protocol", "signature", "metric", "value", "n", "missing"}
+    assert needed | {"ci_low", "ci_high", "rank"} <= set(rows[0])
+    assert len(rows) == 2 * 47
+    ranks = {(row["model"], row["rank"]) for row in rows if row["protocol"] == "mmlu/original"}
+    assert ranks == {("fake:oracle", 1), ("fake:hash", 2)}
+    table = choicewise("report", *runs).stdout
+    assert "accuracy in % and rank" in table
+    assert "100.0 (1)" in table
+
+
+def test_report_by_subjects(runs: list[Path]) -> None:
+    rows = json.loads(choicewise("report", "--json", "--by", "subjects", runs[1]).stdout)
+    assert {row["subject"] for row in rows} == {"tides", "trees"}
+
+
+def test_prompts_are_json_lines(data: Path) -> None:
+    found = choicewise("prompts", "--data", data, "--protocol", "mmlu/original", "--subject", "tides", "--limit", "2")
+    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    assert len(lines) == 2
+    assert {"item", "subject", "context", "continuations", "gold"} <= set(lines[0])
+    assert lines[0]["context"].startswith(
+        "The following are multiple choice questions (with answers) about  tides.\n\n"
+    )
+    assert lines[0]["continuations"] == [" A", " B", " C", " D"]
+
+
+def test_protocols_lists_shows_and_compares() -> None:
+    assert "mmlu/harness-v0" in choicewise("protocols").stdout
+    assert "mmlu/helm" in {entry["name"] for entry in json.loads(choicewise("protocols", "--json").stdout)}
+    shown = choicewise("protocols", "show", "mmlu/original").stdout
+    assert "4450500" in shown
+    assert "benchmark:mmlu|split:test" in shown
+    axes = {
+        row["axis"]
+        for row in json.loads(choicewise("protocols", "diff", "mmlu/original", "mmlu/harness-v1", "--json").stdout)
+    }
+    assert {"header", "strip", "bos", "fit", "aggregation"} <= axes
+    assert "same protocol" in choicewise("protocols", "diff", "mmlu/helm", "mmlu/helm").stdout
+
+
+def test_score_prints_every_score_of_a_question() -> None:
+    arguments = ["score", "--model", "fake:hash", "--context", "Two and two is", "--choice", " four", "--choice", " 五"]
+    rows = json.loads(choicewise(*arguments, "--json").stdout)
+    names = {"choice", "tokens", "bytes", "chars", "sum", "token_mean", "byte_mean", "char_mean", "pmi"}
+    assert names <= set(rows[0])
+    assert [(row["tokens"], row["bytes"], row["chars"]) for row in rows] == [(5, 5, 5), (4, 4, 2)]
+    assert rows[1]["char_mean"] == pytest.approx(rows[1]["sum"] / 2)
+    assert "token_mean" in choicewise(*arguments).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["report", "nowhere"], 6, "not a run folder"),
+        (["prompts", "--data", "nowhere", "--protocol", "mmlu"], 3, "does not exist"),
+        (["protocols", "show", "mmlu/orginal"], 4, "did you mean mmlu/original"),
+        (["score", "--model", "nowhere", "--context", "a", "--choice", "b"], 5, "nowhere"),
+        (["score", "--model", "fake:hash", "--context", "a", "--choice", ""], 5, "can't be scored"),
+        (["run", "--modle", "x"], 2, "No such option"),
+    ],
+)
+def test_errors_are_one_line_and_have_their_code(arguments: list[str], code: int, message: str) -> None:
+    found = choicewise(*arguments)
+    assert found.returncode == code
+    assert message in found.stderr
+    assert "Traceback" not in found.stderr
+    assert found.stdout == ""
+
+
+def test_a_reader_that_leaves_early_is_no_error(data: Path) -> None:
+    arguments = [sys.executable, "-c", CODE, "prompts", "--data", str(data), "--protocol", "mmlu"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.wait()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
 from choicewise.engine.asking import Asking
+from choicewise.engine.schedule import Ask, Block, check, list_asks, list_blocks
 from choicewise.engine.span import Prompt, Span, TokenScores
 from choicewise.errors import DataError, UsageError
 from choicewise.protocols.protocol import Protocol
@@ -26,9 +26,6 @@ from choicewise.store.manifest import Manifest
 if TYPE_CHECKING:
     from choicewise.models.model import Model
     from choicewise.run import Run
-
-BLOCK = 200
-"""Items written together: what a kill loses at most, and small enough that a shard stays in memory."""
 
 Progress = Callable[[int, int], None]
 """Told (done, total) in requests: items times distinct prompts."""
@@ -65,8 +62,10 @@ def evaluate(
         data = open_dataset(data, on_bad_item="skip" if skip_bad_items else "error")
     if isinstance(model, str):
         model = load_model(model)
-    asks = _asks(recipes)
-    blocks = _blocks(data, recipes, subjects, limit)
+    asks = list_asks(recipes)
+    blocks = list_blocks(data, recipes, subjects, limit)
+    if not skip_bad_items:
+        check(data, asks, blocks)
     wanted = _manifest(model, data, recipes, subjects, limit)
     with open_folder(Path(out), wanted, _item_rows(blocks)) as folder:
         _observe(folder, model, data, asks, blocks, skip_bad_items, progress or _unseen)
@@ -74,49 +73,7 @@ def evaluate(
     return open_run(out)
 
 
-@dataclass(frozen=True)
-class _Ask:
-    """One way of asking about every item: a recipe's request, or its continuations after a null context."""
-
-    recipe: Protocol
-    null: str | None = None
-
-    @property
-    def name(self) -> str:
-        """What the manifest calls it: protocols that share it share the observations."""
-        return self.recipe.prompt_digest + ("" if self.null is None else f"|{self.null}")
-
-
-@dataclass(frozen=True)
-class _Block:
-    split: str
-    subject: str
-    start: int
-    items: tuple[Item, ...]
-
-    @property
-    def stop(self) -> int:
-        return self.start + len(self.items)
-
-
-def _asks(recipes: Mapping[str, Protocol]) -> list[_Ask]:
-    asks = [_Ask(recipe, null) for recipe in recipes.values() for null in dict.fromkeys((None, recipe.null))]
-    return list({ask.name: ask for ask in asks}.values())
-
-
-def _blocks(
-    data: Dataset, recipes: Mapping[str, Protocol], subjects: Sequence[str] | None, limit: int | None
-) -> list[_Block]:
-    blocks: list[_Block] = []
-    for split in dict.fromkeys(recipe.split for recipe in recipes.values()):
-        for subject in data.choose(split, subjects):
-            items = data.rows(split, subject)[:limit]
-            starts = range(0, len(items), BLOCK)
-            blocks += [_Block(split, subject, start, items[start : start + BLOCK]) for start in starts]
-    return blocks
-
-
-def _item_rows(blocks: Sequence[_Block]) -> list[dict[str, Any]]:
+def _item_rows(blocks: Sequence[Block]) -> list[dict[str, Any]]:
     items = [(block.split, item) for block in blocks for item in block.items]
     return [
         {
@@ -156,8 +113,8 @@ def _observe(
     folder: RunFolder,
     model: Model,
     data: Dataset,
-    asks: Sequence[_Ask],
-    blocks: Sequence[_Block],
+    asks: Sequence[Ask],
+    blocks: Sequence[Block],
     skip_bad_items: bool,
     progress: Progress,
 ) -> None:
@@ -188,7 +145,7 @@ def _unseen(done: int, total: int) -> None:
     """Progress that nobody looks at."""
 
 
-def _ask(data: Dataset, block: _Block, asks: Sequence[_Ask], model: Model, skip_bad_items: bool) -> Asking:
+def _ask(data: Dataset, block: Block, asks: Sequence[Ask], model: Model, skip_bad_items: bool) -> Asking:
     asking = Asking()
     rendered: dict[str, list[Request]] = {}
     for ask in asks:

@@ -110,7 +110,7 @@ def _labelled(protocol: Protocol, options: Sequence[str]) -> list[dict[str, str]
 
 def _shown(protocol: Protocol, item: Item) -> tuple[str, tuple[str, ...]]:
     """The question and the choices as the protocol shows them."""
-    _check_choices(protocol, item)
+    check_choices(protocol, item)
     question, options = item.question, item.choices
     if protocol.quirk == "pandas-na":
         question, *rest = ("nan" if text in PANDAS_NA else text for text in (question, *options))
@@ -122,7 +122,8 @@ def _shown(protocol: Protocol, item: Item) -> tuple[str, tuple[str, ...]]:
     return question, options
 
 
-def _check_choices(protocol: Protocol, item: Item) -> None:
+def check_choices(protocol: Protocol, item: Item) -> None:
+    """DataError, naming the item, when it has no gold or not the number of choices that the protocol expects."""
     where, number = f"item {item.id} of subject {item.subject!r}", len(item.choices)
     if protocol.choices is not None and number != protocol.choices:
         raise DataError(

@@ -1,0 +1,80 @@
+"""What a run has to do: which ways of asking, over which blocks of items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from choicewise.data.dataset import Dataset
+from choicewise.data.item import Item
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.render import check_choices
+from choicewise.protocols.shots import sample
+
+BLOCK = 200
+"""Items written together: what a kill loses at most, and small enough that a shard stays in memory."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One way of asking about every item: a recipe's request, or its continuations after a null context."""
+
+    recipe: Protocol
+    null: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the manifest calls it: protocols that share it share the observations."""
+        return self.recipe.prompt_digest + ("" if self.null is None else f"|{self.null}")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Up to ``BLOCK`` items of one subject, from position ``start`` of the subject on."""
+
+    split: str
+    subject: str
+    start: int
+    items: tuple[Item, ...]
+
+    @property
+    def stop(self) -> int:
+        """The position behind the last item."""
+        return self.start + len(self.items)
+
+
+def list_asks(recipes: Mapping[str, Protocol]) -> list[Ask]:
+    """Every way of asking that the recipes need, each once."""
+    asks = [Ask(recipe, null) for recipe in recipes.values() for null in dict.fromkeys((None, recipe.null))]
+    return list({ask.name: ask for ask in asks}.values())
+
+
+def list_blocks(
+    data: Dataset, recipes: Mapping[str, Protocol], subjects: Sequence[str] | None, limit: int | None
+) -> list[Block]:
+    """The items of every split that the recipes test, or of the named subjects, or the first ``limit`` of each.
+
+    Raises DataError when there is no such split, and UsageError when there is no such subject.
+    """
+    blocks: list[Block] = []
+    for split in dict.fromkeys(recipe.split for recipe in recipes.values()):
+        for subject in data.choose(split, subjects):
+            items = data.rows(split, subject)[:limit]
+            starts = range(0, len(items), BLOCK)
+            blocks += [Block(split, subject, start, items[start : start + BLOCK]) for start in starts]
+    return blocks
+
+
+def check(data: Dataset, asks: Sequence[Ask], blocks: Sequence[Block]) -> None:
+    """DataError for what rendering would stumble over later: too few rows for shots, items with the wrong choices.
+
+    Cheap, and done before the model starts, so that hours of work don't end at a bad row.
+    """
+    for ask in asks:
+        if ask.null is None:
+            mine = [block for block in blocks if block.split == ask.recipe.split]
+            for subject in dict.fromkeys(block.subject for block in mine):
+                sample(ask.recipe, data, subject)
+            for block in mine:
+                for item in block.items:
+                    check_choices(ask.recipe, item)

@@ -40,6 +40,11 @@ def run(
     protocols = resolve(*protocol)
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
+    for split, items in dataset.duplicate_choices.items():
+        print(
+            f"note: {len(items)} {split} items show the same choice twice and are kept: {items[0]}, ...",
+            file=sys.stderr,
+        )
     answering = load_model(model, dtype=dtype, device=device)
     with progress(answering.name) as report:
         found = evaluate(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from choicewise import evaluate, open_dataset, open_run
 from choicewise.engine.span import Prompt, Span, TokenScores
 from choicewise.errors import DataError, StoreError, UsageError
 from choicewise.models.fake import HashModel
+from choicewise.models.selfcheck import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from tests.worlds import write_mmlu
 
@@ -163,6 +166,30 @@ def test_a_subject_without_shots_is_named(data: Path, tmp_path: Path) -> None:
     (data / "dev" / "trees_dev.csv").unlink()
     with pytest.raises(DataError, match=r"trees.*dev"):
         evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+
+
+class Checked(HashModel):
+    """A hash model that says it was checked."""
+
+    selfcheck = SelfCheck("tree", 2e-5, 1e-5, 1e-4, 200, ())
+
+
+def test_the_self_check_is_kept_with_the_run(data: Path, tmp_path: Path) -> None:
+    run = evaluate(model=Checked(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    assert run.manifest.engine == {"rung": "tree", "difference": 2e-5, "floor": 1e-5, "depth": 200}
+    plain = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "plain")
+    assert plain.manifest.engine == {}
+
+
+def test_an_items_further_fields_are_kept(tmp_path: Path) -> None:
+    lines = [
+        {"id": "q", "question": "?", "choices": ["a", "b"], "answer": 1, "human_counts": [3, 7], "condition": "hard"}
+    ]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
+    run = evaluate(model="fake:hash", data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
+    fields = json.loads(run.tables.items["fields"][0].as_py())
+    assert (json.loads(fields["human_counts"]), fields["condition"]) == ([3, 7], "hard")
 
 
 def test_groups_and_their_names(data: Path, tmp_path: Path) -> None:

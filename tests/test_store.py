@@ -19,6 +19,7 @@ from choicewise.store.schema import ITEMS
 
 ITEM = {
     "position": 0, "split": "test", "item": "q", "subject": "s", "question": "?", "choices": ["a", "b"], "gold": [1],
+    "fields": "{}",
 }  # fmt: skip
 OBSERVATION = {
     "key": "k", "tokens": [1, 2], "sizes": [1, 1], "logprobs": [-1.0, -0.5], "ranks": [0, 3], "text": None,
@@ -72,6 +73,14 @@ def test_new_protocols_join_and_reopen_the_folder(tmp_path: Path) -> None:
         assert run.manifest.protocols == {"p": "signature", "q": "other"}
         assert run.missing_asks("test", "s", 0, 1, ["ask", "new"]) == ["new"]
     assert not read_manifest(tmp_path / "run").complete
+
+
+def test_the_engine_is_described_once(tmp_path: Path) -> None:
+    with open_folder(tmp_path / "run", manifest(), [ITEM]) as run:
+        run.describe({})
+        run.describe({"rung": "tree", "floor": 1e-5})
+        run.describe({"rung": "sequence"})
+    assert read_manifest(tmp_path / "run").engine == {"rung": "tree", "floor": 1e-5}
 
 
 @pytest.mark.parametrize(

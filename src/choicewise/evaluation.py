@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -84,6 +85,7 @@ def _item_rows(blocks: Sequence[Block]) -> list[dict[str, Any]]:
             "question": item.question,
             "choices": item.choices,
             "gold": item.gold,
+            "fields": json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True),
         }
         for position, (split, item) in enumerate(items)
     ]
@@ -99,6 +101,12 @@ def _manifest(
         protocols={name: signature(recipe) for name, recipe in recipes.items()},
         versions=_versions(),
     )
+
+
+def _engine(model: Model) -> dict[str, Any]:
+    """The path that the model's self-check chose, and its noise in nats; nothing for a model without one."""
+    found = getattr(model, "selfcheck", None)
+    return {} if found is None else {key: getattr(found, key) for key in ("rung", "difference", "floor", "depth")}
 
 
 def _versions() -> dict[str, str]:
@@ -128,6 +136,7 @@ def _observe(
         progress(done, total)
         if not left:
             continue
+        folder.describe(_engine(model))
         asking = _ask(data, block, [mine[name] for name in left], model, skip_bad_items)
         wanted = {key: question for key, question in asking.wanted.items() if key not in known}
         observations = []

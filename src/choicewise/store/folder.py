@@ -52,6 +52,11 @@ class RunFolder:
         block = Block(name, split, subject, start, stop, tuple(asks), files)
         self._update(blocks=(*self.manifest.blocks, block))
 
+    def describe(self, engine: Mapping[str, Any]) -> None:
+        """Say how the observations are computed, once: before the first of them."""
+        if engine and not self.manifest.engine:
+            self._update(engine=dict(engine))
+
     def finish(self) -> None:
         """Say that everything asked for is there; a complete folder is not touched."""
         if not self.manifest.complete:

@@ -20,6 +20,7 @@ ITEMS = pa.schema(
         ("question", pa.string()),
         ("choices", pa.list_(pa.string())),
         ("gold", pa.list_(pa.int16())),
+        ("fields", pa.string()),  # Item.fields, a JSON object
     ]
 )
 

@@ -13,16 +13,51 @@ import pyarrow.compute as pc
 
 from choicewise.engine.asking import GENERATED
 from choicewise.scoring.continuations import Continuations
+from choicewise.scoring.decisions import gold_rows
+from choicewise.scoring.outside import OUTSIDE
+from choicewise.scoring.ragged import Floats, Integers, Mask
+from choicewise.scoring.scores import SCORES
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The four tables of a run folder (:mod:`choicewise.store.schema`)."""
+    """The four tables of a run folder (:mod:`choicewise.store.schema`), laid out once however many protocols ask."""
 
     items: pa.Table
     requests: pa.Table
     spans: pa.Table
     observations: pa.Table
+
+    def evidence(self, prompt: str) -> Evidence:
+        """What was seen under one prompt (``Protocol.prompt_digest``)."""
+        if prompt not in self._evidence:
+            self._evidence[prompt] = Evidence(self, prompt)
+        return self._evidence[prompt]
+
+    @cached_property
+    def _evidence(self) -> dict[str, Evidence]:
+        return {}
+
+    @cached_property
+    def answers(self) -> Integers:
+        """Each span's row in the table of observations, int64 [spans]; -1 where there is none."""
+        keys = self.observations["key"].combine_chunks()
+        return _integers(pc.index_in(self.spans["key"], keys))
+
+    @cached_property
+    def starts(self) -> Integers:
+        """Where each observation's tokens start in the flat arrays, and where the last ones end."""
+        return _offsets(pc.list_value_length(self.observations["tokens"]).to_numpy())
+
+    def flat(self, column: str) -> npt.NDArray[Any]:
+        """A column of the observations, token after token."""
+        if column not in self._flat:
+            self._flat[column] = pc.list_flatten(self.observations[column].combine_chunks()).to_numpy()
+        return self._flat[column]
+
+    @cached_property
+    def _flat(self) -> dict[str, npt.NDArray[Any]]:
+        return {}
 
 
 class Evidence:
@@ -32,38 +67,53 @@ class Evidence:
     """
 
     def __init__(self, tables: Tables, prompt: str) -> None:
-        self._observations = tables.observations
-        self._spans = tables.spans.filter(pc.equal(tables.spans["prompt"], prompt))
+        mine = pc.equal(tables.spans["prompt"], prompt)
+        self._tables = tables
+        self._answers = tables.answers[mine.to_numpy()]
+        self._spans = tables.spans.filter(mine)
         requests = tables.requests.filter(pc.equal(tables.requests["prompt"], prompt))
         asked = pc.is_in(tables.items["item"], requests["item"].combine_chunks())
-        items = tables.items.filter(asked)
-        self.requests = requests.take(pc.index_in(items["item"], requests["item"].combine_chunks()))
-        self.ids: list[str] = items["item"].to_pylist()
-        self.subjects: list[str] = items["subject"].to_pylist()
-        self.gold: list[list[int]] = items["gold"].to_pylist()
-        self._items = items["item"].combine_chunks()
-        self.items: npt.NDArray[np.int64] = _offsets(pc.list_value_length(items["choices"]).to_numpy())
+        self.about = tables.items.filter(asked)
+        self.requests = requests.take(pc.index_in(self.about["item"], requests["item"].combine_chunks()))
+        self.ids: list[str] = self.about["item"].to_pylist()
+        self.subjects: list[str] = self.about["subject"].to_pylist()
+        self.gold: list[list[int]] = self.about["gold"].to_pylist()
+        self.items: Integers = _offsets(pc.list_value_length(self.about["choices"]).to_numpy())
+        self._seen: dict[str | None, Continuations] = {}
+        self._scores: dict[tuple[str, str | None, str], Floats] = {}
 
     def continuations(self, null: str | None = None) -> Continuations:
         """The scored continuations after the request's own context, or after the ``null`` context."""
+        if null not in self._seen:
+            self._seen[null] = self._continuations(null)
+        return self._seen[null]
+
+    def scores(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
+        """One number per row, float64: greater is better, NaN is missing.  Not to be written to."""
+        key = (name, null, outside)
+        if key not in self._scores:
+            observed = OUTSIDE[outside](self.continuations())
+            self._scores[key] = SCORES[name](observed, None if null is None else self.continuations(null))
+        return self._scores[key]
+
+    def _continuations(self, null: str | None) -> Continuations:
         chosen = pc.is_null(self._spans["null"]) if null is None else pc.equal(self._spans["null"], null)
-        spans = self._spans.filter(pc.and_(chosen, pc.greater_equal(self._spans["choice"], 0)))
-        item = pc.index_in(spans["item"], self._items).to_numpy()
-        row = self.items[:-1][item] + spans["choice"].to_numpy()
-        found = pc.index_in(spans["key"], self._keys).combine_chunks()
+        mask = pc.fill_null(pc.and_(chosen, pc.greater_equal(self._spans["choice"], 0)), False)
+        spans, found = self._spans.filter(mask), self._answers[mask.to_numpy()]
+        row = self.items[:-1][self._item_of(spans)] + spans["choice"].to_numpy()
         observation = np.full(int(self.items[-1]), -1, dtype=np.int64)
-        observation[row] = pc.fill_null(found, -1).to_numpy()
+        observation[row] = found
         text = np.full(int(self.items[-1]), "", dtype=object)
         text[row] = spans["continuation"].to_numpy()
-        starts, ends = self._starts[:-1][observation], self._starts[1:][observation]
+        starts, ends = self._tables.starts[:-1][observation], self._tables.starts[1:][observation]
         lengths = np.where(observation < 0, 0, ends - starts)
         offsets = _offsets(lengths)
         flat = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Continuations(
-            tokens=self._flat("tokens")[flat],
-            logprobs=self._flat("logprobs")[flat],
-            sizes=self._flat("sizes")[flat],
-            ranks=self._flat("ranks")[flat],
+            tokens=self._tables.flat("tokens")[flat],
+            logprobs=self._tables.flat("logprobs")[flat],
+            sizes=self._tables.flat("sizes")[flat],
+            ranks=self._tables.flat("ranks")[flat],
             offsets=offsets,
             text=text.tolist(),
             items=self.items,
@@ -71,9 +121,9 @@ class Evidence:
 
     def generated(self) -> list[str | None]:
         """The generated text of every item; None where there is none."""
-        spans = self._spans.filter(pc.equal(self._spans["choice"], GENERATED))
-        found = pc.index_in(spans["key"], self._keys)
-        texts = self._observations["text"].take(found)
+        mask = pc.equal(self._spans["choice"], GENERATED)
+        spans, found = self._spans.filter(mask), self._answers[mask.to_numpy()]
+        texts = self._tables.observations["text"].take(pa.array(found, mask=found < 0))
         by_item = dict(zip(spans["item"].to_pylist(), texts.to_pylist(), strict=True))
         return [by_item.get(item) for item in self.ids]
 
@@ -81,25 +131,29 @@ class Evidence:
         """The choices of every item as they were shown; empty where the item could not be asked."""
         return [options or [] for options in self.requests["options"].to_pylist()]
 
-    def count(self, column: str) -> int:
-        """Items whose ``column`` of the request table is above zero."""
-        return int(pc.sum(pc.greater(pc.fill_null(self.requests[column], 0), 0)).as_py() or 0)
+    @cached_property
+    def right(self) -> Mask:
+        """Which rows are right choices, bool [rows]."""
+        return gold_rows(self.gold, self.items)
 
-    def merged(self) -> int:
-        """Items with a token that straddles the end of the context."""
-        return int(pc.count_distinct(self._spans.filter(self._spans["merged"])["item"]).as_py())
+    def positive(self, column: str) -> Mask:
+        """Items whose ``column`` of the request table is above zero, bool [items]."""
+        return np.asarray(pc.greater(pc.fill_null(self.requests[column], 0), 0).to_numpy(), dtype=np.bool_)
 
     @cached_property
-    def _keys(self) -> Any:
-        return self._observations["key"].combine_chunks()
+    def merged(self) -> Mask:
+        """Items with a token that straddles the end of the context, bool [items]."""
+        found = np.zeros(len(self.ids), dtype=np.bool_)
+        found[self._item_of(self._spans.filter(self._spans["merged"]))] = True
+        return found
 
-    @cached_property
-    def _starts(self) -> npt.NDArray[np.int64]:
-        return _offsets(pc.list_value_length(self._observations["tokens"]).to_numpy())
-
-    def _flat(self, column: str) -> npt.NDArray[Any]:
-        return pc.list_flatten(self._observations[column].combine_chunks()).to_numpy()
+    def _item_of(self, spans: pa.Table) -> Integers:
+        return _integers(pc.index_in(spans["item"], self.about["item"].combine_chunks()))
 
 
-def _offsets(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _integers(found: pa.ChunkedArray) -> Integers:
+    return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
+
+
+def _offsets(lengths: npt.NDArray[Any]) -> Integers:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.report.evidence import Evidence, Tables
-from choicewise.scoring.decisions import Decisions, argmax, gold_rows, letter_match
+from choicewise.scoring.decisions import Decisions, argmax, letter_match
 from choicewise.scoring.metrics import AGGREGATIONS, Value
-from choicewise.scoring.outside import OUTSIDE
 from choicewise.scoring.ragged import Floats
-from choicewise.scoring.scores import SCORES
 
 
 @dataclass(frozen=True)
@@ -35,20 +33,13 @@ class Measurement:
 
 def measure(tables: Tables, protocols: Mapping[str, Protocol]) -> Iterator[Measurement]:
     """One measurement per protocol; what several protocols read is laid out once."""
-    evidence: dict[str, Evidence] = {}
     for name, protocol in protocols.items():
-        prompt = protocol.prompt_digest
-        if prompt not in evidence:
-            evidence[prompt] = Evidence(tables, prompt)
-        yield _measure(name, protocol, evidence[prompt])
+        yield _measure(name, protocol, tables.evidence(protocol.prompt_digest))
 
 
 def _measure(name: str, protocol: Protocol, evidence: Evidence) -> Measurement:
     if protocol.decision == "letter-match":
         decisions = letter_match(evidence.generated(), evidence.options(), evidence.gold, protocol.letters)
         return Measurement(name, protocol, evidence, None, decisions)
-    observed = OUTSIDE[protocol.outside](evidence.continuations())
-    null = evidence.continuations(protocol.null) if protocol.null is not None else None
-    scores = SCORES[protocol.score](observed, null)
-    decisions = argmax(scores, evidence.items, gold_rows(evidence.gold, evidence.items), protocol.ties)
-    return Measurement(name, protocol, evidence, scores, decisions)
+    scores = evidence.scores(protocol.score, protocol.null, protocol.outside)
+    return Measurement(name, protocol, evidence, scores, argmax(scores, evidence.items, evidence.right, protocol.ties))

@@ -56,8 +56,9 @@ class Row:
 def rows(about: Manifest, measured: Measurement, by: str | None = None) -> list[Row]:
     """The rows of one measurement: under the protocol's own aggregation, or one row per group of ``by``."""
     evidence = measured.evidence
-    shots_dropped, truncated = evidence.count("shots_dropped"), evidence.count("tokens_dropped")
-    merged, digest = evidence.merged(), str(about.dataset["digest"])
+    shots_dropped = int(evidence.positive("shots_dropped").sum())
+    truncated = int(evidence.positive("tokens_dropped").sum())
+    merged, digest = int(evidence.merged.sum()), str(about.dataset["digest"])
 
     def row(subject: str, value: Value) -> Row:
         return Row(

@@ -152,7 +152,7 @@ def test_a_users_file_is_a_protocol_over_the_defaults(tmp_path: Path) -> None:
         ('[protocol]\nshots = "5"\n', r"axis shots is '5'; it must be int"),
         ('[protocol]\nheader = ["x"]\n', r"axis header is \['x'\]; it must be str"),
         ('[protocol]\nscore = "median"\n', r"axis score is 'median'; it must be one of sum"),
-        ('[protocol]\nscore = "pmi"\n', r"score pmi needs the axis null"),
+        ('[protocol]\nscore = "pmi"\n', r"score pmi with null None"),
         ("protocol = 5\n", r"protocol is 5; it must be a table, \[protocol\]"),
         ("name = 5\n", r'name is 5; write it in quotes, name = "..."'),
         ('name = "mmlu/original"\n', r"the name mmlu/original belongs to the catalogue"),

@@ -7,6 +7,8 @@ import pytest
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.errors import DataError, UsageError
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.split import settle
 
 FIRST = Item("1", "Q", ("a", "b"), (0,), "law", {"note": "x"})
 SECOND = Item("2", "Q", ("a", "b"), (1,), "art")
@@ -53,3 +55,19 @@ def test_choose() -> None:
         QUIZ.choose("train")
     with pytest.raises(UsageError, match="no subject 'lav'.*did you mean law"):
         QUIZ.choose("test", ["lav"])
+
+
+@pytest.mark.parametrize(
+    ("splits", "evaluated"),
+    [("test dev", "test"), ("validation train", "validation"), ("train", "train"), ("dev train", None), ("", None)],
+)
+def test_a_dataset_knows_the_split_it_is_evaluated_on(splits: str, evaluated: str | None) -> None:
+    item = Item("1", "Q?", ("a", "b"), (0,))
+    dataset = Dataset("toy", {split: (item,) for split in splits.split()})
+    if evaluated is None:
+        with pytest.raises(DataError, match="toy has neither test nor validation, only (dev, train|none)"):
+            settle(Protocol(split=None), dataset)
+        return
+    assert dataset.evaluated == evaluated
+    assert settle(Protocol(split=None), dataset) == Protocol(split=evaluated)
+    assert settle(Protocol(split="dev"), dataset) == Protocol(split="dev")

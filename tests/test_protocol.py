@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import CONDITIONAL, SCORES, Protocol
+from choicewise.scoring import scores
 
 
 @pytest.mark.parametrize(
@@ -18,8 +19,8 @@ from choicewise.protocols.protocol import Protocol
         ({"limit": 1.5}, "limit is 1.5; it must be int or None"),
         ({"shots": -1}, "shots is -1; it can't be negative"),
         ({"header": "\ud800"}, "header holds a lone surrogate"),
-        ({"score": "pmi"}, "score pmi needs the axis null"),
-        ({"null": ""}, "only pmi has one"),
+        ({"score": "pmi"}, "score pmi with null None: the scores pmi, dc_pmi, normalised_pmi, domain_conditional need"),
+        ({"null": ""}, "and only they have one"),
         ({"reading": "generate"}, "goes with decision letter-match"),
         ({"decision": "letter-match"}, "reading generate goes with"),
         ({"reading": "generate", "decision": "letter-match"}, "needs new_tokens"),
@@ -48,3 +49,8 @@ def test_protocols_that_differ_in_scoring_alone_share_their_prompts() -> None:
     scored = replace(asked, score="pmi", null="", ties="split", aggregation="macro", benchmark="other")
     assert asked.prompt_digest == scored.prompt_digest
     assert asked.digest != scored.digest
+
+
+def test_the_score_axis_knows_every_score() -> None:
+    assert set(SCORES) == set(scores.SCORES)
+    assert {name for name, score in scores.SCORES.items() if score.conditional} == set(CONDITIONAL)

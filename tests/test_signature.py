@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import CONDITIONAL, Protocol
 from choicewise.protocols.signature import axis_differences, parse_signature, short_signature, signature
 
 TEXT = st.one_of(
@@ -34,7 +34,7 @@ def values(axis: Field[Any]) -> st.SearchStrategy[Any]:
 def protocols(draw: st.DrawFn) -> Protocol:
     """Any protocol whatever; the few axes that only go together are made to."""
     axes = {axis.name: draw(values(axis)) for axis in AXES}
-    axes["null"] = draw(TEXT) if axes["score"] == "pmi" else None
+    axes["null"] = draw(TEXT) if axes["score"] in CONDITIONAL else None
     axes["decision"] = "letter-match" if axes["reading"] == "generate" else "argmax"
     axes["new_tokens"] = axes["new_tokens"] or 1
     axes["seed"] = axes["seed"] or 0
@@ -104,7 +104,7 @@ def test_axis_differences_gives_both_spellings_in_axis_order() -> None:
         ("|shots:5", "|shots:²", "axis shots is '²'; it must be a whole number"),
         ("|header:", "|header:%FF", "axis header holds bytes that are not UTF-8: '%FF'"),
         ("|ties:first", "|ties:last", "axis ties is 'last'; it must be one of first, split"),
-        ("|score:sum", "|score:pmi", "score pmi needs the axis null"),
+        ("|score:sum", "|score:pmi", "score pmi with null None"),
     ],
 )
 def test_parse_signature_says_what_is_wrong(old: str, new: str, message: str) -> None:

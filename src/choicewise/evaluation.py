@@ -20,6 +20,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.render import Request, render
 from choicewise.protocols.shots import sample
 from choicewise.protocols.signature import signature
+from choicewise.protocols.split import settle
 from choicewise.store.blocks import read_blocks
 from choicewise.store.folder import RunFolder, open_folder
 from choicewise.store.manifest import Manifest
@@ -63,6 +64,7 @@ def evaluate(
         data = open_dataset(data, on_bad_item="skip" if skip_bad_items else "error")
     if isinstance(model, str):
         model = load_model(model)
+    recipes = {name: settle(recipe, data) for name, recipe in recipes.items()}
     asks = list_asks(recipes)
     blocks = list_blocks(data, recipes, subjects, limit)
     if not skip_bad_items:

@@ -23,12 +23,14 @@ def prompts(
     from choicewise.data.open import open_dataset
     from choicewise.protocols.catalogue import resolve
     from choicewise.protocols.render import requests
+    from choicewise.protocols.split import settle
 
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
-    distinct = {recipe.prompt_digest: (name, recipe) for name, recipe in reversed(resolve(*protocol).items())}
+    settled = {name: settle(recipe, dataset) for name, recipe in resolve(*protocol).items()}
+    distinct = {recipe.prompt_digest: (name, recipe) for name, recipe in reversed(settled.items())}
     for name, recipe in reversed(distinct.values()):
-        for chosen in dataset.choose(recipe.split, subject):
+        for chosen in dataset.choose(recipe.split or "", subject):
             for request in list(requests(recipe, dataset, chosen))[:limit]:
                 line = {
                     "item": request.item.id,

@@ -53,6 +53,18 @@ class Dataset:
         """The subjects of a split in order of first appearance."""
         return tuple(dict.fromkeys(item.subject for item in self.splits.get(split, ())))
 
+    @property
+    def evaluated(self) -> str:
+        """The split that numbers are published for: test, else validation, else the only one there is.
+
+        Raises DataError when that leaves a choice.
+        """
+        for split in ("test", "validation", *(self.splits if len(self.splits) == 1 else ())):
+            if self.splits.get(split):
+                return split
+        there = ", ".join(sorted(self.splits)) or "none"
+        raise DataError(f"{self.name} has neither test nor validation, only {there}; name a split in a protocol file")
+
     def choose(self, split: str, subjects: Sequence[str] | None = None) -> tuple[str, ...]:
         """Those of the split's subjects that are asked for, all when None, in the split's order.
 

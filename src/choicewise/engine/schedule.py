@@ -57,7 +57,7 @@ def list_blocks(
     Raises DataError when there is no such split, and UsageError when there is no such subject.
     """
     blocks: list[Block] = []
-    for split in dict.fromkeys(recipe.split for recipe in recipes.values()):
+    for split in dict.fromkeys(recipe.split or data.evaluated for recipe in recipes.values()):
         for subject in data.choose(split, subjects):
             items = data.rows(split, subject)[:limit]
             starts = range(0, len(items), BLOCK)

@@ -16,6 +16,17 @@ _REQUEST = {"stage": "request"}
 _SCORE = {"stage": "score"}
 """Axes that only decide what is made of the observations; changing one costs no model call."""
 
+SCORES = (
+    *("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare", "word_mean"),
+    *("token_power_0.5", "gnmt_0.6", "arithmetic_mean", "harmonic_mean", "least_likely"),
+    *("first_token", "first_divergent", "greedy", "constrained_greedy", "locally_renormalised"),
+    *("pmi", "dc_pmi", "normalised_pmi", "domain_conditional"),
+)
+"""The names in :mod:`choicewise.scoring.scores`, which stands to the right of here; a test holds the two together."""
+
+CONDITIONAL = ("pmi", "dc_pmi", "normalised_pmi", "domain_conditional")
+"""Scores that set a continuation against the one after a null context."""
+
 
 def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
     return field(default=default, metadata={**stage, "allowed": allowed})
@@ -37,7 +48,7 @@ class Protocol:
     """
 
     benchmark: str = _axis("mmlu", _SCORE)
-    split: str = _axis("test", _REQUEST)
+    split: str | None = _axis("test", _REQUEST)
     quirk: str = _axis("none", _REQUEST, "none", "pandas-na")
     strip: str = _axis("none", _REQUEST, "none", "question", "all")
     header: str = _axis("", _REQUEST)
@@ -58,9 +69,7 @@ class Protocol:
     boundary: str = _axis("joint", _REQUEST, "joint", "separate", "lcp", "last-token")
     reading: str = _axis("loglikelihood", _REQUEST, "loglikelihood", "generate")
     new_tokens: int | None = _axis(None, _REQUEST)
-    score: str = _axis(
-        "sum", _SCORE, "sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare", "pmi", "none"
-    )
+    score: str = _axis("sum", _SCORE, *SCORES, "none")
     null: str | None = _axis(None, _SCORE)
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
     decision: str = _axis("argmax", _SCORE, "argmax", "letter-match")
@@ -113,9 +122,10 @@ def _check_type(name: str, annotation: str, value: object) -> None:
 
 def _check_consistency(protocol: Protocol) -> None:
     """Refuse combinations that would silently mean nothing."""
-    if (protocol.score == "pmi") != (protocol.null is not None):
+    if (protocol.score in CONDITIONAL) != (protocol.null is not None):
         raise ProtocolError(
-            "score pmi needs the axis null (the unconditional context, '' allowed), and only pmi has one"
+            f"score {protocol.score} with null {protocol.null!r}: the scores {', '.join(CONDITIONAL)} need the axis null "
+            "(the unconditional context, '' allowed), and only they have one"
         )
     if (protocol.reading == "generate") != (protocol.decision == "letter-match"):
         raise ProtocolError("reading generate goes with decision letter-match, and only with it")

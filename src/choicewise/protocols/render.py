@@ -87,7 +87,7 @@ def requests(protocol: Protocol, dataset: Dataset, subject: str) -> Iterator[Req
     Stops with a DataError at an item that can't be asked; to leave such items out, go through
     :func:`~choicewise.protocols.shots.sample` and :func:`render` one by one.
     """
-    items = dataset.rows(protocol.split, subject)
+    items = dataset.rows(protocol.split or dataset.evaluated, subject)
     for item, shots in zip(items, sample(protocol, dataset, subject), strict=True):
         yield render(protocol, item, shots)
 

@@ -20,7 +20,7 @@ def sample(protocol: Protocol, dataset: Dataset, subject: str) -> list[Shots]:
     Always over the whole subject, so that asking fewer items leaves everybody's shots as they are.  Raises DataError
     when the subject has no items, or too few rows to draw shots from.
     """
-    items = dataset.rows(protocol.split, subject)
+    items = dataset.rows(protocol.split or dataset.evaluated, subject)
     if not items:
         raise DataError(
             f"subject {subject!r} has no rows in split {protocol.split!r}; the dataset's splits are "

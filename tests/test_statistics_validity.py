@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from choicewise.scoring.decisions import TIES, argmax
 from choicewise.scoring.statistics.consistency import permutation_consistency
-from choicewise.scoring.statistics.length_bias import length_correlation
+from choicewise.scoring.statistics.length_bias import length_correlation, length_correlations
 from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
-from choicewise.scoring.statistics.numeric_range import numeric_range
+from choicewise.scoring.statistics.numeric_range import credit_range, numeric_range
 from choicewise.scoring.statistics.position_bias import position_bias
+from choicewise.scoring.statistics.spearman import spearman_rho
 from choicewise.scoring.statistics.validity import low_mass_rate, safe_rate, validity
 
 NAN = math.nan
@@ -112,6 +113,41 @@ def test_length_correlation_compares_choices_within_their_item() -> None:
     mixed = np.array([-1.0, -2, -3, -13, -12, -11, -1, -2, NAN, -1])
     assert length_correlation(mixed, lengths, items) == pytest.approx(0.0)
     assert math.isnan(length_correlation(falling[6:], lengths[6:], items[2:] - 6))
+
+
+PAIRS = st.tuples(st.sampled_from([-3.0, -2.0, -1.0, NAN, -math.inf]), st.integers(1, 3))
+
+
+@given(items=st.lists(st.lists(PAIRS, max_size=5), max_size=5))
+def test_length_correlations_are_spearmans_item_by_item(items: list[list[tuple[float, int]]]) -> None:
+    offsets = np.cumsum([0] + [len(item) for item in items])
+    flat = np.array([pair for item in items for pair in item], dtype=float).reshape(-1, 2)
+    found = length_correlations(flat[:, 0], flat[:, 1], offsets)
+    for item, rho in zip(items, found, strict=True):
+        scores, lengths = np.array(item, dtype=float).reshape(-1, 2).T
+        expected = NAN if np.isnan(scores).any() else spearman_rho(scores, lengths)
+        assert rho == pytest.approx(expected, nan_ok=True)
+
+
+ERRORS = st.lists(st.tuples(st.integers(-4, 0), st.sampled_from([0.1, 0.6, 1.4])), min_size=2, max_size=4)
+
+
+@given(item=ERRORS, right=st.integers(0, 1))
+def test_credit_range_lets_every_choice_have_its_own_error(item: list[tuple[int, float]], right: int) -> None:
+    scores, epsilon = np.array(item, dtype=float).T
+    offsets, gold = np.array([0, len(item)]), np.arange(len(item)) == right
+    low, high, open_ = credit_range(scores, offsets, gold, argmax(scores, offsets, gold, "first"), epsilon)
+    winners = set()
+    for signs in product((-1, 1), repeat=len(item)):
+        moved = scores + np.array(signs) * epsilon
+        winners |= set(np.flatnonzero(moved >= moved.max() - 1e-9).tolist())
+    strictly = {
+        row for row in winners
+        if scores[row] + epsilon[row] > np.delete(scores - epsilon, row).max() + 1e-9 or scores[row] == scores.max()
+    }  # fmt: skip
+    assert bool(open_[0]) == (len(strictly) > 1)
+    if open_[0]:
+        assert (low[0], high[0]) == (float(strictly <= {right}), float(right in strictly))
 
 
 def test_validity_flags_a_constant_model_at_chance() -> None:

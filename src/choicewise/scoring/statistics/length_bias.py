@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from choicewise.scoring.ragged import Floats, Integers
-from choicewise.scoring.statistics.spearman import spearman_rho
+
+
+def length_correlations(scores: Floats, lengths: Floats, items: Integers) -> Floats:
+    """Spearman's correlation between score and length among the choices of each item, float64 [items].
+
+    NaN for an item with a missing choice, or whose choices all have the same length or score.
+    """
+    found = np.full(len(items) - 1, np.nan)
+    for count in np.unique(np.diff(items)):
+        if count > 1:
+            alike = np.flatnonzero(np.diff(items) == count)
+            rows = items[alike][:, None] + np.arange(count)
+            found[alike] = _correlations(_ranks(scores[rows]), _ranks(lengths[rows]))
+    return found
 
 
 def length_correlation(scores: Floats, lengths: Floats, items: Integers) -> float:
@@ -16,10 +27,18 @@ def length_correlation(scores: Floats, lengths: Floats, items: Integers) -> floa
     All choices are compared within their item, never across items.  Items with a missing choice, or whose choices all
     have the same length or score, say nothing and are left out; NaN when none is left.
     """
-    rhos = (spearman_rho(scores[a:b], lengths[a:b]) for a, b in pairwise(items) if b > a and _known(scores[a:b]))
-    known = [rho for rho in rhos if not np.isnan(rho)]
-    return float(np.mean(known)) if known else float("nan")
+    rhos = length_correlations(scores, lengths, items)
+    known = rhos[~np.isnan(rhos)]
+    return float(np.mean(known)) if len(known) else float("nan")
 
 
-def _known(scores: Floats) -> bool:
-    return not bool(np.isnan(scores).any())
+def _ranks(values: Floats) -> Floats:
+    """Average ranks within each row, less their mean; [items, choices].  A row with a NaN is NaN."""
+    left, right = values[:, :, None], values[:, None, :]
+    ranks = ((left > right) - (left < right).astype(np.float64)).sum(axis=2) / 2
+    return np.where(np.isnan(values).any(axis=1, keepdims=True), np.nan, ranks)
+
+
+def _correlations(left: Floats, right: Floats) -> Floats:
+    spread = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
+    return np.divide((left * right).sum(axis=1), spread, out=np.full(len(left), np.nan), where=spread > 0)

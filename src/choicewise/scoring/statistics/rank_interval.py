@@ -32,8 +32,9 @@ def rank_intervals(credits: Floats, draws: int = 2000, seed: int = 0, level: flo
     complete = credits[:, scored]
     n = complete.shape[1]
     rng = np.random.default_rng(seed)
-    # One draw at a time: the counts of all draws together would not fit for a benchmark of many items.
-    drawn = np.array([_ranks(complete @ rng.multinomial(n, np.full(n, 1 / n))) for _ in range(draws if n else 0)])
+    # Items that all models fare alike on are alike to the draw, and of those there are far fewer kinds than items.
+    kinds, counts = np.unique(complete, axis=1, return_counts=True)
+    drawn = np.array([_ranks(kinds @ rng.multinomial(n, counts / n)) for _ in range(draws if n else 0)])
     rank = _ranks(complete.sum(axis=1))
     if not n:
         return RankIntervals(rank, rank, np.full_like(rank, len(rank)), 0, len(scored))

@@ -1,0 +1,53 @@
+"""How far an error in the log-likelihoods moves a score, against scores of moved likelihoods."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from choicewise.scoring.scores import SCORES
+from choicewise.scoring.scores.sensitivity import WHOLE, sensitivity
+from tests.observed import Row, continuations, random_items, row
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sum", 1.0),
+        ("token_mean", 1 / 3),
+        ("char_mean", 1 / 4),
+        ("char_mean_bare", 1 / 3),
+        ("pmi", 2.0),
+        ("domain_conditional", 1.0),
+        ("first_token", 1.0),
+        ("least_likely", 1.0),
+        ("locally_renormalised", 2.0),
+        ("greedy", math.nan),
+    ],
+)
+def test_sensitivity_by_hand(name: str, expected: float) -> None:
+    observed = continuations([[row(" abc", -1.0, -2.0, -3.0)]])
+    null = continuations([[row(" abc", -4.0, -2.0, -3.0)]])
+    found = sensitivity(name, SCORES[name], observed, null if SCORES[name].conditional else None)
+    assert found == pytest.approx([expected], rel=1e-6, nan_ok=True)
+
+
+def test_sensitivity_of_normalised_pmi_is_its_derivative() -> None:
+    observed, null = continuations([[row(" abc", -6.0)]]), continuations([[row(" abc", -9.0)]])
+    found = sensitivity("normalised_pmi", SCORES["normalised_pmi"], observed, null)
+    assert found == pytest.approx([(1 + 6 / 9) / 9], rel=1e-3)
+
+
+@given(items=random_items(least_tokens=1))
+def test_means_move_no_further_than_their_sensitivity_says(items: list[list[Row]]) -> None:
+    observed = continuations(items)
+    for name in ("sum", "token_mean", "byte_mean", "char_mean", "word_mean", "gnmt_0.6"):
+        bound = sensitivity(name, SCORES[name], observed, None)
+        lengths = SCORES[name](observed) / np.where(observed.sums == 0, np.nan, observed.sums)
+        known = ~np.isnan(lengths) & ~np.isnan(bound)
+        assert bound[known] == pytest.approx(lengths[known], rel=1e-3, abs=1e-9)
+
+
+def test_every_exception_is_a_score() -> None:
+    assert set(WHOLE) <= set(SCORES)

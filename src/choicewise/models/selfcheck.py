@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +26,10 @@ BEYOND = 48
 """How far a probe goes beyond the longest sliding window or chunk, in tokens."""
 
 EXACT = 1e-4
-"""Nats by which a score may differ in float32, whatever the measured noise."""
+"""Nats by which a score may always differ in float32; ten times that where the measured noise asks for it."""
+
+NARROW = 0.5
+"""Nats by which a score may differ in a 16-bit dtype where no float32 copy fits beside the model to measure it."""
 
 LOCAL = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size")
 """Names under which configurations say how far a layer looks."""
@@ -45,8 +50,9 @@ class Trial:
 class SelfCheck:
     """The rung taken, and what was measured on the way.
 
-    ``floor``: how much the plain path differs from itself when sequences are padded into one batch, and ``tolerance``:
-    what a rung may differ, both in nats per span.  ``depth``: the probe's longest sequence, in tokens.
+    ``floor``: the noise of the plain path, and ``tolerance``: what a rung may differ from it, both in nats per span.
+    The noise is the distance to a float32 copy of a 16-bit model, or else to the same sequences padded into a batch.
+    ``depth``: the probe's longest sequence, in tokens.
     """
 
     rung: str
@@ -57,29 +63,90 @@ class SelfCheck:
     trials: tuple[Trial, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Judge:
+    """A model with the plain path's answers to a probe, and how far from them another path may be."""
+
+    lm: CausalLM
+    spans: list[Span]
+    truth: Sums
+    floor: float
+    tolerance: float
+
+    def judge(self, name: str, rung: Rung, budget: int) -> Trial:
+        """One rung on the probe; whatever goes wrong in a fast path is a reason to take another."""
+        path = rung(self.lm, budget)
+        found = np.full(len(self.spans), np.nan)
+        try:
+            for index, scores in path.score(self.spans):
+                found[index] = scores.logprobs.sum(dtype=np.float64)
+        except Exception as error:
+            return Trial(name, None, f"{type(error).__name__}: {error}".splitlines()[0][:200])
+        difference = float(np.abs(found - self.truth).max())
+        if not difference <= self.tolerance:
+            told = f"differs by {difference:.2g} nats where {self.tolerance:.2g} are allowed"
+            return Trial(name, difference, "; ".join(filter(None, [path.objection(), told])))
+        return Trial(name, difference, path.objection())
+
+
 def check(lm: CausalLM, ladder: Mapping[str, Rung] = LADDER) -> SelfCheck:
     """Try the rungs from the fastest down and take the first that agrees with the plain path.
 
-    Raises ModelError when the model does not answer with numbers, or when not even the last rung agrees.
+    A 16-bit model is also judged by its float32 copy, where that fits: there a wrong mask can't hide in the noise.
+    Raises ModelError when the model does not answer with numbers, or when no rung of ``ladder`` agrees.
     """
     depth = probe_depth(lm)
-    spans = probe(depth, lm.vocabulary)
-    truth = np.asarray([plain.score(lm.model, lm.vocabulary, span).logprobs.sum(dtype=np.float64) for span in spans])
+    judges = _judges(lm, probe(depth, lm.vocabulary))
+    trials: list[Trial] = []
+    for name, rung in ladder.items():
+        for judge in judges:
+            trial = judge.judge(name, rung, max(1, depth // 3))
+            if trial.refused is not None:
+                break
+        trials.append(trial)
+        if trial.refused is None and trial.difference is not None:
+            return SelfCheck(name, trial.difference, judge.floor, judge.tolerance, depth, tuple(trials))
+    told = "; ".join(f"{trial.rung}: {trial.refused}" for trial in trials)
+    raise ModelError(
+        f"the model gives other numbers in this way than one sequence at a time ({told}); "
+        "choose the rung auto, which takes the fastest that is right"
+    )
+
+
+def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
+    """The model itself, behind its float32 copy where it has one."""
+    truth = _plain(lm, spans)
     if not np.isfinite(truth).all():
         raise ModelError(
             f"the model answers {lm.vocabulary} random tokens with NaN or infinity: "
             "its weights are damaged or too large for this dtype; try --dtype float32 or download them again"
         )
+    wide = _widened(lm)
+    if wide is not None:
+        judges = _judges(wide, spans)
+        floor = float(np.abs(judges[0].truth - truth).max())
+        return [*judges, _Judge(lm, spans, truth, floor, max(EXACT, 2 * floor))]
     floor = float(np.abs(_padded(lm, spans) - truth).max())
-    tolerance = max(EXACT, 2 * floor)
-    trials: list[Trial] = []
-    for name, rung in ladder.items():
-        trial = _try(name, rung(lm, depth // 3), spans, truth, tolerance)
-        trials.append(trial)
-        if trial.refused is None and trial.difference is not None:
-            return SelfCheck(name, trial.difference, floor, tolerance, depth, tuple(trials))
-    told = "; ".join(f"{trial.rung}: {trial.refused}" for trial in trials)
-    raise ModelError(f"no way of computing agrees with the model run one sequence at a time ({told})")
+    least = EXACT if lm.model.dtype.itemsize >= 4 else NARROW
+    return [_Judge(lm, spans, truth, floor, float(np.clip(2 * floor, least, 10 * EXACT if least == EXACT else least)))]
+
+
+def _widened(lm: CausalLM) -> CausalLM | None:
+    """A float32 copy of a 16-bit model, if it takes no more than half of the memory that is free."""
+    model = lm.model
+    if model.dtype.itemsize >= 4 or getattr(model, "is_quantized", False) or hasattr(model, "hf_device_map"):
+        return None
+    if lm.device.type == "cuda":
+        free = torch.cuda.mem_get_info(lm.device)[0]
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 4 * model.num_parameters() > free // 2:
+        return None
+    return CausalLM(copy.deepcopy(model).float(), lm.window, lm.vocabulary)
+
+
+def _plain(lm: CausalLM, spans: list[Span]) -> Sums:
+    return np.asarray([plain.score(lm.model, lm.vocabulary, span).logprobs.sum(dtype=np.float64) for span in spans])
 
 
 def choose_path(lm: CausalLM, batch_tokens: int | None = None, rung: str | None = None) -> tuple[Path, SelfCheck]:
@@ -116,7 +183,8 @@ def probe(depth: int, vocabulary: int) -> list[Span]:
     for context in (np.concatenate([trunk, draw(depth // 8)]), np.concatenate([trunk, draw(depth // 16)]), trunk[:9]):
         choice = draw(depth // 32)
         spans += [Span(context, choice), Span(context, draw(1)), Span(context, np.concatenate([choice[:2], draw(2)]))]
-    return [*spans, Span(draw(1), draw(depth // 5)), Span(draw(depth // 4), draw(3)), Span(trunk, draw(2))]
+    spans += [Span(draw(1), draw(depth // 5)), Span(draw(depth // 4), draw(3)), Span(trunk, draw(2))]
+    return [span for span in spans if len(span.context) + len(span.continuation) <= depth + 1]
 
 
 @torch.inference_mode()
@@ -131,18 +199,3 @@ def _padded(lm: CausalLM, spans: list[Span]) -> Sums:
         targets = sequence[len(span.context) :, None].to(lm.device)
         sums.append(float(logprobs.gather(1, targets).double().sum()))
     return np.asarray(sums)
-
-
-def _try(name: str, path: Path, spans: list[Span], truth: Sums, tolerance: float) -> Trial:
-    """One rung on the probe; whatever goes wrong in a fast path is a reason to take another."""
-    found = np.full(len(spans), np.nan)
-    try:
-        for index, scores in path.score(spans):
-            found[index] = scores.logprobs.sum(dtype=np.float64)
-    except Exception as error:
-        return Trial(name, None, f"{type(error).__name__}: {error}".splitlines()[0][:200])
-    difference = float(np.abs(found - truth).max())
-    if not difference <= tolerance:
-        told = f"differs by {difference:.2g} nats where {tolerance:.2g} are allowed"
-        return Trial(name, difference, "; ".join(filter(None, [path.objection(), told])))
-    return Trial(name, difference, path.objection())

@@ -1,0 +1,251 @@
+"""Every rung of the ladder gives the plain path's numbers, or is refused: on many families, broken ones among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import PreTrainedModel
+
+from choicewise.engine.span import Prompt, Span
+from choicewise.engine.tree import build
+from choicewise.errors import ModelError
+from choicewise.models import attention, packed, plain
+from choicewise.models.attention import Reach, TreePass, tree_reach, visible
+from choicewise.models.causal import CausalLM
+from choicewise.models.greedy import answer
+from choicewise.models.ladder import LADDER, Path
+from choicewise.models.packed import MaskPath, Packed, TreePath, declared, out_of_memory
+from choicewise.models.selfcheck import probe
+from choicewise.models.unpacked import PrefixPath, SequencePath, branches
+
+from .tiny import VOCABULARY, WINDOW, tiny
+
+RANDOM = np.random.default_rng(7)
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> None:
+    torch.set_num_threads(2)
+
+
+def network(family: str) -> CausalLM:
+    return CausalLM(tiny(family), window=512, vocabulary=VOCABULARY)
+
+
+def ids(*tokens: int) -> np.ndarray:
+    return np.asarray(tokens, dtype=np.int32)
+
+
+def worst(path: Path, lm: CausalLM, spans: list[Span]) -> float:
+    """The largest difference (nats per token) from the plain path; ranks and tokens must be the same."""
+    seen = dict(path.score(spans))
+    assert sorted(seen) == list(range(len(spans)))
+    found = []
+    for index, span in enumerate(spans):
+        truth = plain.score(lm.model, lm.vocabulary, span)
+        assert seen[index].tokens.tolist() == span.continuation.tolist()
+        assert seen[index].ranks.tolist() == truth.ranks.tolist()
+        assert seen[index].logprobs.dtype == np.float32
+        found.append(np.abs(seen[index].logprobs - truth.logprobs).max())
+    return float(max(found))
+
+
+RIGHT = [
+    *((family, "tree") for family in ("llama", "mistral", "gemma2", "gpt_oss", "llama4_text", "opt")),
+    *((family, "mask") for family in ("llama", "mistral", "falcon", "gemma3_text")),
+    *((family, "additive mask") for family in ("llama", "gptj")),
+    *((family, "prefix") for family in ("llama", "bloom", "rwkv", "mamba2")),
+    *((family, "sequence") for family in ("llama", "mamba", "recurrent_gemma")),
+]
+
+
+@pytest.mark.parametrize(("family", "rung"), RIGHT)
+@pytest.mark.parametrize("budget", [3, 40, 4096])
+def test_rungs_are_right_at_every_budget(family: str, rung: str, budget: int) -> None:
+    lm = network(family)
+    # A budget of three tokens runs a model a hundred times: short spans will do, still beyond the window.
+    spans = probe(WINDOW + 40 if budget == 3 else 150, VOCABULARY)
+    assert worst(LADDER[rung](lm, budget), lm, [*spans, spans[0]]) < 2e-5
+
+
+token = st.integers(0, 3)
+some = st.lists(token, min_size=1, max_size=8).map(lambda tokens: ids(*tokens))
+LLAMA, WINDOWED = network("llama"), network("mistral")
+WINDOWED.model.config.sliding_window = 4
+
+
+@given(st.lists(st.builds(Span, some, some), min_size=1, max_size=10), st.integers(1, 9), st.integers(1, 4))
+@settings(deadline=None, max_examples=12)
+def test_tree_path_on_any_tree(spans: list[Span], budget: int, segment: int) -> None:
+    for lm in (LLAMA, WINDOWED):
+        assert worst(TreePath(lm, budget, segment), lm, spans) < 2e-5
+        assert worst(PrefixPath(lm), lm, spans) < 2e-5
+        assert worst(SequencePath(lm), lm, spans) < 2e-5
+
+
+@given(
+    st.lists(st.builds(Span, some, some), min_size=1, max_size=10), st.sampled_from([Reach(), Reach(3), Reach(None, 3)])
+)
+def test_visible_is_ancestors_within_reach(spans: list[Span], reach: Reach) -> None:
+    tree = build(spans)
+    every = np.arange(len(tree), dtype=np.int32)
+    seen = visible(tree, slice(0, len(tree)), every, reach)
+    for row in every:
+        for key in every:
+            expected = key <= row < tree.end[key]
+            if reach.window:
+                expected = expected and tree.depth[row] - tree.depth[key] < reach.window
+            if reach.chunk:
+                expected = expected and tree.depth[row] // reach.chunk == tree.depth[key] // reach.chunk
+            assert seen[row, key] == expected
+
+
+def test_reach_is_read_off_the_mask_function() -> None:
+    assert tree_reach(mask_function=lambda b, h, q, k: k <= q) == Reach()
+    assert tree_reach(mask_function=lambda b, h, q, k: k > q - 8, local_size=8) == Reach(window=8)
+    assert tree_reach(mask_function=lambda b, h, q, k: k // 8 == q // 8, local_size=8) == Reach(chunk=8)
+
+
+def test_declared_kinds_of_layers() -> None:
+    assert declared(tiny("llama").config) == {"": Reach()}
+    assert declared(tiny("llama4_text").config)["chunked_attention"] == Reach(chunk=WINDOW)
+    assert declared(tiny("gemma3_text").config).keys() == {"full_attention", "sliding_attention"}
+
+
+def test_attention_refuses_what_it_does_not_compute() -> None:
+    states = torch.zeros(1, 1, 1, 4)
+    with pytest.raises(ValueError, match="position biases"):
+        attention.tree_attention(torch.nn.Identity(), states, states, states, None, position_bias=states)
+
+
+def test_every_unique_token_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, spans, computed = network("llama"), probe(150, VOCABULARY), 0
+    body = CausalLM.body
+
+    def counting(self: CausalLM, **inputs: torch.Tensor) -> object:
+        nonlocal computed
+        computed += inputs["input_ids"].numel()
+        return body(self, **inputs)
+
+    monkeypatch.setattr(CausalLM, "body", counting)
+    for path in (TreePath(lm, 30), MaskPath(lm, 30)):
+        computed = 0
+        list(path.score(spans))
+        assert computed == len(build(spans))
+
+
+def test_keys_and_values_are_kept_along_the_path_only() -> None:
+    lm, spans = network("llama"), probe(150, VOCABULARY)
+    tree = build(spans)
+    pack = packed.cut(tree, 0, ids(), 100)
+    _, kept = TreePath(lm, 100).forward(tree, pack, [])
+    assert len(kept) == lm.layers
+    assert {key.shape[2] for key, _ in kept} == {int(tree.depth[100])}
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
+def test_out_of_memory_splits_the_pack_and_goes_on(error: Exception) -> None:
+    lm, spans = network("llama"), probe(150, VOCABULARY)
+
+    class Cramped(TreePath):
+        def forward(self, tree, pack, kept):  # type: ignore[no-untyped-def]
+            if len(pack) > 20:
+                raise error
+            return super().forward(tree, pack, kept)
+
+    path = Cramped(lm, 4096)
+    assert worst(path, lm, spans) < 2e-5
+    assert 10 < path.budget <= 20
+
+
+def test_out_of_memory_at_one_token_is_an_error() -> None:
+    class Hopeless(Packed):
+        name = cost = "hopeless"
+
+        def forward(self, tree, pack, kept):  # type: ignore[no-untyped-def]
+            raise MemoryError
+
+    with pytest.raises(ModelError, match="not enough memory for one token"):
+        list(Hopeless(network("llama"), 64).score(probe(60, VOCABULARY)))
+
+
+def test_other_errors_are_not_taken_for_lack_of_memory() -> None:
+    assert out_of_memory(MemoryError())
+    assert out_of_memory(RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory"))
+    assert not out_of_memory(RuntimeError("shape mismatch"))
+
+
+def test_an_abandoned_iterator_leaves_the_model_as_it_was() -> None:
+    lm, spans = network("llama"), probe(150, VOCABULARY)
+    before = plain.score(lm.model, VOCABULARY, spans[0]).logprobs
+    answers = TreePath(lm, 20).score(spans)
+    next(answers)
+    assert plain.score(lm.model, VOCABULARY, spans[0]).logprobs.tolist() == before.tolist()
+    answers.close()
+    assert lm.model.config._attn_implementation != attention.NAME
+
+
+def test_context_far_beyond_the_budget() -> None:
+    lm = network("llama")
+    context = RANDOM.integers(0, VOCABULARY, 400, dtype=np.int32)
+    assert worst(TreePath(lm, 7), lm, [Span(context, ids(5, 6)), Span(context, ids(9))]) < 2e-5
+
+
+@pytest.mark.parametrize("family", ["granite", "cohere2", "gemma2"])
+def test_head_scales_and_caps_as_the_model_does(family: str) -> None:
+    lm = network(family)
+    tokens = torch.arange(12)[None]
+    with torch.inference_mode():
+        hidden = lm.body(input_ids=tokens, use_cache=False)[0][0]
+        expected = lm.model(input_ids=tokens).logits[0]
+        torch.testing.assert_close(lm.logits(hidden), expected[:, :VOCABULARY])
+
+
+def test_padded_vocabulary_takes_no_part() -> None:
+    model = tiny("llama")
+    lm = CausalLM(model, window=512, vocabulary=VOCABULARY - 16)
+    spans = probe(100, VOCABULARY - 16)
+    assert worst(TreePath(lm, 64), lm, spans) < 2e-5
+
+
+def test_branches_cover_the_tree() -> None:
+    tree = build(probe(120, VOCABULARY))
+    runs = branches(tree)
+    assert runs[0][0] == 0
+    assert runs[-1][1] == len(tree)
+    assert all(np.diff(tree.depth[start:stop]).tolist() == [1] * (stop - start - 1) for start, stop in runs)
+
+
+@pytest.mark.parametrize("rung", [lambda lm: TreePath(lm, 50), lambda lm: PrefixPath(lm)], ids=["tree", "prefix"])
+def test_generations_are_greedy(rung: Callable[[CausalLM], Path]) -> None:
+    lm = network("llama")
+    shared = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
+    contexts = [np.concatenate([shared, RANDOM.integers(0, VOCABULARY, size, dtype=np.int32)]) for size in (1, 5, 9)]
+    prompts = [Prompt(context, length, ids(0), ids(1)) for context, length in zip(contexts, (1, 6, 4), strict=True)]
+    truth = [plain.generate(lm.model, VOCABULARY, prompt, ()) for prompt in prompts]
+    ends = {int(truth[1].tokens[2])}
+    truth = [plain.generate(lm.model, VOCABULARY, prompt, ends) for prompt in prompts]
+    span = Span(contexts[0], ids(3, 4))
+    seen = dict(answer(rung(lm), [*prompts, span, Prompt(shared, 0, ids(0), ids(1))], ends))
+    assert sorted(seen) == [0, 1, 2, 3, 4]
+    assert len(seen[4].tokens) == 0
+    for index, expected in enumerate(truth):
+        assert seen[index].tokens.tolist() == expected.tokens.tolist()
+        assert not seen[index].ranks.any()
+        np.testing.assert_allclose(seen[index].logprobs, expected.logprobs, atol=2e-5)
+    np.testing.assert_allclose(seen[3].logprobs, plain.score(lm.model, VOCABULARY, span).logprobs, atol=2e-5)
+
+
+def test_a_pass_counts_its_calls() -> None:
+    model: PreTrainedModel = tiny("llama")
+    lm = CausalLM(model, window=512, vocabulary=VOCABULARY)
+    tree = build(probe(60, VOCABULARY))
+    running = TreePass(tree, packed.cut(tree, 0, ids(), 60), [])
+    with lm.attention(attention.NAME), running.running(), torch.inference_mode():
+        lm.body(input_ids=lm.tensor(tree.tokens[:60])[None], position_ids=lm.tensor(tree.depth[:60])[None])
+    assert running.calls == lm.layers == len(running.keeping)

@@ -1,0 +1,174 @@
+"""The self-check takes the fastest rung that is right, and refuses every fast path that is broken on purpose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from choicewise.errors import ModelError
+from choicewise.models import attention, packed, selfcheck, unpacked
+from choicewise.models.causal import CausalLM
+from choicewise.models.ladder import LADDER
+from choicewise.models.packed import Packed
+from choicewise.models.selfcheck import DEPTH, Trial, check, choose_path, probe, probe_depth
+
+from .tiny import FAMILIES, VOCABULARY, tiny
+
+TABLE = Path(__file__).parents[1] / "docs" / "families.md"
+RUNG_OF = dict(line.split(" | ")[:2] for line in TABLE.read_text().splitlines() if " | " in line)
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> None:
+    torch.set_num_threads(2)
+
+
+def network(family: str, **changes: Any) -> CausalLM:
+    return CausalLM(tiny(family, **changes), window=512, vocabulary=VOCABULARY)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_family_lands_on_the_rung_of_the_table(family: str) -> None:
+    found = check(network(family))
+    assert found.rung == RUNG_OF[f"| {family}"]
+    assert found.difference <= found.tolerance < 1e-3
+    assert [trial.rung for trial in found.trials] == [*LADDER][: len(found.trials)]
+    assert all(trial.refused for trial in found.trials[:-1])
+
+
+def blind(*args: Any, **kwargs: Any) -> np.ndarray:
+    """A mask that forgets where subtrees end."""
+    _, rows, keys, _ = args
+    return keys <= np.arange(rows.start, rows.stop)[:, None]
+
+
+def in_order(self: Packed, tree: Any, pack: Any) -> dict[str, torch.Tensor]:
+    """Positions that count rows instead of depths."""
+    tokens = self.lm.tensor(tree.tokens[pack.start : pack.stop])[None]
+    return {"input_ids": tokens, "position_ids": torch.arange(pack.start, pack.stop)[None]}
+
+
+def deaf(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, how: Any) -> torch.Tensor:
+    """Attention that knows neither caps nor sinks."""
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=how.scaling)
+
+
+def wrong_path(pack: Any) -> np.ndarray:
+    """The last nodes of a pack instead of the ancestors of the next one."""
+    return pack.nodes()[len(pack.nodes()) - len(pack.keep) :]
+
+
+BROKEN: dict[str, tuple[str, str, Any, str, Any]] = {
+    "subtree ends": ("llama", "tree", attention, "visible", blind),
+    "windows": ("mistral", "tree", attention.Reach, "lowest", lambda self, depth: np.zeros_like(depth)),
+    "chunks": ("llama4_text", "tree", attention.Reach, "lowest", lambda self, depth: np.zeros_like(depth)),
+    "caps": ("gemma2", "tree", attention, "_attend", deaf),
+    "sinks": ("gpt_oss", "tree", attention, "_attend", deaf),
+    "positions": ("qwen2", "tree", Packed, "inputs", in_order),
+    "path": ("llama", "tree", packed, "following", wrong_path),
+    "calls": ("llama", "tree", CausalLM, "layers", 3),
+    "mask": ("falcon", "mask", packed, "visible", blind),
+    "additive mask": ("gptj", "additive mask", packed, "visible", blind),
+    "copied state": ("mamba2", "prefix", unpacked.copy, "deepcopy", lambda state: state),
+    "needed state": ("bloom", "prefix", unpacked, "STATES", ()),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_broken_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    family, rung, place, name, broken = BROKEN[what]
+    lm = network(family)
+    assert check(lm).rung == rung
+    monkeypatch.setattr(place, name, broken)
+    found = check(lm)
+    assert found.rung != rung
+    refusal = next(trial.refused for trial in found.trials if trial.rung == rung)
+    assert refusal
+
+
+def test_ignored_attention_is_refused_though_the_numbers_agree() -> None:
+    class Silent(packed.TreePath):
+        def objection(self) -> str | None:
+            return "never called"
+
+    found = check(network("llama"), {"tree": Silent, "sequence": LADDER["sequence"]})
+    assert found.rung == "sequence"
+    assert found.trials[0].refused == "never called"
+    assert found.trials[0].difference is not None
+
+
+def test_head_that_forgets_its_scale_is_refused_on_every_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = network("granite")
+    monkeypatch.setattr(CausalLM, "logits", lambda self, hidden: self.model.lm_head(hidden)[:, : self.vocabulary])
+    found = check(lm)
+    assert found.rung == "plain"
+    assert found.difference == 0
+    with pytest.raises(ModelError, match="other numbers"):
+        check(lm, {"sequence": LADDER["sequence"]})
+
+
+def test_weights_that_are_not_numbers() -> None:
+    model = tiny("llama")
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight[0, 0] = float("nan")
+    with pytest.raises(ModelError, match="NaN or infinity"):
+        check(CausalLM(model, window=512, vocabulary=VOCABULARY))
+
+
+def test_probe_is_deeper_than_what_layers_see() -> None:
+    assert probe_depth(network("llama")) == DEPTH
+    assert probe_depth(network("mistral", sliding_window=300)) > 300
+    assert probe_depth(network("llama4_text", attention_chunk_size=300)) > 300
+    assert probe_depth(network("gpt_neo", window_size=300)) > 300
+    longrope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+    assert probe_depth(network("llama", rope_parameters=longrope, max_position_embeddings=400)) > 400
+    assert probe_depth(CausalLM(tiny("mistral"), window=60, vocabulary=VOCABULARY)) == 60
+
+
+@pytest.mark.parametrize("depth", [1, 2, 9, DEPTH, 1000])
+def test_probe_fits_its_depth(depth: int) -> None:
+    spans = probe(depth, VOCABULARY)
+    assert max(len(span.context) + len(span.continuation) - 1 for span in spans) <= depth
+    assert all(len(span.context) and len(span.continuation) for span in spans)
+
+
+def test_rotary_positions_that_depend_on_the_length_are_found_out() -> None:
+    """Such angles depend on the whole sequence, so that not even a sequence may stand for its own beginning."""
+    stretched = {"rope_type": "dynamic", "factor": 8.0, "rope_theta": 1e4}
+    found = check(network("llama", rope_parameters=stretched, max_position_embeddings=100))
+    assert found.rung == "plain"
+
+
+def test_chosen_path_answers_and_can_be_named() -> None:
+    lm = network("llama")
+    path, report = choose_path(lm, 64)
+    assert (path.name, report.rung) == ("tree", "tree")
+    assert len(list(path.score(probe(50, VOCABULARY)))) == len(probe(50, VOCABULARY))
+    assert choose_path(lm, rung="prefix")[0].name == "prefix"
+    with pytest.raises(ModelError, match="tree"):
+        choose_path(network("bloom"), rung="tree")
+
+
+def test_bfloat16_is_held_to_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = CausalLM(tiny("gemma2").to(torch.bfloat16), window=512, vocabulary=VOCABULARY)
+    found = check(lm)
+    assert found.rung == "tree"
+    assert found.trials == (Trial("tree", found.difference, None),)
+    assert 1e-3 < found.floor < 1
+    monkeypatch.setattr(selfcheck, "_widened", lambda lm: None)
+    assert check(lm).tolerance == selfcheck.NARROW
+    monkeypatch.setattr(attention, "visible", blind)
+    assert check(lm).rung != "tree"
+
+
+def test_sixteen_bits_hide_nothing_that_the_copy_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = CausalLM(tiny("llama").to(torch.bfloat16), window=512, vocabulary=VOCABULARY)
+    logits = CausalLM.logits
+    monkeypatch.setattr(CausalLM, "logits", lambda self, hidden: logits(self, hidden) * 1.0005)
+    assert "differs" in str(check(lm).trials[0].refused)
+    monkeypatch.setattr(selfcheck, "_widened", lambda lm: None)
+    assert check(lm).rung == "tree"

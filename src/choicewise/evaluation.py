@@ -9,16 +9,15 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from choicewise.data.dataset import Dataset
 from choicewise.engine.asking import Asking
-from choicewise.engine.schedule import Ask, Block, check, list_asks, list_blocks
+from choicewise.engine.schedule import Ask, Block, ask_block, check, list_asks, list_blocks
 from choicewise.engine.span import Prompt, Span, TokenScores
-from choicewise.errors import DataError, UsageError
+from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.render import Request, render
-from choicewise.protocols.shots import sample
 from choicewise.protocols.signature import signature
 from choicewise.protocols.split import settle
 from choicewise.store.blocks import read_blocks
@@ -111,6 +110,11 @@ def _engine(model: Model) -> dict[str, Any]:
     return {} if found is None else {key: getattr(found, key) for key in ("rung", "difference", "floor", "depth")}
 
 
+def _spent(model: Any, asking: Asking, computed: int, start: float) -> dict[str, float]:
+    """Input tokens asked and computed, and seconds, since the model had computed so many and the clock said so."""
+    return {"asked": asking.inputs, "computed": model.computed - computed, "seconds": perf_counter() - start}
+
+
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in ("choicewise", "numpy", "pyarrow", "tokenizers", "torch", "transformers"):
@@ -139,44 +143,23 @@ def _observe(
         if not left:
             continue
         folder.describe(_engine(model))
-        asking = _ask(data, block, [mine[name] for name in left], model, skip_bad_items)
+        asking = ask_block(data, block, [mine[name] for name in left], model, skip_bad_items)
         wanted = {key: question for key, question in asking.wanted.items() if key not in known}
         observations = []
+        start, computed = perf_counter(), getattr(model, "computed", None)
         for observation in _answers(model, wanted):
             observations.append(observation)
             progress(done + len(left) * len(block.items) * len(observations) // len(wanted), total)
+        spent = None if computed is None else _spent(model, asking, computed, start)
         known.update(wanted)
         tables = {"requests": asking.requests, "spans": asking.spans, "observations": observations}
-        folder.add_block(block.split, block.subject, block.start, block.stop, left, tables)
+        folder.add_block(block.split, block.subject, block.start, block.stop, left, tables, spent)
         done += len(left) * len(block.items)
     progress(done, total)
 
 
 def _unseen(done: int, total: int) -> None:
     """Progress that nobody looks at."""
-
-
-def _ask(data: Dataset, block: Block, asks: Sequence[Ask], model: Model, skip_bad_items: bool) -> Asking:
-    asking = Asking()
-    rendered: dict[str, list[Request]] = {}
-    for ask in asks:
-        digest = ask.recipe.prompt_digest
-        if digest not in rendered:
-            rendered[digest] = []
-            shots = sample(ask.recipe, data, block.subject)[block.start : block.stop]
-            for item, examples in zip(block.items, shots, strict=True):
-                try:
-                    rendered[digest].append(render(ask.recipe, item, examples))
-                except DataError as error:
-                    if not skip_bad_items:
-                        raise
-                    if ask.null is None:
-                        asking.refuse(ask.recipe, item, str(error))
-        if ask.null is None:
-            asking.add(ask.recipe, rendered[digest], model)
-        else:
-            asking.add_null(ask.recipe, ask.null, rendered[digest], model)
-    return asking
 
 
 def _answers(model: Model, wanted: Mapping[str, Span | Prompt]) -> Iterator[dict[str, Any]]:

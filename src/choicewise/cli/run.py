@@ -23,17 +23,21 @@ def run(
     mapping: options.Mapping = None,
     dtype: options.ModelDtype = None,
     device: options.Device = None,
+    batch_tokens: options.BatchTokens = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")] = False,
     json: options.Json = False,
 ) -> None:
     """Evaluate a model on a dataset under every named protocol, and print the table.
 
     Repeating the same line goes on where it was interrupted, and does nothing when everything is there.
     """
+    from choicewise.cli.plan import print_plan, saved
     from choicewise.cli.report import print_rows
     from choicewise.data.columns import read_mapping
     from choicewise.data.open import open_dataset
     from choicewise.evaluation import evaluate
     from choicewise.models.load import load_model
+    from choicewise.plan import plan
     from choicewise.protocols.catalogue import resolve
     from choicewise.report.rows import ranked
 
@@ -45,7 +49,18 @@ def run(
             f"note: {len(items)} {split} items show the same choice twice and are kept: {items[0]}, ...",
             file=sys.stderr,
         )
-    answering = load_model(model, dtype=dtype, device=device)
+    answering = load_model(model, dtype=dtype, device=device, batch_tokens=batch_tokens)
+    if dry_run:
+        planned = plan(
+            answering,
+            dataset,
+            protocols,
+            subjects=subject,
+            limit=limit,
+            skip_bad_items=on_bad_item == options.OnBadItem.skip,
+        )
+        print_plan(planned, answering, json)
+        return
     with progress(answering.name) as report:
         found = evaluate(
             model=answering,
@@ -59,4 +74,6 @@ def run(
         )
     wanted = [row for row in found.rows() if row.protocol in protocols]
     print_rows(ranked(wanted), json)
+    if spent := found.manifest.engine.get("spent"):
+        print(saved(spent["asked"], spent["computed"]), file=sys.stderr)
     print(f"wrote {out}; `choicewise report {out}` shows this table again", file=sys.stderr)

@@ -34,6 +34,11 @@ class Asking:
     spans: list[dict[str, Any]] = field(default_factory=list)
     wanted: dict[str, Span | Prompt] = field(default_factory=dict)
 
+    @property
+    def inputs(self) -> int:
+        """Input tokens when every choice of every protocol is a sequence of its own, as usually asked."""
+        return sum(self.wanted[row["key"]].inputs for row in self.spans if row["key"] is not None)
+
     def refuse(self, recipe: Recipe, item: Item, reason: str) -> None:
         """Remember an item that can't be asked under a recipe, and why."""
         self.requests.append(_request_row(recipe, item, missing=reason))

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
+from choicewise.engine.asking import Answerer, Asking
+from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.render import check_choices
+from choicewise.protocols.render import Request, check_choices, render
 from choicewise.protocols.shots import sample
 
 BLOCK = 200
@@ -78,3 +80,31 @@ def check(data: Dataset, asks: Sequence[Ask], blocks: Sequence[Block]) -> None:
             for block in mine:
                 for item in block.items:
                     check_choices(ask.recipe, item)
+
+
+def ask_block(data: Dataset, block: Block, asks: Sequence[Ask], model: Answerer, skip_bad_items: bool) -> Asking:
+    """Render, fit and tokenize the items of ``block`` for every one of ``asks``.
+
+    Raises DataError for an item that can't be asked, unless those are to be skipped: then it is refused, with the
+    reason.
+    """
+    asking = Asking()
+    rendered: dict[str, list[Request]] = {}
+    for ask in asks:
+        digest = ask.recipe.prompt_digest
+        if digest not in rendered:
+            rendered[digest] = []
+            shots = sample(ask.recipe, data, block.subject)[block.start : block.stop]
+            for item, examples in zip(block.items, shots, strict=True):
+                try:
+                    rendered[digest].append(render(ask.recipe, item, examples))
+                except DataError as error:
+                    if not skip_bad_items:
+                        raise
+                    if ask.null is None:
+                        asking.refuse(ask.recipe, item, str(error))
+        if ask.null is None:
+            asking.add(ask.recipe, rendered[digest], model)
+        else:
+            asking.add_null(ask.recipe, ask.null, rendered[digest], model)
+    return asking

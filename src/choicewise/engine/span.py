@@ -30,6 +30,11 @@ class Span:
         """32 hex digits: the same tokens asked the same way have the same key, whichever protocol asks."""
         return _key(b"span", self.context, self.continuation)
 
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs: all but the last."""
+        return len(self.context) + len(self.continuation) - 1
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
@@ -47,6 +52,11 @@ class Prompt:
     def key(self) -> str:
         """32 hex digits: the same prompt and length have the same key."""
         return _key(b"generate", self.context, np.asarray([self.new_tokens], dtype=np.int32))
+
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs at most: the context, and all generated ones but the last."""
+        return len(self.context) + max(self.new_tokens - 1, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from choicewise.engine.span import Ids, Span
 
-
 ID_BYTES = 4
 
 

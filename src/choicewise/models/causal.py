@@ -26,8 +26,10 @@ class CausalLM:
     """A ``transformers`` causal language model, read through its hidden states.
 
     ``vocabulary``: how many entries of the logits are tokens; a padded rest takes no part in the softmax.
-    ``window``: the most tokens that can be inputs at once.
+    ``window``: the most tokens that can be inputs at once.  ``computed``: how many went through the body so far.
     """
+
+    computed = 0
 
     def __init__(self, model: PreTrainedModel, window: int, vocabulary: int) -> None:
         self.model = model.eval()
@@ -49,6 +51,7 @@ class CausalLM:
     def body(self, **inputs: Any) -> Any:
         """The output before the head; its first entry holds what ``logits`` takes, shape [batch, tokens, width]."""
         self._output = self._body(**inputs)
+        self.computed += inputs["input_ids"].numel()
         return self._output
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

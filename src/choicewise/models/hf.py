@@ -66,10 +66,18 @@ class HfModel:
         """What the self-check found, run when first asked for; nothing where the plain path was chosen."""
         return None if self._rung == "plain" else self._chosen[1]
 
+    @property
+    def computed(self) -> int:
+        """Input tokens that went through the model so far, those of the self-check included."""
+        return self._lm.computed
+
+    @cached_property
+    def _lm(self) -> CausalLM:
+        return CausalLM(self.model, self.window, self.vocabulary)
+
     @cached_property
     def _chosen(self) -> tuple[ladder.Path, SelfCheck]:
-        lm = CausalLM(self.model, self.window, self.vocabulary)
-        return choose_path(lm, self._batch_tokens, None if self._rung == "auto" else self._rung)
+        return choose_path(self._lm, self._batch_tokens, None if self._rung == "auto" else self._rung)
 
     def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
         """(index, what was seen) of every span, as results become available."""
@@ -79,6 +87,7 @@ class HfModel:
             yield from answer(self._chosen[0], spans, self.ends)
             return
         for index, span in enumerate(spans):
+            self._lm.computed += span.inputs
             yield index, plain.score(self.model, self.vocabulary, span)
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:

@@ -44,13 +44,26 @@ class RunFolder:
         return [ask for ask in asks if ask not in done]
 
     def add_block(
-        self, split: str, subject: str, start: int, stop: int, asks: Sequence[str], tables: Mapping[str, Rows]
+        self,
+        split: str,
+        subject: str,
+        start: int,
+        stop: int,
+        asks: Sequence[str],
+        tables: Mapping[str, Rows],
+        spent: Mapping[str, float] | None = None,
     ) -> None:
-        """Write what was observed of one block, then list it: only what the manifest lists counts."""
+        """Write what was observed of one block, then list it: only what the manifest lists counts.
+
+        What was ``spent`` on it (tokens, seconds) is added to what earlier blocks took.
+        """
         name = f"{len(self.manifest.blocks):05d}"
         files = write_block(self.path, name, tables)
         block = Block(name, split, subject, start, stop, tuple(asks), files)
-        self._update(blocks=(*self.manifest.blocks, block))
+        engine, before = self.manifest.engine, self.manifest.engine.get("spent", {})
+        if spent:
+            engine = {**engine, "spent": {name: before.get(name, 0) + amount for name, amount in spent.items()}}
+        self._update(blocks=(*self.manifest.blocks, block), engine=engine)
 
     def describe(self, engine: Mapping[str, Any]) -> None:
         """Say how the observations are computed, once: before the first of them."""

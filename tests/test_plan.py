@@ -1,0 +1,141 @@
+"""What a run will cost is what it then costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from choicewise import evaluate, load_model, open_dataset
+from choicewise.bundled import MODELS
+from choicewise.cli import app
+from choicewise.cli.plan import saved
+from choicewise.engine.span import Prompt, Span
+from choicewise.models.fake import HashModel
+from choicewise.plan import Plan, plan, probed, unique_tokens
+from choicewise.protocols.catalogue import resolve
+from tests.worlds import write_mmlu
+
+PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/helm"]
+MODEL = next(folder for folder in MODELS if folder.name == "merrow-bpe-512")
+
+ids = st.lists(st.integers(0, 2), min_size=1, max_size=5).map(lambda found: np.asarray(found, dtype=np.int32))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_mmlu(tmp_path / "data", questions=3)
+
+
+@given(st.lists(st.tuples(ids, ids), max_size=8))
+def test_unique_tokens_are_the_distinct_beginnings(pairs: list[tuple[np.ndarray, np.ndarray]]) -> None:
+    sequences = [[*context, *continuation][:-1] for context, continuation in pairs]
+    beginnings = {tuple(sequence[:end]) for sequence in sequences for end in range(1, len(sequence) + 1)}
+    assert unique_tokens([Span(*pair) for pair in pairs]) == len(beginnings)
+
+
+def test_a_generation_counts_to_its_full_length() -> None:
+    context = np.arange(4, dtype=np.int32)
+    assert unique_tokens([Prompt(context, 3, context, context), Prompt(context[:2], 1, context, context)]) == 4 + 2
+    assert Prompt(context, 3, context, context).inputs == 6
+    assert Span(context, context[:2]).inputs == 5
+
+
+def test_a_plan_counts_what_the_run_then_computes(data: Path, tmp_path: Path) -> None:
+    model, recipes = load_model(MODEL), resolve(*PROTOCOLS)
+    planned = plan(model, open_dataset(data), recipes, probe=False)
+    assert planned.speed is None
+    assert planned.seconds is None
+    run = evaluate(model=model, data=data, protocols=recipes, out=tmp_path / "run")
+    spent = run.manifest.engine["spent"]
+    assert (spent["asked"], spent["computed"]) == (planned.asked, planned.unique)
+    assert spent["seconds"] > 0
+    assert planned.ratio == planned.asked / planned.unique > 5
+    again = evaluate(model=model, data=data, protocols=recipes, out=tmp_path / "run")
+    assert again.manifest.engine["spent"] == spent
+
+
+def test_what_blocks_cost_adds_up(data: Path, tmp_path: Path) -> None:
+    model = load_model(MODEL, rung="plain")
+    evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    both = evaluate(model=model, data=data, protocols=["mmlu/original", "mmlu/cloze:sum"], out=tmp_path / "run")
+    alone = evaluate(model=model, data=data, protocols=["mmlu/cloze:sum"], out=tmp_path / "alone")
+    first = evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "first")
+    spent = [run.manifest.engine["spent"]["asked"] for run in (both, alone, first)]
+    assert spent[0] == spent[1] + spent[2]
+    assert both.manifest.engine["spent"]["computed"] <= spent[0]
+
+
+def test_a_plan_counts_what_is_missing_or_shortened(data: Path) -> None:
+    model = HashModel()
+    model.window = 700
+    planned = plan(model, open_dataset(data), resolve("mmlu/original"), probe=False)
+    assert (planned.requests, planned.dropped, planned.cut, planned.missing) == (6, 6, 0, {})
+    model.window = 40
+    planned = plan(model, open_dataset(data), resolve("mmlu/original"), probe=False)
+    assert sum(planned.missing.values()) == planned.requests == 6
+    assert planned.unique == 0
+
+
+def test_a_probe_asks_more_until_it_takes_long_enough() -> None:
+    context = np.arange(4, dtype=np.int32)
+    spans = [Span(context, np.asarray([token, token], dtype=np.int32)) for token in range(8)]
+    asked: list[int] = []
+
+    class Counted(HashModel):
+        def score(self, spans):  # type: ignore[no-untyped-def]
+            asked.append(len(spans))
+            return super().score(spans)
+
+    speed = probed(Counted(), spans, seconds=1e9)
+    assert asked == [1, 2, 4, 8]
+    assert speed is not None
+    assert speed > 0
+    asked.clear()
+    probed(Counted(), spans, seconds=0.0)
+    assert asked == [1]
+    assert probed(Counted(), []) is None
+
+
+def test_an_estimate_is_tokens_by_speed() -> None:
+    assert Plan(1, 600, 300, {}, 0, 0, 100.0).seconds == 3.0
+    assert saved(575660, 22836) == "asked 575,660 tokens, computed 22,836: 25.2 × fewer"
+
+
+def test_the_command_says_what_it_plans_and_what_it_saved(data: Path, tmp_path: Path) -> None:
+    def choicewise(*more: str) -> Result:
+        line = [
+            "run",
+            "--model",
+            MODEL,
+            "--data",
+            data,
+            "--protocol",
+            "mmlu/original",
+            "--out",
+            tmp_path / "run",
+            *more,
+        ]
+        found = CliRunner().invoke(app, ["run", *map(str, asked), *more], catch_exceptions=False)
+        assert found.exit_code == 0, found.stderr
+        return found
+
+    told = choicewise("--dry-run").stdout
+    assert "requests         6" in told
+    assert "estimated time" in told
+    assert "tree path" in told
+    planned = json.loads(choicewise("--dry-run", "--json").stdout)
+    assert not (tmp_path / "run").exists()
+    ran = choicewise("--batch-tokens", "64").stderr
+    assert saved(planned["tokens_asked"], planned["tokens_unique"]) in ran

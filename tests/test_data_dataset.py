@@ -63,7 +63,7 @@ def test_choose() -> None:
 )
 def test_a_dataset_knows_the_split_it_is_evaluated_on(splits: str, evaluated: str | None) -> None:
     item = Item("1", "Q?", ("a", "b"), (0,))
-    dataset = Dataset("toy", {split: (item,) for split in splits.split()})
+    dataset = Dataset("toy", dict.fromkeys(splits.split(), (item,)))
     if evaluated is None:
         with pytest.raises(DataError, match="toy has neither test nor validation, only (dev, train|none)"):
             settle(Protocol(split=None), dataset)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.protocol import CONDITIONAL, SCORES, Protocol
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.reading import CONDITIONAL, SCORES
 from choicewise.scoring import scores
 
 
@@ -21,9 +22,19 @@ from choicewise.scoring import scores
         ({"header": "\ud800"}, "header holds a lone surrogate"),
         ({"score": "pmi"}, "score pmi with null None: the scores pmi, dc_pmi, normalised_pmi, domain_conditional need"),
         ({"null": ""}, "and only they have one"),
-        ({"reading": "generate"}, "goes with decision letter-match"),
-        ({"decision": "letter-match"}, "reading generate goes with"),
-        ({"reading": "generate", "decision": "letter-match"}, "needs new_tokens"),
+        ({"reading": "generate"}, "reading generate with decision argmax: generated text takes a rule"),
+        ({"decision": "letter-match"}, "reading loglikelihood with decision letter-match: generated text takes a rule"),
+        ({"reading": "generate", "decision": "letter-match"}, "letter-match with score sum: option-match scores"),
+        ({"reading": "generate", "decision": "option-match", "score": "none"}, "option-match with score none"),
+        ({"reading": "generate", "decision": "option-match"}, "needs new_tokens"),
+        ({"score": "none"}, "reading loglikelihood has no score none"),
+        ({"reading": "masked", "score": "greedy"}, "reading masked has no score greedy; it has sum, token_mean"),
+        ({"reading": "embedding"}, "reading embedding has no score sum; it has none"),
+        ({"reading": "noisy-channel"}, "noisy-channel needs the axis proposal, the text that names an option"),
+        ({"reading": "noisy-channel", "proposal": "{choice}"}, "scores the question itself; it takes no shots"),
+        ({"reading": "surprisal", "outside": "top100=-100"}, "outside top100=-100 is about the tokens of reading log"),
+        ({"reading": "yes-no", "proposal": "{choice}?"}, "takes 2 to 2 different continuations, one a line"),
+        ({"reading": "rating", "proposal": "{choice}?", "continuation": "1\n1"}, "2 to 20 different continuations"),
         ({"shot_split": None}, "5 shots need a shot_split"),
         ({"sampler": "none"}, "5 shots need a shot_split"),
         ({"sampler": "helm"}, "sampler helm draws at random and needs a seed"),

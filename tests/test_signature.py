@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.protocol import CONDITIONAL, Protocol
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.reading import CONDITIONAL, EXTRACTIONS, READINGS
 from choicewise.protocols.signature import axis_differences, parse_signature, short_signature, signature
 
 TEXT = st.one_of(
@@ -34,8 +35,17 @@ def values(axis: Field[Any]) -> st.SearchStrategy[Any]:
 def protocols(draw: st.DrawFn) -> Protocol:
     """Any protocol whatever; the few axes that only go together are made to."""
     axes = {axis.name: draw(values(axis)) for axis in AXES}
+    reading = READINGS[axes["reading"]]
+    axes["score"] = draw(st.sampled_from(reading.scores))
     axes["null"] = draw(TEXT) if axes["score"] in CONDITIONAL else None
-    axes["decision"] = "letter-match" if axes["reading"] == "generate" else "argmax"
+    rules = ["letter-match", *EXTRACTIONS] if axes["score"] == "none" else ["option-match"]
+    axes["decision"] = draw(st.sampled_from(rules)) if axes["reading"] == "generate" else "argmax"
+    axes["outside"] = axes["outside"] if axes["reading"] == "loglikelihood" else "keep"
+    if reading.proposal:
+        axes["proposal"] = axes["proposal"] or "{choice}"
+        axes["shots"] = 0
+    if reading.several:
+        axes["continuation"] = "\n".join(f" {number}" for number in range(draw(st.integers(*reading.lines))))
     axes["new_tokens"] = axes["new_tokens"] or 1
     axes["seed"] = axes["seed"] or 0
     axes["choices"] = min(axes["choices"], len(axes["letters"])) if axes["choices"] else axes["choices"]
@@ -70,8 +80,8 @@ def test_signature_of_the_default_protocol() -> None:
     # Written out once: whoever changes a default, an axis or a spelling changes every published signature.
     assert signature(Protocol()) == (
         "benchmark:mmlu|split:test|quirk:none|strip:none|header:|question:{question}%0A{options}Answer:|"
-        "option:{letter}. {choice}%0A|answer: {letter}|continuation: {letter}|separator:%0A%0A|letters:ABCD|choices:4|"
-        "shots:5|shot_split:dev|sampler:first|seed:-|fit:drop-last-shot|limit:-|bos:default|boundary:joint|"
+        "option:{letter}. {choice}%0A|answer: {letter}|proposal:|continuation: {letter}|separator:%0A%0A|letters:ABCD|"
+        "choices:4|shots:5|shot_split:dev|sampler:first|seed:-|fit:drop-last-shot|limit:-|bos:default|boundary:joint|"
         "reading:loglikelihood|new_tokens:-|score:sum|null:-|outside:keep|decision:argmax|ties:first|metric:acc|"
         "aggregation:micro|rev:1"
     )

@@ -9,23 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 from choicewise.errors import ProtocolError
+from choicewise.protocols.reading import CONDITIONAL, EXTRACTIONS, READINGS, SCORES
 
 _REQUEST = {"stage": "request"}
 """Axes that decide which tokens are sent to the model; protocols equal on these share their observations."""
 
 _SCORE = {"stage": "score"}
 """Axes that only decide what is made of the observations; changing one costs no model call."""
-
-SCORES = (
-    *("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare", "word_mean"),
-    *("token_power_0.5", "gnmt_0.6", "arithmetic_mean", "harmonic_mean", "least_likely"),
-    *("first_token", "first_divergent", "greedy", "constrained_greedy", "locally_renormalised"),
-    *("pmi", "dc_pmi", "normalised_pmi", "domain_conditional"),
-)
-"""The names in :mod:`choicewise.scoring.scores`, which stands to the right of here; a test holds the two together."""
-
-CONDITIONAL = ("pmi", "dc_pmi", "normalised_pmi", "domain_conditional")
-"""Scores that set a continuation against the one after a null context."""
 
 
 def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
@@ -38,11 +28,11 @@ class Protocol:
 
     Templates are plain text with named holes in braces, filled in one pass (text that is filled in is never read as a
     template again; ``{{`` and ``}}`` stand for braces).  ``header`` knows ``{subject}`` (underscores as spaces);
-    ``question`` knows ``{question}``, ``{options}``, ``{subject}`` and the item's own fields; ``option``, ``answer``
-    and ``continuation`` know ``{letter}`` and ``{choice}``.
+    ``question`` knows ``{question}``, ``{options}``, ``{subject}`` and the item's own fields; ``option``, ``answer``,
+    ``proposal`` and ``continuation`` know ``{letter}`` and ``{choice}``.
 
-    A prompt is ``header + separator.join([question + answer, ... one per shot ..., question])``; each choice is scored
-    as ``continuation`` after it.
+    A prompt is ``header + separator.join([question + answer, ... one per shot ..., question]) + proposal``; each choice
+    is scored as ``continuation`` after it.  Without a proposal all choices of an item have the same prompt.
 
     The signature, equality and digest derive from these fields alone (:mod:`choicewise.protocols.signature`).
     """
@@ -55,6 +45,7 @@ class Protocol:
     question: str = _axis("{question}\n{options}Answer:", _REQUEST)
     option: str = _axis("{letter}. {choice}\n", _REQUEST)
     answer: str = _axis(" {letter}", _REQUEST)
+    proposal: str = _axis("", _REQUEST)
     continuation: str = _axis(" {letter}", _REQUEST)
     separator: str = _axis("\n\n", _REQUEST)
     letters: str = _axis("ABCD", _REQUEST)
@@ -67,12 +58,12 @@ class Protocol:
     limit: int | None = _axis(None, _REQUEST)
     bos: str = _axis("default", _REQUEST, "default", "none")
     boundary: str = _axis("joint", _REQUEST, "joint", "separate", "lcp", "last-token")
-    reading: str = _axis("loglikelihood", _REQUEST, "loglikelihood", "generate")
+    reading: str = _axis("loglikelihood", _REQUEST, *READINGS)
     new_tokens: int | None = _axis(None, _REQUEST)
     score: str = _axis("sum", _SCORE, *SCORES, "none")
     null: str | None = _axis(None, _SCORE)
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
-    decision: str = _axis("argmax", _SCORE, "argmax", "letter-match")
+    decision: str = _axis("argmax", _SCORE, "argmax", "letter-match", "option-match", *EXTRACTIONS)
     ties: str = _axis("first", _SCORE, "first", "split", "wrong", "none")
     metric: str = _axis("acc", _SCORE, "acc", "exact_match")
     aggregation: str = _axis("micro", _SCORE, "micro", "macro", "categories", "subcategories")
@@ -124,16 +115,45 @@ def _check_consistency(protocol: Protocol) -> None:
     """Refuse combinations that would silently mean nothing."""
     if (protocol.score in CONDITIONAL) != (protocol.null is not None):
         raise ProtocolError(
-            f"score {protocol.score} with null {protocol.null!r}: the scores {', '.join(CONDITIONAL)} need the axis null "
-            "(the unconditional context, '' allowed), and only they have one"
+            f"score {protocol.score} with null {protocol.null!r}: the scores {', '.join(CONDITIONAL)} need the axis "
+            "null (the unconditional context, '' allowed), and only they have one"
         )
-    if (protocol.reading == "generate") != (protocol.decision == "letter-match"):
-        raise ProtocolError("reading generate goes with decision letter-match, and only with it")
-    if protocol.reading == "generate" and not protocol.new_tokens:
-        raise ProtocolError("reading generate needs new_tokens, the number of tokens to generate")
+    _check_reading(protocol)
     if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
         raise ProtocolError(f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them")
     if protocol.shots and protocol.sampler in ("helm", "harness-v0") and protocol.seed is None:
         raise ProtocolError(f"sampler {protocol.sampler} draws at random and needs a seed")
     if protocol.choices is not None and protocol.choices > len(protocol.letters):
         raise ProtocolError(f"{protocol.choices} choices need as many letters; letters is {protocol.letters!r}")
+
+
+def _check_reading(protocol: Protocol) -> None:
+    """Refuse what a reading can't be asked for."""
+    name, reading = protocol.reading, READINGS[protocol.reading]
+    if protocol.score not in reading.scores:
+        raise ProtocolError(f"reading {name} has no score {protocol.score}; it has {', '.join(reading.scores)}")
+    if (name == "generate") == (protocol.decision == "argmax"):
+        raise ProtocolError(
+            f"reading {name} with decision {protocol.decision}: generated text takes a rule that reads text "
+            "(letter-match, option-match or an extraction), and every other reading takes argmax"
+        )
+    if name == "generate" and (protocol.decision == "option-match") == (protocol.score == "none"):
+        raise ProtocolError(
+            f"decision {protocol.decision} with score {protocol.score}: option-match scores the option's generated "
+            "tokens, the other rules that read text have score none"
+        )
+    if name == "generate" and not protocol.new_tokens:
+        raise ProtocolError("reading generate needs new_tokens, the number of tokens to generate")
+    if reading.proposal and not protocol.proposal:
+        raise ProtocolError(f"reading {name} needs the axis proposal, the text that names an option; try ' {{choice}}'")
+    if name == "noisy-channel" and protocol.shots:
+        raise ProtocolError("reading noisy-channel scores the question itself; it takes no shots")
+    if name != "loglikelihood" and protocol.outside != "keep":
+        raise ProtocolError(f"outside {protocol.outside} is about the tokens of reading loglikelihood, not {name}")
+    lines = protocol.continuation.split("\n")
+    if reading.several and not (reading.lines[0] <= len(set(lines)) == len(lines) <= reading.lines[1]):
+        few, many = reading.lines
+        raise ProtocolError(
+            f"reading {name} takes {few} to {many} different continuations, one a line; continuation is "
+            f"{protocol.continuation!r}"
+        )

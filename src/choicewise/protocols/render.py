@@ -9,6 +9,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.reading import READINGS
 from choicewise.protocols.shots import sample
 from choicewise.protocols.template import fill
 
@@ -43,6 +44,8 @@ class Request:
     """The texts one item is asked with, before fitting.
 
     ``options`` are the choices as shown, after quirk and strip; ``continuations`` the texts scored, one per choice.
+    Where a reading scores several texts of a choice, ``parts`` holds them and ``continuations`` has them one a line.
+    ``proposals`` follow the query, one per choice; empty where all choices share the context.
     """
 
     item: Item
@@ -53,6 +56,8 @@ class Request:
     continuations: tuple[str, ...]
     options: tuple[str, ...]
     gold: tuple[int, ...]
+    parts: tuple[tuple[str, ...], ...] = ()
+    proposals: tuple[str, ...] = ()
 
     def context(self, shots: int | None = None) -> str:
         """Header, the first ``shots`` shots (all of them when None) and the query, joined by the separator."""
@@ -67,17 +72,20 @@ def render(protocol: Protocol, item: Item, shots: Sequence[Item]) -> Request:
     a template has a hole that the item doesn't fill.
     """
     question, options = _shown(protocol, item)
+    labelled = _labelled(protocol, options)
+    lines = protocol.continuation.split("\n") if READINGS[protocol.reading].several else [protocol.continuation]
+    parts = tuple(tuple(fill(line, holes, axis="continuation") for line in lines) for holes in labelled)
     return Request(
         item=item,
         header=fill(protocol.header, {"subject": _spoken(item.subject)}, axis="header"),
         shots=tuple(_shot(protocol, shot) for shot in shots),
         query=_query(protocol, item, question, options),
         separator=protocol.separator,
-        continuations=tuple(
-            fill(protocol.continuation, holes, axis="continuation") for holes in _labelled(protocol, options)
-        ),
+        continuations=tuple(map("\n".join, parts)),
         options=options,
         gold=item.gold,
+        parts=parts,
+        proposals=tuple(fill(protocol.proposal, holes, axis="proposal") for holes in labelled if protocol.proposal),
     )
 
 

@@ -115,18 +115,7 @@ def test_an_estimate_is_tokens_by_speed() -> None:
 
 def test_the_command_says_what_it_plans_and_what_it_saved(data: Path, tmp_path: Path) -> None:
     def choicewise(*more: str) -> Result:
-        line = [
-            "run",
-            "--model",
-            MODEL,
-            "--data",
-            data,
-            "--protocol",
-            "mmlu/original",
-            "--out",
-            tmp_path / "run",
-            *more,
-        ]
+        asked = ["--model", MODEL, "--data", data, "--protocol", "mmlu/original", "--out", tmp_path / "run"]
         found = CliRunner().invoke(app, ["run", *map(str, asked), *more], catch_exceptions=False)
         assert found.exit_code == 0, found.stderr
         return found

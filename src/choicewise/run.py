@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from choicewise.engine.schedule import list_asks
+from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import parse_signature
 from choicewise.report.evidence import Tables
@@ -33,11 +38,23 @@ class Run:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
+        self._protocols = {name: parse_signature(text) for name, text in manifest.protocols.items()}
 
     @property
     def protocols(self) -> dict[str, Protocol]:
         """Name → protocol, in the order they were asked for."""
-        return {name: parse_signature(text) for name, text in self.manifest.protocols.items()}
+        return dict(self._protocols)
+
+    def under(self, protocols: Mapping[str, Protocol] | None) -> Run:
+        """The same observations under other protocols than those the run was made for; None leaves it as it is.
+
+        Raises UsageError when one of them asks what the run did not ask.
+        """
+        if protocols is None:
+            return self
+        other = copy(self)
+        other._protocols = self._asked(protocols)
+        return other
 
     @cached_property
     def tables(self) -> Tables:
@@ -47,9 +64,15 @@ class Run:
         requests, spans = read_blocks(self.folder, blocks, "requests"), read_blocks(self.folder, blocks, "spans")
         return Tables(items, requests, spans, read_blocks(self.folder, blocks, "observations"))
 
-    def measure(self, protocols: dict[str, Protocol] | None = None) -> Iterator[Measurement]:
-        """Scores, decisions and values of the run's own protocols, or of others that ask the same."""
-        return measure(self.tables, self.protocols if protocols is None else protocols)
+    def measure(self) -> Iterator[Measurement]:
+        """Scores, decisions and values under each of the run's protocols."""
+        return measure(self.tables, self.protocols, self.noise)
+
+    @property
+    def noise(self) -> float | None:
+        """The greatest difference between two ways of computing a log-likelihood, in nats; None if not measured."""
+        found = [self.manifest.engine[key] for key in ("difference", "floor") if key in self.manifest.engine]
+        return max(found, default=None)
 
     def observations(self) -> pa.Table:
         """One row per choice, request and null context, with the tokens, log-probabilities (nats) and ranks seen."""
@@ -64,14 +87,36 @@ class Run:
         parts = [_score_rows(measured) for measured in self.measure() if measured.scores is not None]
         return pa.concat_tables(parts) if parts else _SCORES.empty_table()
 
-    def report(self, by: str | None = None) -> pa.Table:
+    def report(self, by: str | None = None, interval: str | None = None) -> pa.Table:
         """One row per protocol and group, with the columns of `choicewise report --json`."""
-        return pa.Table.from_pylist([row.as_json() for row in self.rows(by)])
+        return pa.Table.from_pylist([row.as_json() for row in self.rows(by, interval)])
 
-    def rows(self, by: str | None = None) -> list[Row]:
-        """The rows of the report; ``by`` is an aggregation (micro, macro, categories, subcategories, subjects)."""
-        about = self.manifest
-        return [row for measured in self.measure() for row in rows(about, measured, by)]
+    def rows(self, by: str | None = None, interval: str | None = None) -> list[Row]:
+        """The rows of the report.
+
+        ``by``: an aggregation (micro, macro, categories, subcategories, subjects).  ``interval``: wilson,
+        beta-binomial or clustered (by subject).
+        """
+        about, measured = self.manifest, list(self.measure())
+        return [row for each in measured for row in rows(about, each, by, interval, measured)]
+
+    def _asked(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+        """The protocols on the split of this run; UsageError naming what was not asked, and the line that asks it."""
+        splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
+        settled = {
+            name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
+            for name, recipe in protocols.items()
+        }
+        asked = {ask for block in self.manifest.blocks for ask in block.asks}
+        lacking = [name for name, recipe in settled.items() if {ask.name for ask in list_asks({name: recipe})} - asked]
+        if lacking:
+            model, data = self.manifest.model["name"], self.manifest.dataset["name"]
+            lines = " ".join(f"--protocol {quote(name)}" for name in lacking)
+            raise UsageError(
+                f"{self.folder} was not asked what {', '.join(lacking)} asks; add it to the run: "
+                f"choicewise run --model {quote(model)} --data {quote(data)} {lines} --out {quote(str(self.folder))}"
+            )
+        return settled
 
 
 _SCORES = pa.schema(

@@ -15,6 +15,7 @@ from choicewise.cli import options
 
 if TYPE_CHECKING:
     from choicewise.report.rows import Row
+    from choicewise.run import Run
 
 
 class By(StrEnum):
@@ -27,26 +28,64 @@ class By(StrEnum):
     categories = "categories"
 
 
+class Interval(StrEnum):
+    """Ways to compute a 95 % interval."""
+
+    wilson = "wilson"
+    beta_binomial = "beta-binomial"
+    clustered = "clustered"
+
+
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders.")],
     by: Annotated[By | None, typer.Option("--by", help="Aggregate this way instead of the protocol's own.")] = None,
+    protocol: Annotated[
+        list[str] | None, typer.Option("--protocol", help="Score under these instead of the run's own. Repeatable.")
+    ] = None,
+    interval: Annotated[
+        Interval | None, typer.Option("--interval", help="The 95 % interval; clustered takes subjects as drawn.")
+    ] = None,
+    multiverse: Annotated[
+        bool, typer.Option("--multiverse", help="Show what becomes of the conclusions over all protocols.")
+    ] = False,
+    distribution: Annotated[
+        bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")
+    ] = False,
+    temperature: Annotated[float, typer.Option("--temperature", help="Of the softmax, with --distribution.")] = 1.0,
+    condition: Annotated[
+        str | None, typer.Option("--condition", help="Average over this field of the data, with --distribution.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Print one row per model, dataset, protocol and metric: value, interval, n, rank, signature."""
+    """Print one row per model, dataset, protocol and metric: value, interval, n, rank, doubts, signature.
+
+    No model is needed: `--protocol` scores what was observed in further ways, as long as they ask the same prompts.
+    """
+    from choicewise.protocols.catalogue import resolve
+    from choicewise.report.ranks import bounded
     from choicewise.report.rows import ranked
     from choicewise.run import open_run
 
-    runs = [open_run(folder) for folder in folders]
+    recipes = resolve(*protocol) if protocol else None
+    runs = [open_run(folder).under(recipes) for folder in folders]
     for run in runs:
         if not run.manifest.complete:
             print(f"{run.folder} is not complete; repeat its `choicewise run` line to finish it", file=sys.stderr)
-    print_rows(ranked([row for run in runs for row in run.rows(by)]), json)
+    if multiverse:
+        _print_multiverse(runs, json)
+    elif distribution:
+        _print_distribution(runs, temperature, condition, json)
+    else:
+        rows = ranked([row for run in runs for row in run.rows(by, interval)])
+        print_rows(bounded(rows, runs, by) if len(runs) > 1 else rows, json)
 
 
 def print_rows(rows: Sequence[Row], json: bool) -> None:
-    """The rows on stdout, as a JSON list or as tables."""
-    from choicewise.report.table import console, report_tables
+    """The rows on stdout, as a JSON list or as tables; alarms on stderr."""
+    from choicewise.report.table import alarms, console, legend, report_tables
 
+    for alarm in alarms(rows):
+        print(alarm, file=sys.stderr)
     if json:
         print(dumps([row.as_json() for row in rows], ensure_ascii=False, indent=1))
         return
@@ -54,4 +93,34 @@ def print_rows(rows: Sequence[Row], json: bool) -> None:
     for table in report_tables(rows):
         out.print(table)
         out.print()
-    out.print("id: short digest of the signature; `--json` prints the signature itself")
+    for line in legend(rows):
+        out.print(line)
+
+
+def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
+    from choicewise.report.multiverse import multiverse, multiverse_json
+    from choicewise.report.multiverse_table import multiverse_tables
+    from choicewise.report.table import console
+
+    found = multiverse(runs)
+    if json:
+        print(dumps(multiverse_json(found), ensure_ascii=False, indent=1))
+        return
+    out = console()
+    for part in multiverse_tables(found):
+        out.print(part)
+        out.print()
+
+
+def _print_distribution(runs: Sequence[Run], temperature: float, condition: str | None, json: bool) -> None:
+    from choicewise.report.distribution import distributions
+    from choicewise.report.table import console
+
+    found = [each for run in runs for each in distributions(run, temperature, condition)]
+    if json:
+        print(dumps([each.as_json() for each in found], ensure_ascii=False, indent=1))
+        return
+    out = console()
+    for each in found:
+        out.print(each.table())
+        out.print()

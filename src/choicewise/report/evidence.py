@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 from choicewise.engine.asking import GENERATED
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import gold_rows
+from choicewise.scoring.distribution import option_mass
 from choicewise.scoring.outside import OUTSIDE
 from choicewise.scoring.ragged import Floats, Integers, Mask
-from choicewise.scoring.scores import SCORES
+from choicewise.scoring.scores import SCORES, lengths
+from choicewise.scoring.scores.sensitivity import sensitivity
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Evidence:
         self.items: Integers = _offsets(pc.list_value_length(self.about["choices"]).to_numpy())
         self._seen: dict[str | None, Continuations] = {}
         self._scores: dict[tuple[str, str | None, str], Floats] = {}
+        self._sensitivities: dict[tuple[str, str | None, str], Floats] = {}
 
     def continuations(self, null: str | None = None) -> Continuations:
         """The scored continuations after the request's own context, or after the ``null`` context."""
@@ -106,9 +109,9 @@ class Evidence:
         text = np.full(int(self.items[-1]), "", dtype=object)
         text[row] = spans["continuation"].to_numpy()
         starts, ends = self._tables.starts[:-1][observation], self._tables.starts[1:][observation]
-        lengths = np.where(observation < 0, 0, ends - starts)
-        offsets = _offsets(lengths)
-        flat = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+        counts = np.where(observation < 0, 0, ends - starts)
+        offsets = _offsets(counts)
+        flat = np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])
         return Continuations(
             tokens=self._tables.flat("tokens")[flat],
             logprobs=self._tables.flat("logprobs")[flat],
@@ -131,10 +134,34 @@ class Evidence:
         """The choices of every item as they were shown; empty where the item could not be asked."""
         return [options or [] for options in self.requests["options"].to_pylist()]
 
+    def sensitivity(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
+        """Units of the score per nat of numeric noise in a likelihood, float64 [rows]; NaN where not known."""
+        key = (name, null, outside)
+        if key not in self._sensitivities:
+            observed = OUTSIDE[outside](self.continuations())
+            after_null = None if null is None else self.continuations(null)
+            self._sensitivities[key] = sensitivity(name, SCORES[name], observed, after_null)
+        return self._sensitivities[key]
+
     @cached_property
     def right(self) -> Mask:
         """Which rows are right choices, bool [rows]."""
         return gold_rows(self.gold, self.items)
+
+    @cached_property
+    def gold_index(self) -> Integers:
+        """The right choice of every item, int64 [items]; -1 where several are right."""
+        return np.array([gold[0] if len(gold) == 1 else -1 for gold in self.gold], dtype=np.int64)
+
+    @cached_property
+    def lengths(self) -> Floats:
+        """Characters of every continuation, float64 [rows]."""
+        return lengths.chars(self.continuations())
+
+    @cached_property
+    def mass(self) -> Floats:
+        """The probability of an item's continuations together, float64 [items]."""
+        return option_mass(self.scores("sum"), self.items)
 
     def positive(self, column: str) -> Mask:
         """Items whose ``column`` of the request table is above zero, bool [items]."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.report.evidence import Evidence, Tables
 from choicewise.scoring.decisions import Decisions, argmax, letter_match
 from choicewise.scoring.metrics import AGGREGATIONS, Value
-from choicewise.scoring.ragged import Floats
+from choicewise.scoring.ragged import Floats, Mask
+from choicewise.scoring.statistics.numeric_range import credit_range
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,8 @@ class Measurement:
     """What one protocol makes of a run.
 
     ``scores``: float64, one per row of the evidence (item by item, choice by choice), or None where the protocol reads
-    generated text.
+    generated text.  ``noise``: the greatest difference between two ways of computing a log-likelihood on this model, in
+    nats; None where it was not measured.
     """
 
     name: str
@@ -25,21 +30,46 @@ class Measurement:
     evidence: Evidence
     scores: Floats | None
     decisions: Decisions
+    noise: float | None = None
 
     def values(self, aggregation: str | None = None) -> dict[str, Value]:
         """Group name → value under the protocol's own aggregation, or another one by name."""
-        return AGGREGATIONS[aggregation or self.protocol.aggregation](self.decisions, self.evidence.subjects)
+        return self._values(self.decisions, aggregation)
+
+    def extremes(self, aggregation: str | None = None) -> dict[str, tuple[float, float]]:
+        """Group name → the lowest and highest value that numeric noise allows."""
+        low, high, _ = self._range
+        lows, highs = (self._values(replace(self.decisions, credit=credit), aggregation) for credit in (low, high))
+        return {group: (lows[group].value, highs[group].value) for group in lows}
+
+    @property
+    def near_ties(self) -> Mask:
+        """Items more than one choice of which could be the best within the noise, bool [items]."""
+        return self._range[2]
+
+    @cached_property
+    def _range(self) -> tuple[Floats, Floats, Mask]:
+        if not self.noise or self.scores is None:
+            credit = self.decisions.credit
+            return credit, credit, np.zeros(len(credit), dtype=np.bool_)
+        axes = self.protocol
+        epsilon = self.noise * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
+        return credit_range(self.scores, self.evidence.items, self.evidence.right, self.decisions, epsilon)
+
+    def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
+        return AGGREGATIONS[aggregation or self.protocol.aggregation](decisions, self.evidence.subjects)
 
 
-def measure(tables: Tables, protocols: Mapping[str, Protocol]) -> Iterator[Measurement]:
+def measure(tables: Tables, protocols: Mapping[str, Protocol], noise: float | None = None) -> Iterator[Measurement]:
     """One measurement per protocol; what several protocols read is laid out once."""
     for name, protocol in protocols.items():
-        yield _measure(name, protocol, tables.evidence(protocol.prompt_digest))
+        evidence = tables.evidence(protocol.prompt_digest)
+        scores, decisions = _decide(protocol, evidence)
+        yield Measurement(name, protocol, evidence, scores, decisions, noise)
 
 
-def _measure(name: str, protocol: Protocol, evidence: Evidence) -> Measurement:
+def _decide(protocol: Protocol, evidence: Evidence) -> tuple[Floats | None, Decisions]:
     if protocol.decision == "letter-match":
-        decisions = letter_match(evidence.generated(), evidence.options(), evidence.gold, protocol.letters)
-        return Measurement(name, protocol, evidence, None, decisions)
+        return None, letter_match(evidence.generated(), evidence.options(), evidence.gold, protocol.letters)
     scores = evidence.scores(protocol.score, protocol.null, protocol.outside)
-    return Measurement(name, protocol, evidence, scores, argmax(scores, evidence.items, evidence.right, protocol.ties))
+    return scores, argmax(scores, evidence.items, evidence.right, protocol.ties)

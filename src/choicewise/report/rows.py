@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from choicewise.protocols.signature import short_signature, signature
+from choicewise.report.diagnosis import Diagnosis, diagnose
+from choicewise.report.interval import interval
 from choicewise.report.measure import Measurement
-from choicewise.scoring.metrics import Value
+from choicewise.scoring.metrics import GROUPS, Value
+from choicewise.scoring.ragged import Mask
 from choicewise.store.manifest import Manifest
 
 
@@ -18,10 +23,13 @@ class Row:
     """One number with everything that is needed to trust or distrust it.
 
     ``data`` and ``id`` are the short digests of dataset and protocol.  ``value``, ``se``, ``ci_low`` and ``ci_high``
-    are shares of 1, NaN where there is nothing to average.  ``n`` counts the items the value is a mean over,
-    ``missing`` those that could not be scored, ``skipped`` the rows of the data that could not be used at all.
-    ``shots_dropped``, ``truncated``, ``merged``: items of the protocol that lost few-shot examples, lost tokens, or
-    have a token across the end of the context.  ``rank`` is 1 for the best of the models in the report.
+    are shares of 1, NaN where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and ``high``
+    bound the value that numeric noise of ``noise`` nats allows (None: not measured), ``near_ties`` counts the items
+    that it leaves open, ``ties`` those tied exactly.  ``n`` counts the items the value is a mean over, ``missing``
+    those that could not be scored, ``skipped`` the rows of the data that could not be used at all.
+    ``shots_dropped``, ``truncated``, ``merged``: items of the row that lost few-shot examples, lost tokens, or have a
+    token across the end of the context.  ``diagnosis`` says what speaks against the value.  ``rank`` is 1 for the best
+    of the models in the report; ``rank_low`` and ``rank_high`` bound it over draws of items.
     """
 
     model: str
@@ -34,56 +42,113 @@ class Row:
     metric: str
     value: float
     se: float
+    interval: str
     ci_low: float
     ci_high: float
+    low: float
+    high: float
     n: int
     missing: int
     ties: int
+    near_ties: int
+    noise: float | None
     skipped: int
     shots_dropped: int
     truncated: int
     merged: int
+    diagnosis: Diagnosis
     rank: int | None = None
+    rank_low: int | None = None
+    rank_high: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The row as JSON knows it: NaN becomes null."""
-        return {
-            key: None if isinstance(value, float) and math.isnan(value) else value
-            for key, value in asdict(self).items()
-        }
+        """The row as JSON knows it: NaN and infinity become null, flags stand beside the numbers."""
+        content = asdict(self)
+        diagnosis = content.pop("diagnosis")
+        flags = list(diagnosis.pop("flags"))
+        return plain({**content, "flags": flags, "diagnosis": diagnosis})
 
 
-def rows(about: Manifest, measured: Measurement, by: str | None = None) -> list[Row]:
-    """The rows of one measurement: under the protocol's own aggregation, or one row per group of ``by``."""
-    evidence = measured.evidence
-    shots_dropped = int(evidence.positive("shots_dropped").sum())
-    truncated = int(evidence.positive("tokens_dropped").sum())
-    merged, digest = int(evidence.merged.sum()), str(about.dataset["digest"])
+def plain(value: Any) -> Any:
+    """``value`` without what JSON has no word for: NaN and infinity become null, dataclass fields included."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
-    def row(subject: str, value: Value) -> Row:
-        return Row(
-            model=about.model["name"],
-            dataset=about.dataset["name"],
-            data=f"#D{digest[:6]}",
-            subject=subject,
-            protocol=measured.name,
-            signature=signature(measured.protocol),
-            id=short_signature(measured.protocol),
-            metric=measured.protocol.metric,
-            value=value.value,
-            se=value.se,
-            ci_low=value.ci_low,
-            ci_high=value.ci_high,
-            n=value.n,
-            missing=value.missing,
-            ties=value.ties,
-            skipped=len(about.dataset["skipped"]),
-            shots_dropped=shots_dropped,
-            truncated=truncated,
-            merged=merged,
-        )
 
-    return [row(subject, value) for subject, value in measured.values(by).items()]
+def rows(
+    about: Manifest,
+    measured: Measurement,
+    by: str | None = None,
+    intervals: str | None = None,
+    siblings: Sequence[Measurement] = (),
+) -> list[Row]:
+    """The rows of one measurement: under the protocol's own aggregation, or one row per group of ``by``.
+
+    ``intervals`` names another interval (:mod:`choicewise.report.interval`); ``siblings`` are the run's measurements.
+    """
+    aggregation = by or measured.protocol.aggregation
+    groups = np.array([GROUPS[aggregation](subject) for subject in measured.evidence.subjects], dtype=object)
+    extremes = measured.extremes(aggregation)
+    found = []
+    for subject, value in measured.values(aggregation).items():
+        among = np.asarray(groups == subject, dtype=np.bool_)
+        name, value = _interval(measured, among, value, aggregation == "macro", intervals)
+        found.append(_row(about, measured, subject, among, value, name, extremes[subject], siblings))
+    return found
+
+
+def _row(
+    about: Manifest,
+    measured: Measurement,
+    subject: str,
+    among: Mask,
+    value: Value,
+    interval_name: str,
+    extremes: tuple[float, float],
+    siblings: Sequence[Measurement],
+) -> Row:
+    evidence, digest = measured.evidence, str(about.dataset["digest"])
+    return Row(
+        model=about.model["name"],
+        dataset=about.dataset["name"],
+        data=f"#D{digest[:6]}",
+        subject=subject,
+        protocol=measured.name,
+        signature=signature(measured.protocol),
+        id=short_signature(measured.protocol),
+        metric=measured.protocol.metric,
+        value=value.value,
+        se=value.se,
+        interval=interval_name,
+        ci_low=value.ci_low,
+        ci_high=value.ci_high,
+        low=extremes[0],
+        high=extremes[1],
+        n=value.n,
+        missing=value.missing,
+        ties=value.ties,
+        near_ties=int((measured.near_ties & among).sum()),
+        noise=measured.noise,
+        skipped=len(about.dataset["skipped"]),
+        shots_dropped=int((evidence.positive("shots_dropped") & among).sum()),
+        truncated=int((evidence.positive("tokens_dropped") & among).sum()),
+        merged=int((evidence.merged & among).sum()),
+        diagnosis=diagnose(measured, among, value, siblings),
+    )
+
+
+def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, asked: str | None) -> tuple[str, Value]:
+    """The interval's name, and the value with it."""
+    scored = among & ~measured.decisions.missing
+    subjects = [measured.evidence.subjects[place] for place in np.flatnonzero(scored)]
+    name = "normal" if macro else "wilson"
+    if asked is None:
+        return name, value
+    name, low, high = interval(asked, measured.decisions.credit[scored], subjects, macro)
+    return name, value if name == "normal" else replace(value, ci_low=low, ci_high=high)
 
 
 def ranked(found: Sequence[Row]) -> list[Row]:

@@ -9,18 +9,31 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from choicewise.report.diagnosis import FLAGS
 from choicewise.report.rows import Row
+from choicewise.report.visible import safe
 
-_DOUBTS = ("missing", "ties", "skipped", "shots_dropped", "truncated", "merged")
-"""Counts that are shown where they are not all zero."""
+_COUNTS = {
+    "missing": "missing",
+    "skipped": "skipped",
+    "ties": "tied",
+    "near_ties": "near-tied",
+    "shots_dropped": "with shots dropped",
+    "truncated": "truncated",
+    "merged": "merged",
+}
+"""Counts of items that are shown where they are not zero, and in which words."""
 
 _WIDE = 160
 """Columns of a table that goes to a file or a pipe, where nothing limits it."""
 
+_TEXT = ("protocol", "group", "metric", "doubts", "id", "model", "axis")
+
 
 def console() -> Console:
-    """Where results go: stdout, as wide as the terminal."""
-    return Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+    """Where results go: stdout, as wide as the terminal.  Text is printed as it stands, never read as markup."""
+    width = None if sys.stdout.isatty() else _WIDE
+    return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
 def report_tables(rows: Sequence[Row]) -> list[Table]:
@@ -33,13 +46,50 @@ def report_tables(rows: Sequence[Row]) -> list[Table]:
     return [*tables, rank_table("accuracy in % and rank", _cells(rows))] if several else tables
 
 
+def legend(rows: Sequence[Row]) -> list[str]:
+    """What the flags, columns and counts that occur in ``rows`` mean, a line each."""
+    raised = {flag for row in rows for flag in row.diagnosis.flags}
+    lines = [f"{flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in raised]
+    if any(row.low < row.high for row in rows):
+        noise = max(row.noise or 0.0 for row in rows)
+        lines.append(f"numeric: % that rounding allows; two ways of computing differ by up to {noise:.2g} nats")
+    if any(row.rank_low is not None for row in rows):
+        lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
+    return [*lines, "id: short digest of the signature; `--json` prints the signature itself"]
+
+
+def alarms(rows: Sequence[Row]) -> list[str]:
+    """What must not be overlooked: numbers that the tie rule makes."""
+    caught = [row for row in rows if "gold-constant" in row.diagnosis.flags]
+    return [
+        f"warning: {safe(row.model)} under {row.protocol}: {row.ties} of {row.n} items are tied and the right choice "
+        "stands in the same place in all of them, so the tie rule decides what the accuracy is; shuffle the choices"
+        for row in caught
+    ]
+
+
 def rank_table(title: str, cells: Mapping[str, Mapping[str, tuple[float, int | None]]]) -> Table:
     """A matrix of values and ranks: ``cells[row][column]`` is (share of 1, rank)."""
     columns = list(dict.fromkeys(column for found in cells.values() for column in found))
-    table = _table(title, "", *columns)
+    shown = table(title, "", *columns)
     for name, found in cells.items():
-        table.add_row(name, *(_ranked(*found[column]) if column in found else "" for column in columns))
-    return table
+        shown.add_row(safe(name), *(_ranked(*found[column]) if column in found else "" for column in columns))
+    return shown
+
+
+def table(title: str, *columns: str) -> Table:
+    """A borderless table; texts fold when there is no room, numbers never do."""
+    made = Table(title=safe(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        text = column in _TEXT or number == 0
+        name = safe(column)
+        made.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=not text)
+    return made
+
+
+def percent(share: float) -> str:
+    """A share of 1 in percent with one decimal; a dash when there is no number."""
+    return "-" if math.isnan(share) else f"{100 * share:.1f}"
 
 
 def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]]:
@@ -52,36 +102,42 @@ def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]
 
 
 def _run_table(title: str, rows: Sequence[Row], several: bool) -> Table:
-    shown = [name for name in _DOUBTS if any(getattr(row, name) for row in rows)]
-    grouped = len({row.subject for row in rows}) > 1
-    groups = ["group"] if grouped else []
-    table = _table(title, "protocol", *groups, "metric", "%", "95 % interval", "n", *shown, *["rank"][:several], "id")
-    for row in rows:
-        table.add_row(
-            row.protocol,
-            *([row.subject] if grouped else []),
-            row.metric,
-            percent(row.value),
-            f"{percent(row.ci_low)} – {percent(row.ci_high)}",
-            str(row.n),
-            *(str(getattr(row, name)) for name in shown),
-            *([str(row.rank or "")] if several else []),
-            row.id,
-        )
-    return table
+    columns = {
+        "protocol": [row.protocol for row in rows],
+        "group": [safe(row.subject) for row in rows],
+        "metric": [row.metric for row in rows],
+        "%": [percent(row.value) for row in rows],
+        "95 % interval": [f"{percent(row.ci_low)} – {percent(row.ci_high)}" for row in rows],
+        "numeric": [f"{percent(row.low)} – {percent(row.high)}" if row.low < row.high else "" for row in rows],
+        "n": [str(row.n) for row in rows],
+        "rank": [_bounded_rank(row) for row in rows],
+        "doubts": [_doubts(row) for row in rows],
+        "id": [row.id for row in rows],
+    }
+    if len(set(columns["metric"])) == 1:
+        title = f"{title}, {columns.pop('metric')[0]}"
+    if len(set(columns["group"])) == 1:
+        del columns["group"]
+    for name in ("numeric", "doubts"):
+        if not any(columns[name]):
+            del columns[name]
+    if not several:
+        del columns["rank"]
+    shown = table(title, *columns)
+    for cells in zip(*columns.values(), strict=True):
+        shown.add_row(*cells)
+    return shown
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for number, column in enumerate(columns):
-        text = column in ("protocol", "group", "metric", "id")
-        table.add_column(column.replace("_", " "), justify="left" if text or number == 0 else "right", overflow="fold")
-    return table
+def _doubts(row: Row) -> str:
+    counts = [f"{getattr(row, name)} {words}" for name, words in _COUNTS.items() if getattr(row, name)]
+    return ", ".join([*row.diagnosis.flags, *counts])
 
 
-def percent(share: float) -> str:
-    """A share of 1 in percent with one decimal; a dash when there is no number."""
-    return "-" if math.isnan(share) else f"{100 * share:.1f}"
+def _bounded_rank(row: Row) -> str:
+    if row.rank_low is None:
+        return str(row.rank or "")
+    return f"{row.rank} [{row.rank_low}-{row.rank_high}]"
 
 
 def _ranked(share: float, rank: int | None) -> str:

@@ -89,3 +89,12 @@ AGGREGATIONS: dict[str, Callable[[Decisions, Sequence[str]], dict[str, Value]]] 
 
 Categories and subcategories are means over their questions, one row each, as the original MMLU scripts print them.
 """
+
+GROUPS: dict[str, Callable[[str], str]] = {
+    "micro": lambda subject: "all",
+    "macro": lambda subject: "all",
+    "subjects": lambda subject: subject,
+    "categories": category,
+    "subcategories": subcategory,
+}
+"""Aggregation by name: from a subject to the row of the aggregation that its items are counted in."""

@@ -1,0 +1,131 @@
+"""Time what a new score on an old run costs: 10,000 items, four choices, forty scores, no model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from dataclasses import replace
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from choicewise.protocols.catalogue import SCORES, resolve
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.signature import signature
+from choicewise.run import open_run
+from choicewise.store.blocks import write_block, write_table
+from choicewise.store.manifest import Block, Manifest
+from choicewise.store.schema import ITEMS
+
+BLOCK = 200
+NULLS = (None, "", "Answer:", "Answer: ", ":")
+
+
+def protocols() -> dict[str, Protocol]:
+    """Forty protocols that read the same requests: every score of the catalogue, two tie rules, two aggregations."""
+    base = resolve("mmlu/cloze")["mmlu/cloze:sum"]
+    return {
+        f"{name}/{ties}/{aggregation}": replace(base, **axes, ties=ties, aggregation=aggregation)  # type: ignore[arg-type]
+        for (name, axes), ties, aggregation in product(SCORES.items(), ("first", "split"), ("micro", "macro"))
+    }
+
+
+def write_run(folder: Path, items: int, recipes: dict[str, Protocol]) -> None:
+    """A run folder of made-up observations: five tokens a choice, after the question and after four null contexts."""
+    prompt = next(iter(recipes.values())).prompt_digest
+    random = np.random.default_rng(0)
+    names = [f"q{number:05d}" for number in range(items)]
+    write_table(folder / "items.parquet", ITEMS, [_item(number, name) for number, name in enumerate(names)])
+    blocks = []
+    asks = (prompt, *(f"{prompt}|{null}" for null in NULLS if null is not None))
+    for start in range(0, items, BLOCK):
+        chosen = names[start : start + BLOCK]
+        spans = [_span(prompt, name, choice, null) for name in chosen for choice in range(4) for null in NULLS]
+        tables = {
+            "requests": [_request(prompt, name) for name in chosen],
+            "spans": spans,
+            "observations": [_observation(span["key"], random) for span in spans],
+        }
+        name = f"{start // BLOCK:05d}"
+        files = write_block(folder, name, tables)
+        blocks.append(Block(name, "test", "all", start, start + len(chosen), asks, files))
+    about: dict[str, Any] = {"name": "made-up", "digest": "0" * 64, "dtype": "float32", "device": "cpu", "window": 1}
+    Manifest(
+        model=about,
+        dataset={"name": "made-up", "digest": "0" * 64, "skipped": []},
+        selection={"subjects": None, "limit": None},
+        protocols={name: signature(recipe) for name, recipe in recipes.items()},
+        versions={},
+        blocks=tuple(blocks),
+        complete=True,
+    ).write(folder)
+
+
+def _item(number: int, name: str) -> dict[str, Any]:
+    row = {"position": number, "split": "test", "item": name, "subject": f"s{number % 57}", "question": "?"}
+    return row | {"choices": list("abcd"), "gold": [number % 4], "fields": "{}"}
+
+
+def _request(prompt: str, name: str) -> dict[str, Any]:
+    number = int(name[1:])
+    row = {"prompt": prompt, "item": name, "subject": f"s{number % 57}", "context": "A question? " * 40}
+    texts = [f" an answer {choice} of {name}" for choice in range(4)]
+    kept = {"continuations": texts, "gold": [number % 4], "options": [text[1:] for text in texts]}
+    return row | kept | {"shots": 0, "shots_dropped": 0, "tokens_dropped": 0, "missing": None}
+
+
+def _span(prompt: str, name: str, choice: int, null: str | None) -> dict[str, Any]:
+    row = {
+        "prompt": prompt,
+        "item": name,
+        "choice": choice,
+        "null": null,
+        "key": f"{name}{choice}{null}".rjust(32, "0"),
+    }
+    row |= {"continuation": f" an answer {choice} of {name}", "context_tokens": 100, "tokens_dropped": 0}
+    return row | {"merged": False, "unknown": 0, "missing": None}
+
+
+def _observation(key: str, random: np.random.Generator) -> dict[str, Any]:
+    tokens = random.integers(0, 32000, 5).astype(np.int32)
+    logprobs = -random.exponential(3, 5).astype(np.float32)
+    return {"key": key, "tokens": tokens, "sizes": [5] * 5, "logprobs": logprobs, "ranks": tokens, "text": None}
+
+
+def main() -> None:
+    """Print one JSON object: seconds to open and check the folder, for the first score, for a further one, for all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--items", type=int, default=10_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    choice = parser.parse_args()
+    recipes = protocols()
+    with tempfile.TemporaryDirectory() as folder:
+        write_run(Path(folder), choice.items, recipes)
+        for _ in range(choice.repeats):
+            print(json.dumps(_timed(Path(folder), recipes)), flush=True)
+
+
+def _timed(folder: Path, recipes: dict[str, Protocol]) -> dict[str, float]:
+    marks = [time.perf_counter()]
+    run = open_run(folder)
+    _ = run.tables
+    marks.append(time.perf_counter())
+    list(run.under(dict(list(recipes.items())[:1])).measure())
+    marks.append(time.perf_counter())
+    measured = list(run.under(recipes).measure())
+    marks.append(time.perf_counter())
+    for each in measured:
+        each.values()
+    marks.append(time.perf_counter())
+    run.rows()
+    marks.append(time.perf_counter())
+    names = ("open and check", "one score", f"{len(recipes)} scores", "their means", "the whole report")
+    return {name: round(end - start, 3) for name, (start, end) in zip(names, pairwise(marks), strict=True)}
+
+
+if __name__ == "__main__":
+    main()

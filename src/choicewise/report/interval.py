@@ -1,0 +1,50 @@
+"""The interval of a number, computed the way its reader asks for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+
+from choicewise.scoring.ragged import Floats
+from choicewise.scoring.statistics.beta_binomial import beta_binomial
+from choicewise.scoring.statistics.clustered import clustered_standard_error, standard_error
+from choicewise.scoring.statistics.wilson import wilson
+
+INTERVALS = ("wilson", "beta-binomial", "clustered")
+
+
+def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) -> tuple[str, float, float]:
+    """(the interval's name, low, high) at 95 % of the mean ``credit`` of scored items of these ``subjects``.
+
+    ``clustered`` takes subjects as drawn at random, and is NaN for fewer than two.  A mean of subjects' means
+    (``macro``) is no proportion of items, so the other two leave it with its ``normal`` interval.
+    """
+    if macro and name != "clustered":
+        return "normal", math.nan, math.nan
+    if not len(credit):
+        return name, math.nan, math.nan
+    if name == "wilson":
+        return name, *wilson(float(credit.mean()), len(credit))
+    if name == "beta-binomial":
+        # Split ties make halves and thirds of a right answer: the interval holds those of the whole numbers around.
+        total = round(float(credit.sum()), 9)
+        low, high = beta_binomial(math.floor(total), len(credit)), beta_binomial(math.ceil(total), len(credit))
+        return name, low[0], high[1]
+    return name, *_clustered(credit, subjects, macro)
+
+
+def _clustered(credit: Floats, subjects: Sequence[str], macro: bool) -> tuple[float, float]:
+    names = np.asarray(subjects, dtype=object)
+    clusters = list(dict.fromkeys(subjects))
+    if len(clusters) < 2:
+        return math.nan, math.nan
+    if macro:
+        means = np.array([credit[names == cluster].mean() for cluster in clusters])
+        mean, se = float(means.mean()), standard_error(means)
+    else:
+        mean, se = float(credit.mean()), clustered_standard_error(credit, subjects)
+    half = NormalDist().inv_cdf(0.975) * se
+    return max(0.0, mean - half), min(1.0, mean + half)

@@ -1,0 +1,34 @@
+"""Text from data and models made fit to be looked at: nothing hidden, nothing a terminal would obey."""
+
+from __future__ import annotations
+
+import re
+
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+"""C0 and C1 controls, bidirectional and invisible formatting, lone surrogates; not the tab and the newline."""
+
+_SPACES = re.compile(r"^ +| +$| {2,}", re.MULTILINE)
+
+# Joiners shape emoji and scripts; what they join can be seen.
+_JOINERS = "\u200c\u200d"
+
+
+def safe(text: str) -> str:
+    r"""``text`` on one line, with whatever a terminal would obey or hide as an escape (``\x1b``, ``\u202e``)."""
+    return _escaped(text).replace("\n", r"\n").replace("\t", r"\t")
+
+
+def visible(text: str) -> str:
+    """``text`` over as many lines as it has: ⏎ ends a line, ␠ is a space at an edge or beside another, ␉ a tab."""
+    shown = _SPACES.sub(lambda run: "␠" * len(run[0]), _escaped(text))
+    return shown.replace("\t", "␉").replace("\n", "⏎\n")
+
+
+def _escaped(text: str) -> str:
+    return _OBEYED.sub(lambda found: found[0] if found[0] in _JOINERS else _escape(found[0]), text)
+
+
+def _escape(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}"

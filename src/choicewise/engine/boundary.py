@@ -7,9 +7,17 @@ Tokens need not stop where the context stops, so a protocol must say what it sco
                 (``lm_eval/api/model.py`` ``_encode_pair``); the context keeps its own tokens even across a merge.
 ``separate``    context and continuation encoded apart and put together (harness v0, January 2023).  The dummy space
                 that SentencePiece puts before the continuation stays.
+``count``       the tokens of context + continuation after as many as the context alone has, and before them the whole's own.
+                As minicons (``minicons/scorer.py``, 0.3.39, ``prime_text``); no token ends where the context does after
+                a merge, so part of a text may be left out.
 ``lcp``         the whole texts from the longest token prefix that the context and all choices of a request share: every
                 choice is a true tokenisation and is given the same tokens.
+``heal``        ``lcp``, divided by the probability that those tokens go on with the rest of the context.
+``word``        ``lcp``, for the whole word: that one ends behind the continuation, given that one begins with it.
+``bytes``       the bytes of the continuation after those of the context, in whatever tokens they come.
 ``last-token``  the last token of the continuation encoded alone, as the original scripts look letters up.
+
+The formulae and when to use which: ``docs/design/boundaries.md``.
 
 Axis ``bos``: with ``default`` the context gets what the tokenizer adds by default, with ``none`` nothing.  A text that
 itself starts with the BOS gets nothing added, as in the harness, so a BOS is never doubled.  Where nothing precedes the
@@ -19,28 +27,15 @@ first scored token, the prefix token does: BOS, or EOS where there is none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from choicewise.engine.asked import Asked
+from choicewise.engine.correction import CORRECTIONS, Backed, correct
 from choicewise.engine.span import Ids, Span
 from choicewise.engine.tokenizer import Tokenizer
+from choicewise.engine.vocabulary import vocabulary
 from choicewise.errors import ModelError, ProtocolError
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One choice as it is asked.
-
-    ``span`` is None exactly when ``missing`` says why.  ``merged``: the context's tokens are no prefix of the tokens of
-    the whole text.  ``unknown``: unknown tokens among the scored ones.  ``tokens_dropped``: cut away by the window.
-    """
-
-    span: Span | None
-    merged: bool = False
-    unknown: int = 0
-    missing: str | None = None
-    tokens_dropped: int = 0
 
 
 def spans(
@@ -93,6 +88,7 @@ class _Encodings:
         self._special = bos == "default"
         self._started: dict[str, Ids] = {}
         self._plain: dict[str, Ids] = {}
+        self._lost: dict[str, bool] = {}
         if self._special:
             _refuse_suffix(tokenizer)
 
@@ -120,6 +116,14 @@ class _Encodings:
             return self._started[text]
         return _prefix_token(self.tokenizer)
 
+    def loses(self, text: str) -> bool:
+        """Whether the tokens of a context spell anything but its text, a dummy space in front apart."""
+        if text not in self._lost:
+            tokens = self.context(text)
+            tokens = tokens[_count(tokens[:1], self.tokenizer.bos_id) :]
+            self._lost[text] = not _spells(self.tokenizer, tokens, "", text, whole=True)
+        return self._lost[text]
+
     def started(self, text: str) -> Ids:
         return self._started[text]
 
@@ -131,21 +135,53 @@ def _request(encode: _Encodings, policy: str, context: str, choices: Sequence[st
     start = encode.context(context)
     wholes = [encode.whole(context, choice) for choice in choices]
     pairs = _CUTS[policy](encode, start, wholes, choices)
-    return [
-        _asked(
-            encode.tokenizer, pair, merged=common_prefix([start, whole]) < len(start), text=choice, gold=index in gold
-        )
+    asked = [
+        _asked(encode, pair, start=start, whole=whole, texts=(context, choice), gold=index in gold)
         for index, (pair, whole, choice) in enumerate(zip(pairs, wholes, choices, strict=True))
     ]
+    if policy not in CORRECTIONS:
+        return asked
+    shared = common_prefix([start, *wholes])
+    tails = [whole[shared:] for whole in wholes]
+    return correct(policy, Backed(vocabulary(encode.tokenizer), context, choices, start[shared:], tails), asked)
 
 
-def _asked(tokenizer: Tokenizer, pair: tuple[Ids, Ids], *, merged: bool, text: str, gold: bool) -> Asked:
+def _asked(
+    encode: _Encodings, pair: tuple[Ids, Ids], *, start: Ids, whole: Ids, texts: tuple[str, str], gold: bool
+) -> Asked:
     context, continuation = pair
+    merged = common_prefix([start, whole]) < len(start)
     if not len(continuation):
         reason = "its characters merge into the context's tokens" if merged else "it has no tokens"
-        return Asked(None, merged, 0, missing=f"continuation {text!r} leaves nothing to score: {reason}")
-    unknown = 0 if tokenizer.unknown_id is None else int((continuation == tokenizer.unknown_id).sum())
-    return Asked(Span(context, continuation, gold), merged, unknown)
+        return Asked(None, merged, 0, missing=f"continuation {texts[1]!r} leaves nothing to score: {reason}")
+    tokens, tokenizer = np.concatenate(pair), encode.tokenizer
+    return Asked(
+        Span(context, continuation, gold),
+        merged,
+        _count(continuation, tokenizer.unknown_id),
+        noncanonical=not np.array_equal(tokens[len(tokens) - len(whole) :], whole),
+        lossy=encode.loses(texts[0]) or not _spells(tokenizer, continuation, *texts),
+        bos=_count(tokens, tokenizer.bos_id),
+    )
+
+
+def _count(tokens: Ids, token: int | None) -> int:
+    return 0 if token is None else int((tokens == token).sum())
+
+
+def _spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, whole: bool = False) -> bool:
+    """Whether ``tokens`` spell the end of the text or, with ``whole``, all of it.
+
+    The dummy space of what is encoded as a text of its own does not count.  What special tokens are written as is not
+    known, so texts that hold some pass where nothing is unknown.
+    """
+    parts = [tokenizer.token_bytes[token] for token in tokens.tolist()]
+    if b"" in parts:
+        return _count(tokens, tokenizer.unknown_id) == 0
+    spelled, text = b"".join(parts), (context + continuation).encode()
+    if spelled in (b" " + text, b" " + continuation.encode()):
+        return True
+    return spelled == text if whole else text.endswith(spelled)
 
 
 Cut = Callable[[_Encodings, Ids, list[Ids], Sequence[str]], list[tuple[Ids, Ids]]]
@@ -153,6 +189,10 @@ Cut = Callable[[_Encodings, Ids, list[Ids], Sequence[str]], list[tuple[Ids, Ids]
 
 def _joint(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[str]) -> list[tuple[Ids, Ids]]:
     return [(start, whole[len(start) :]) for whole in wholes]
+
+
+def _counted(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[str]) -> list[tuple[Ids, Ids]]:
+    return [(whole[: len(start)], whole[len(start) :]) for whole in wholes]
 
 
 def _separate(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[str]) -> list[tuple[Ids, Ids]]:
@@ -171,7 +211,14 @@ def _last_token(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequ
     return [(start, encode.started(choice)[-1:]) for choice in choices]
 
 
-_CUTS: dict[str, Cut] = {"joint": _joint, "separate": _separate, "lcp": _lcp, "last-token": _last_token}
+_CUTS: dict[str, Cut] = {
+    "joint": _joint,
+    "count": _counted,
+    "separate": _separate,
+    "lcp": _lcp,
+    "last-token": _last_token,
+    **dict.fromkeys(CORRECTIONS, _lcp),
+}
 
 
 def common_prefix(sequences: Sequence[Ids]) -> int:

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.engine.span import Ids, Span
+from choicewise.engine.span import Ids, Mass, Span, TokenSet
 
 ID_BYTES = 4
+
+FIRST_SET = -2
+"""The target that stands for the first set of tokens; the next one is one less, and so on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +26,7 @@ class Tree:
     Distinct span ``s`` reads its targets at ``rows[starts[s] : starts[s + 1]]`` (nodes, from the context's last token
     to the last input; the last token of a sequence is never an input) and looks there for ``targets`` of that slice.
     ``span_of`` has shape [spans asked]: which distinct span each of them is.
+    A mass is a span of one target: ``FIRST_SET - i`` stands for the i-th of ``sets``.
     """
 
     tokens: Ids
@@ -32,13 +36,15 @@ class Tree:
     targets: Ids
     starts: npt.NDArray[np.int64]
     span_of: npt.NDArray[np.int64]
+    sets: tuple[TokenSet, ...] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
 
 
-def build(spans: Sequence[Span]) -> Tree:
-    """The tree of ``spans``; distinct spans are numbered in its depth-first order, so they finish in that order."""
+def build(questions: Sequence[Span | Mass]) -> Tree:
+    """The tree of ``questions``; distinct ones are numbered in its depth-first order, so they finish in that order."""
+    spans, sets = _as_spans(questions)
     contexts, context_of = _distinct_contexts(spans)
     place: dict[tuple[int, bytes], int] = {}
     distinct: list[Span] = []
@@ -51,7 +57,7 @@ def build(spans: Sequence[Span]) -> Tree:
     order = sorted(range(len(distinct)), key=keys.__getitem__)
     rank = np.empty(len(distinct), dtype=np.int64)
     rank[order] = np.arange(len(distinct))
-    return _grow([distinct[index] for index in order], rank[span_of])
+    return _grow([distinct[index] for index in order], rank[span_of], sets)
 
 
 def shared(left: Ids, right: Ids) -> int:
@@ -60,6 +66,24 @@ def shared(left: Ids, right: Ids) -> int:
     unequal = left[:length] != right[:length]
     at = int(unequal.argmax()) if length else 0
     return at if length and unequal[at] else length
+
+
+def _as_spans(questions: Sequence[Span | Mass]) -> tuple[list[Span], tuple[TokenSet, ...]]:
+    """Every mass as a span whose only target stands for a set, and the distinct sets."""
+    spans: list[Span] = []
+    place: dict[bytes, int] = {}
+    sets: list[TokenSet] = []
+    targets: list[Ids] = []
+    for question in questions:
+        if isinstance(question, Span):
+            spans.append(question)
+            continue
+        index = place.setdefault(question.members.digest, len(sets))
+        if index == len(sets):
+            sets.append(question.members)
+            targets.append(np.asarray([FIRST_SET - index], dtype=np.int32))
+        spans.append(Span(question.context, targets[index]))
+    return spans, tuple(sets)
 
 
 def _bytes(ids: Ids) -> bytes:
@@ -94,7 +118,7 @@ def _key(contexts: list[bytes], context: int, tail: bytes) -> tuple[int, int, by
     return last, 1, whole
 
 
-def _grow(spans: list[Span], span_of: npt.NDArray[np.int64]) -> Tree:
+def _grow(spans: list[Span], span_of: npt.NDArray[np.int64], sets: tuple[TokenSet, ...]) -> Tree:
     """One pass over sequences sorted so that common prefixes are neighbours: add what the last one did not have."""
     longest = max((len(span.context) + len(span.continuation) for span in spans), default=0)
     path = np.empty(longest, dtype=np.int32)
@@ -126,6 +150,7 @@ def _grow(spans: list[Span], span_of: npt.NDArray[np.int64]) -> Tree:
         targets=_joined([span.continuation for span in spans]),
         starts=np.cumsum([0, *map(len, rows)], dtype=np.int64),
         span_of=span_of,
+        sets=sets,
     )
 
 

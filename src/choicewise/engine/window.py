@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from choicewise.engine.boundary import Asked
-from choicewise.engine.span import Ids, Span
+from choicewise.engine.asked import Asked
+from choicewise.engine.span import Ids
 
 
 def fit_span(asked: Asked, window: int, *, cut_start: bool) -> Asked:
@@ -17,16 +15,15 @@ def fit_span(asked: Asked, window: int, *, cut_start: bool) -> Asked:
     """
     if asked.span is None:
         return asked
-    context, continuation = asked.span.context, asked.span.continuation
-    excess = len(context) + len(continuation) - (window + 1)
+    excess = max(question.inputs for question in asked.questions()) - window
     if excess <= 0:
         return asked
     if not cut_start:
-        return replace(asked, span=None, missing=f"{window + excess} tokens do not fit the window of {window}")
-    if excess >= len(context):
-        reason = f"a continuation of {len(continuation)} tokens does not fit the window of {window}"
-        return replace(asked, span=None, missing=reason)
-    return replace(asked, span=Span(context[excess:], continuation, asked.span.gold), tokens_dropped=excess)
+        return asked.refused(f"{window + excess} tokens do not fit the window of {window}")
+    if excess >= len(asked.span.context):
+        length = window + 1 + excess - len(asked.span.context)
+        return asked.refused(f"a continuation of {length} tokens does not fit the window of {window}")
+    return asked.without(excess)
 
 
 def cut_end(context: Ids, limit: int, new_tokens: int) -> tuple[Ids, int]:

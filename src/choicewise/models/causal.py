@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,9 @@ import torch
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from choicewise.engine.span import Ids
+from choicewise.engine.span import Ids, TokenSet
+from choicewise.engine.tree import FIRST_SET
+from choicewise.errors import ModelError
 
 CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
 """How much of rows x vocabulary in float32 to hold at once: a last-level cache's worth, or what fits easily."""
@@ -44,6 +46,11 @@ class CausalLM:
         return self.model.get_input_embeddings().weight.device
 
     @property
+    def whole(self) -> bool:
+        """Whether the model has no halves: its body gives logits, and its hidden states are not to be had."""
+        return self._body is self.model
+
+    @property
     def layers(self) -> int:
         """How many layers the configuration declares."""
         return int(self.model.config.get_text_config().num_hidden_layers)
@@ -68,11 +75,14 @@ class CausalLM:
         with _answering(self._body, answer):
             return self.model(input_ids=rows, use_cache=False).logits[0, :, : self.vocabulary]
 
-    def read(self, hidden: torch.Tensor, rows: Ids, targets: Ids) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def read(
+        self, hidden: torch.Tensor, rows: Ids, targets: Ids, sets: Sequence[TokenSet] = ()
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Tokens, their log-probabilities (nats, float32) and ranks at ``rows`` of ``hidden``, each of shape [reads].
 
-        The tokens are ``targets``, with the likeliest in place of every ``GREEDY``.  ``rows`` ascend.  A rank is the
-        number of entries with a strictly greater logit.  Nothing waits for the device.
+        The tokens are ``targets``, with the likeliest in place of every ``GREEDY``.  ``FIRST_SET - i`` asks for the log
+        of the total probability of ``sets[i]`` and its likeliest member.  ``rows`` ascend.  A rank is the number of
+        entries with a strictly greater logit.  Nothing waits for the device.
         """
         distinct, place = np.unique(rows, return_inverse=True)
         likeliest = bool((targets == GREEDY).any())
@@ -81,9 +91,26 @@ class CausalLM:
         for first in range(0, len(distinct), step):
             low, high = np.searchsorted(place, [first, first + step])
             logits = self.logits(hidden.index_select(0, self.tensor(distinct[first : first + step])))
-            parts.append(_read(logits, self.tensor(place[low:high] - first), self.tensor(targets[low:high]), likeliest))
+            masses = [
+                (self.tensor(reads), self.tensor(known(sets[FIRST_SET - target].ids, self.vocabulary)))
+                for target, reads in _sets(targets[low:high])
+            ]
+            place_, targets_ = self.tensor(place[low:high] - first), self.tensor(targets[low:high])
+            parts.append(_read(logits, place_, targets_, likeliest, masses))
         tokens, logprobs, ranks = zip(*parts, strict=True)
         return torch.cat(tokens), torch.cat(logprobs), torch.cat(ranks)
+
+    def loss(self, hidden: torch.Tensor, targets: Ids) -> float:
+        """The model's own loss where the rows of ``hidden`` [rows, width] predict ``targets``, in nats per token.
+
+        The loss shifts its labels itself, so they start with one more at -100 and the rows end with one that none asks.
+        """
+        rows = torch.cat([hidden, hidden[-1:]])
+        labels = torch.cat([torch.full((1,), -100, device=hidden.device), self.tensor(targets)])[None]
+        answer = copy.copy(self._output)
+        answer.last_hidden_state = rows[None]
+        with _answering(self._body, answer):
+            return float(self.model(input_ids=labels.clamp(min=0), labels=labels, use_cache=False).loss)
 
     def tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
         """An index array on the model's device, int64."""
@@ -107,12 +134,40 @@ class CausalLM:
             logging.set_verbosity(verbosity)
 
 
+def known(members: Ids, vocabulary: int) -> Ids:
+    """The tokens of a set that the model knows: others have no probability, but one at least must have some."""
+    if not len(members) or members[0] >= vocabulary:
+        raise ModelError(
+            f"a set of tokens holds none of the {vocabulary} that the model knows; "
+            "its tokenizer belongs to another model"
+        )
+    return members[: np.searchsorted(members, vocabulary)]
+
+
+def _sets(targets: Ids) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Every target that stands for a set, and where it is asked for."""
+    places = np.flatnonzero(targets <= FIRST_SET)
+    return [(int(target), places[targets[places] == target]) for target in np.unique(targets[places])]
+
+
 def _read(
-    logits: torch.Tensor, rows: torch.Tensor, targets: torch.Tensor, likeliest: bool
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    targets: torch.Tensor,
+    likeliest: bool,
+    masses: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """``masses``: pairs of (where among the reads a set is asked for, its members)."""
     each = logits if len(rows) == len(logits) else logits.index_select(0, rows)
     tokens = torch.where(targets == GREEDY, logits.argmax(dim=-1)[rows], targets) if likeliest else targets
-    logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)[rows, tokens]
+    all_logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+    for reads, members in masses:
+        of_members = logits.index_select(0, rows[reads]).index_select(1, members)
+        tokens = tokens.index_copy(0, reads, members[of_members.argmax(dim=-1)])
+    logprobs = all_logprobs[rows, tokens]
+    for reads, members in masses:
+        total = all_logprobs.index_select(0, rows[reads]).index_select(1, members).logsumexp(dim=-1)
+        logprobs = logprobs.index_copy(0, reads, total)
     ranks = (each > each.gather(1, tokens[:, None])).sum(dim=1, dtype=torch.int32)
     return tokens.int(), logprobs, ranks
 

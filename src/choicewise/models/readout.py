@@ -53,7 +53,7 @@ class Readout:
         low, high = np.searchsorted(self._rows, [start, stop])
         if low == high:
             return
-        read = self._lm.read(hidden, self._rows[low:high] - start, self._targets[low:high])
+        read = self._lm.read(hidden, self._rows[low:high] - start, self._targets[low:high], self._tree.sets)
         before, self._coming = self._coming, _send(self._order[low:high], read, stop)
         if before is not None:
             yield from self._receive(before)

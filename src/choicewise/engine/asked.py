@@ -1,0 +1,50 @@
+"""One choice as it is asked: its question to the model, what corrects the answer, and what is doubtful about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from choicewise.engine.cover import Cover
+from choicewise.engine.span import Mass, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One choice as it is asked.
+
+    ``span`` is None exactly when ``missing`` says why.  ``merged``: the context's tokens are no prefix of the tokens of
+    the whole text.  ``unknown``: unknown tokens among the scored ones.  ``tokens_dropped``: cut away by the window.
+    ``before`` is to be subtracted (what the context is known to go on as), ``after`` to be added (what may follow).
+    ``noncanonical``: context and continuation together are not the tokenizer's own tokens of the whole text.
+    ``lossy``: the scored tokens do not spell the end of the text.  ``bos``: BOS tokens among all of them.
+    """
+
+    span: Span | Cover | None
+    merged: bool = False
+    unknown: int = 0
+    missing: str | None = None
+    tokens_dropped: int = 0
+    before: Mass | Cover | None = None
+    after: Mass | None = None
+    noncanonical: bool = False
+    lossy: bool = False
+    bos: int = 0
+
+    def questions(self) -> Iterator[Span | Mass | Cover]:
+        """All that the model must be asked."""
+        yield from (question for question in (self.span, self.before, self.after) if question is not None)
+
+    def refused(self, reason: str) -> Asked:
+        """The same as a choice that can't be scored, and why."""
+        return replace(self, span=None, before=None, after=None, missing=reason)
+
+    def without(self, dropped: int) -> Asked:
+        """The same after a context that lacks its first ``dropped`` tokens."""
+        return replace(
+            self,
+            span=self.span and self.span.without(dropped),
+            before=self.before and self.before.without(dropped),
+            after=self.after and self.after.without(dropped),
+            tokens_dropped=dropped,
+        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -94,7 +92,7 @@ def test_tree_path_on_any_tree(spans: list[Span], budget: int, segment: int) -> 
 def test_visible_is_ancestors_within_reach(spans: list[Span], reach: Reach) -> None:
     tree = build(spans)
     every = np.arange(len(tree), dtype=np.int32)
-    seen = visible(tree, slice(0, len(tree)), every, reach)
+    seen = visible(tree, every, every, reach)
     for row in every:
         for key in every:
             expected = key <= row < tree.end[key]
@@ -221,24 +219,26 @@ def test_branches_cover_the_tree() -> None:
     assert all(np.diff(tree.depth[start:stop]).tolist() == [1] * (stop - start - 1) for start, stop in runs)
 
 
-@pytest.mark.parametrize("rung", [lambda lm: TreePath(lm, 50), lambda lm: PrefixPath(lm)], ids=["tree", "prefix"])
-def test_generations_are_greedy(rung: Callable[[CausalLM], Path]) -> None:
-    lm = network("llama")
+@pytest.mark.parametrize("rung", ["tree", "prefix", "plain"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "llama4_text", "gpt_oss"])
+def test_generations_are_greedy(family: str, rung: str) -> None:
+    lm = network(family)
     shared = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     contexts = [np.concatenate([shared, RANDOM.integers(0, VOCABULARY, size, dtype=np.int32)]) for size in (1, 5, 9)]
-    prompts = [Prompt(context, length, ids(0), ids(1)) for context, length in zip(contexts, (1, 6, 4), strict=True)]
+    contexts.append(contexts[1])
+    prompts = [Prompt(context, length, ids(0), ids(1)) for context, length in zip(contexts, (1, 6, 4, 2), strict=True)]
     truth = [plain.generate(lm.model, VOCABULARY, prompt, ()) for prompt in prompts]
     ends = {int(truth[1].tokens[2])}
     truth = [plain.generate(lm.model, VOCABULARY, prompt, ends) for prompt in prompts]
     span = Span(contexts[0], ids(3, 4))
-    seen = dict(answer(rung(lm), [*prompts, span, Prompt(shared, 0, ids(0), ids(1))], ends))
-    assert sorted(seen) == [0, 1, 2, 3, 4]
-    assert len(seen[4].tokens) == 0
+    seen = dict(answer(LADDER[rung](lm, 20), [*prompts, span, Prompt(shared, 0, ids(0), ids(1))], ends))
+    assert sorted(seen) == [0, 1, 2, 3, 4, 5]
+    assert len(seen[5].tokens) == 0
     for index, expected in enumerate(truth):
         assert seen[index].tokens.tolist() == expected.tokens.tolist()
         assert not seen[index].ranks.any()
         np.testing.assert_allclose(seen[index].logprobs, expected.logprobs, atol=2e-5)
-    np.testing.assert_allclose(seen[3].logprobs, plain.score(lm.model, VOCABULARY, span).logprobs, atol=2e-5)
+    np.testing.assert_allclose(seen[4].logprobs, plain.score(lm.model, VOCABULARY, span).logprobs, atol=2e-5)
 
 
 def test_a_pass_counts_its_calls() -> None:
@@ -246,6 +246,15 @@ def test_a_pass_counts_its_calls() -> None:
     lm = CausalLM(model, window=512, vocabulary=VOCABULARY)
     tree = build(probe(60, VOCABULARY))
     running = TreePass(tree, packed.cut(tree, 0, ids(), 60), [])
-    with lm.attention(attention.NAME), running.running(), torch.inference_mode():
+    with lm.attention(attention.NAME), attention.running(running), torch.inference_mode():
         lm.body(input_ids=lm.tensor(tree.tokens[:60])[None], position_ids=lm.tensor(tree.depth[:60])[None])
     assert running.calls == lm.layers == len(running.keeping)
+
+
+def test_generating_computes_prompts_once_and_then_one_token_a_step() -> None:
+    lm = network("llama")
+    shared = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
+    prompts = [Prompt(np.append(shared, np.int32(last)), 5, ids(0), ids(1)) for last in range(6)]
+    before = lm.computed
+    assert len(list(TreePath(lm, 4096).generate(prompts, ()))) == 6
+    assert lm.computed - before == 30 + 6 + 4 * 6

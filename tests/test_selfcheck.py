@@ -12,6 +12,7 @@ import torch
 from choicewise.errors import ModelError
 from choicewise.models import attention, packed, selfcheck, unpacked
 from choicewise.models.causal import CausalLM
+from choicewise.models.decode import DecodePass
 from choicewise.models.ladder import LADDER
 from choicewise.models.packed import Packed
 from choicewise.models.selfcheck import DEPTH, Trial, check, choose_path, probe, probe_depth
@@ -40,10 +41,9 @@ def test_family_lands_on_the_rung_of_the_table(family: str) -> None:
     assert all(trial.refused for trial in found.trials[:-1])
 
 
-def blind(*args: Any, **kwargs: Any) -> np.ndarray:
+def blind(tree: Any, rows: np.ndarray, keys: np.ndarray, *_: Any, **__: Any) -> np.ndarray:
     """A mask that forgets where subtrees end."""
-    _, rows, keys, _ = args
-    return keys <= np.arange(rows.start, rows.stop)[:, None]
+    return keys <= rows[:, None]
 
 
 def in_order(self: Packed, tree: Any, pack: Any) -> dict[str, torch.Tensor]:
@@ -57,6 +57,13 @@ def deaf(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torc
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=how.scaling)
 
 
+def forgetful(self: DecodePass, reach: Any) -> np.ndarray:
+    """Generated tokens that see only themselves and the prompt."""
+    before = attention.visible(self.tree, self.nodes, self.pack.nodes(), reach, ahead=self.step + 1)
+    size = len(self.nodes)
+    return np.concatenate([before, np.zeros((size, size * self.step), dtype=bool), np.eye(size, dtype=bool)], axis=1)
+
+
 def wrong_path(pack: Any) -> np.ndarray:
     """The last nodes of a pack instead of the ancestors of the next one."""
     return pack.nodes()[len(pack.nodes()) - len(pack.keep) :]
@@ -66,10 +73,11 @@ BROKEN: dict[str, tuple[str, str, Any, str, Any]] = {
     "subtree ends": ("llama", "tree", attention, "visible", blind),
     "windows": ("mistral", "tree", attention.Reach, "lowest", lambda self, depth: np.zeros_like(depth)),
     "chunks": ("llama4_text", "tree", attention.Reach, "lowest", lambda self, depth: np.zeros_like(depth)),
-    "caps": ("gemma2", "tree", attention, "_attend", deaf),
-    "sinks": ("gpt_oss", "tree", attention, "_attend", deaf),
+    "caps": ("gemma2", "tree", attention, "_spelled_out", deaf),
+    "sinks": ("gpt_oss", "tree", attention, "_spelled_out", deaf),
     "positions": ("qwen2", "tree", Packed, "inputs", in_order),
     "path": ("llama", "tree", packed, "following", wrong_path),
+    "generation": ("llama", "tree", DecodePass, "_seen", forgetful),
     "calls": ("llama", "tree", CausalLM, "layers", 3),
     "mask": ("falcon", "mask", packed, "visible", blind),
     "additive mask": ("gptj", "additive mask", packed, "visible", blind),

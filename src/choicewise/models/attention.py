@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +38,45 @@ class Reach:
         return depth // self.chunk * self.chunk if self.chunk is not None else np.zeros_like(depth)
 
 
-def visible(tree: Tree, rows: slice, keys: Ids, reach: Reach) -> npt.NDArray[np.bool_]:
-    """Which of the nodes ``keys`` every row sees, shape [rows, keys]: itself and its ancestors within reach."""
-    row = np.arange(rows.start, rows.stop, dtype=np.int32)[:, None]
-    within = tree.depth[keys] >= reach.lowest(tree.depth[rows])[:, None]
+def visible(tree: Tree, rows: Ids, keys: Ids, reach: Reach, ahead: int = 0) -> npt.NDArray[np.bool_]:
+    """Which of the nodes ``keys`` every row sees, shape [rows, keys]: itself and its ancestors within reach.
+
+    With ``ahead`` the rows are that many tokens below the nodes they are named after.
+    """
+    row = rows[:, None]
+    within = tree.depth[keys] >= reach.lowest(tree.depth[rows] + ahead)[:, None]
     return (keys <= row) & (row < tree.end[keys]) & within
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class How:
+    """What a layer asks of its attention besides queries, keys and values."""
+
+    reach: Reach
+    scaling: float | None
+    softcap: float | None
+    sinks: torch.Tensor | None
+
+
+class Pass(Protocol):
+    """Tokens on their way through the layers, and what each of them may look at."""
+
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: How) -> torch.Tensor:
+        """The next layer's attention, shapes [1, heads, rows, width] in and [1, rows, heads, value width] out."""
+        ...
+
+
+@contextmanager
+def running(some: Pass) -> Iterator[None]:
+    """Make ``some`` the pass that the attention function serves."""
+    token = _running.set(some)
+    try:
+        yield
+    finally:
+        _running.reset(token)
+
+
+_running: ContextVar[Pass] = ContextVar("choicewise_tree_pass")
 
 
 @dataclass(eq=False)
@@ -50,39 +84,36 @@ class TreePass:
     """One pack on its way through the layers.
 
     ``kept``: keys and values along the path to this pack, one pair per attention call, in the order of the calls.
-    ``keeping`` collects the same for the next pack.  ``segment``: how many rows share one set of keys.
+    ``keeping`` collects the same for the next pack, and ``states``, where it is a list, those of path and pack.
+    ``segment``: how many rows share one set of keys.
     """
 
     tree: Tree
     pack: Pack
     kept: list[tuple[torch.Tensor, torch.Tensor]]
     segment: int = SEGMENT
+    states: list[tuple[torch.Tensor, torch.Tensor]] | None = None
     keeping: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     calls: int = 0
     _views: dict[tuple[Reach, int], list[_View]] = field(default_factory=dict)
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Make this the pass that the attention function serves."""
-        token = _running.set(self)
-        try:
-            yield
-        finally:
-            _running.reset(token)
+    def __post_init__(self) -> None:
+        if self.states is not None:
+            self.states.clear()
 
-    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: _How) -> torch.Tensor:
-        """The attention output, shape [1, rows, heads, value width]."""
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: How) -> torch.Tensor:
+        """As in ``Pass``."""
         if self.kept:
             past = self.kept[self.calls]
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
         self.calls += 1
+        if self.states is not None:
+            self.states.append((key, value))
         group = query.shape[1] // key.shape[1]
         output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
         for view in self._seen(how.reach, group, query):
             part = query[:, :, view.rows]
-            grouped = part.reshape(1, key.shape[1], group * part.shape[2], part.shape[3])
-            found = _attend(grouped, view.select(key), view.select(value), view.mask, how)
-            output[:, view.rows] = found.reshape(1, query.shape[1], part.shape[2], -1).transpose(1, 2)
+            output[:, view.rows] = attend(part, view.select(key), view.select(value), view.mask, how)
         keep = torch.from_numpy(self.pack.keep).to(key.device, non_blocking=True)
         self.keeping.append((key.index_select(2, keep), value.index_select(2, keep)))
         return output
@@ -107,38 +138,45 @@ class _View:
         return states[:, :, self.keys] if isinstance(self.keys, slice) else states.index_select(2, self.keys)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _How:
-    """What a layer asks of its attention besides queries, keys and values."""
-
-    reach: Reach
-    scaling: float | None
-    softcap: float | None
-    sinks: torch.Tensor | None
-
-
-_running: ContextVar[TreePass] = ContextVar("choicewise_tree_pass")
-
-
 def _view(tree: Tree, pack: Pack, segment: Segment, reach: Reach, group: int, like: torch.Tensor) -> _View:
-    rows = slice(segment.start, segment.stop)
+    rows = np.arange(segment.start, segment.stop, dtype=np.int32)
     keys: Places = segment.keys
     nodes = pack.nodes()[keys]
     seen = visible(tree, rows, nodes, reach)
     needed = seen.any(axis=0)
     keys, seen = keys[needed], seen[:, needed]
-    mask = torch.zeros(seen.shape, dtype=like.dtype).masked_fill_(torch.from_numpy(~seen), float("-inf"))
     run = len(keys) > 0 and int(keys[-1]) - int(keys[0]) + 1 == len(keys)
     return _View(
         rows=slice(segment.start - pack.start, segment.stop - pack.start),
         keys=slice(int(keys[0]), int(keys[-1]) + 1) if run else torch.from_numpy(keys).to(like.device),
-        mask=mask.repeat(group, 1).to(like.device),
+        mask=additive(seen, group, like),
     )
 
 
-def _attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, how: _How) -> torch.Tensor:
+def additive(seen: npt.NDArray[np.bool_], group: int, like: torch.Tensor) -> torch.Tensor:
+    """A mask to add to attention weights, shape [group * rows, keys], from what rows see, shape [rows, keys]."""
+    mask = torch.zeros(seen.shape, dtype=like.dtype).masked_fill_(torch.from_numpy(~seen), float("-inf"))
+    return mask.repeat(group, 1).to(like.device)
+
+
+def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, how: How) -> torch.Tensor:
+    """Attention of rows to keys, shapes [1, heads, rows, width] in and [1, rows, heads, value width] out.
+
+    Heads that share keys become rows of one matrix product.
+    """
+    rows, group = query.shape[2], query.shape[1] // key.shape[1]
+    grouped = query.reshape(1, key.shape[1], group * rows, query.shape[3])
     if how.softcap is None and how.sinks is None:
-        return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=how.scaling)
+        found = scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=how.scaling)
+    else:
+        found = _spelled_out(grouped, key, value, mask, how)
+    return found.reshape(1, query.shape[1], rows, -1).transpose(1, 2)
+
+
+def _spelled_out(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, how: How
+) -> torch.Tensor:
+    """Attention with capped weights, or with sinks: one weight per head that takes its share and gives nothing."""
     scaling = query.shape[-1] ** -0.5 if how.scaling is None else how.scaling
     weights = torch.matmul(query, key.transpose(2, 3)).float() * scaling
     if how.softcap is not None:
@@ -171,7 +209,7 @@ def tree_attention(
     if other.get("position_bias") is not None or other.get("is_causal") is False:
         raise ValueError(f"{type(module).__name__} asks for position biases or non-causal attention")
     reach = attention_mask if isinstance(attention_mask, Reach) else Reach(window=sliding_window)
-    return _running.get().attend(query, key, value, _How(reach, scaling, softcap, s_aux)), None
+    return _running.get().attend(query, key, value, How(reach, scaling, softcap, s_aux)), None
 
 
 def tree_reach(*, mask_function: Any, local_size: int | None = None, **other: Any) -> Reach:

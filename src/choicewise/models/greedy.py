@@ -1,4 +1,4 @@
-"""Scores and greedy generations from one tree: a generation's next token is one more row that is read."""
+"""Scores and greedy generations from as few trees as possible."""
 
 from __future__ import annotations
 
@@ -6,46 +6,32 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from choicewise.engine.span import Prompt, Span, TokenScores
-from choicewise.models.causal import GREEDY
+from choicewise.engine.span import Mass, Prompt, Span, TokenScores
 from choicewise.models.ladder import Path
+from choicewise.models.rounds import LIKELIEST
 
-LIKELIEST = np.asarray([GREEDY], dtype=np.int32)
 
+def answer(
+    path: Path, questions: Sequence[Span | Mass | Prompt], ends: Collection[int]
+) -> Iterator[tuple[int, TokenScores]]:
+    """(index into ``questions``, the scores of a span or mass or the greedy tokens of a prompt), as they are there.
 
-def answer(path: Path, questions: Sequence[Span | Prompt], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
-    """(index into ``questions``, the scores of a span or the greedy tokens of a prompt), as results become available.
-
-    All spans and all first tokens come from one tree; every further token is a round over the prompts still going.
-    A generation ends behind the first token of ``ends`` (which is kept) or after ``new_tokens``.  Log-probabilities
-    are those of the raw logits.
+    All spans, masses and generations of one token come from one tree, longer generations from another.  A generation
+    ends behind the first token of ``ends`` (which is kept) or after ``new_tokens``.  Log-probabilities are those of
+    the raw logits.
     """
-    generated: dict[int, list[TokenScores]] = {}
-    contexts: dict[int, Span] = {}
+    one: dict[int, Span | Mass] = {}
+    more: dict[int, Prompt] = {}
     for index, question in enumerate(questions):
-        if isinstance(question, Span):
-            contexts[index] = question
-        elif question.new_tokens > 0:
-            contexts[index] = Span(question.context, LIKELIEST)
-            generated[index] = []
-    while contexts:
-        running, asked = list(contexts), list(contexts.values())
-        contexts = {}
-        for place, scores in path.score(asked):
-            index, question = running[place], questions[running[place]]
-            if isinstance(question, Span):
-                yield index, scores
-                continue
-            generated[index].append(scores)
-            if len(generated[index]) == question.new_tokens or int(scores.tokens[0]) in ends:
-                yield index, _joined(generated.pop(index))
-            else:
-                contexts[index] = Span(np.concatenate([asked[place].context, scores.tokens]), LIKELIEST)
-
-
-def _joined(parts: list[TokenScores]) -> TokenScores:
-    return TokenScores(
-        tokens=np.concatenate([part.tokens for part in parts]),
-        logprobs=np.concatenate([part.logprobs for part in parts]),
-        ranks=np.concatenate([part.ranks for part in parts]),
-    )
+        if not isinstance(question, Prompt):
+            one[index] = question
+        elif question.new_tokens == 1:
+            one[index] = Span(question.context, LIKELIEST)
+        elif question.new_tokens > 1:
+            more[index] = question
+        else:
+            yield index, TokenScores(LIKELIEST[:0], np.empty(0, dtype=np.float32), LIKELIEST[:0])
+    places = list(one)
+    yield from ((places[place], scores) for place, scores in path.score(list(one.values())))
+    places = list(more)
+    yield from ((places[place], scores) for place, scores in path.generate(list(more.values()), ends))

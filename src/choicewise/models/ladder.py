@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
-from choicewise.engine.span import Span, TokenScores
+from choicewise.engine.span import Mass, Prompt, Span, TokenScores
 from choicewise.models.causal import CausalLM
 from choicewise.models.packed import MaskPath, TreePath
-from choicewise.models.unpacked import PrefixPath, SequencePath
+from choicewise.models.unpacked import PlainPath, PrefixPath, SequencePath
 
 
 class Path(Protocol):
@@ -17,8 +17,12 @@ class Path(Protocol):
     name: str
     cost: str
 
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
         """(index into ``spans``, what was seen) for every span, as results become available."""
+        ...
+
+    def generate(self, prompts: Sequence[Prompt], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``prompts``, at least one greedy token of each, up to one of ``ends``), as generations end."""
         ...
 
     def objection(self) -> str | None:
@@ -41,4 +45,5 @@ LADDER: dict[str, Rung] = {
     "additive mask": lambda lm, tokens: MaskPath(lm, min(tokens, MASKED_TOKENS), additive=True),
     "prefix": lambda lm, tokens: PrefixPath(lm),
     "sequence": lambda lm, tokens: SequencePath(lm),
+    "plain": lambda lm, tokens: PlainPath(lm),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,23 @@ import torch
 from transformers import DynamicCache
 
 from choicewise.engine.pack import Pack, cut, following
-from choicewise.engine.span import Span, TokenScores
+from choicewise.engine.span import Mass, Prompt, Span, TokenScores
 from choicewise.engine.tree import Tree, build
 from choicewise.errors import ModelError
 from choicewise.models import attention
 from choicewise.models.attention import Reach, TreePass, visible
 from choicewise.models.causal import CausalLM
+from choicewise.models.decode import DecodePass, decode
 from choicewise.models.readout import Readout
+from choicewise.models.rounds import LIKELIEST, rounds
 
 Kept = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values along the path to the next pack, one pair per layer, each of shape [1, heads, path, width]."""
+
+Answer = tuple[int, TokenScores]
+
+PAIRS = 2**24
+"""Pack times path at most: after a very long path packs are short, lest their masks outgrow the model."""
 
 
 class Packed:
@@ -44,23 +51,31 @@ class Packed:
         raise TypeError(f"{type(self).__name__} does not say how a pack is computed")
 
     @torch.inference_mode()
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
         """(index into ``spans``, what was seen), every node of their tree computed once."""
         tree = build(spans)
         readout = Readout(self.lm, tree)
+        yield from self.each(tree, lambda pack, hidden: readout.take(pack.start, hidden))
+        yield from readout.rest()
+
+    def generate(self, prompts: Sequence[Prompt], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``prompts``, the greedy tokens), as generations end."""
+        return rounds(self, prompts, ends)
+
+    def each(self, tree: Tree, take: Callable[[Pack, torch.Tensor], Iterable[Answer]]) -> Iterator[Answer]:
+        """What ``take`` makes of every pack and its hidden states, with smaller packs where memory runs out."""
         kept: Kept = []
         path, start = np.empty(0, dtype=np.int32), 0
         while start < len(tree):
-            pack = cut(tree, start, path, self.budget)
+            pack = cut(tree, start, path, min(self.budget, max(attention.SEGMENT, PAIRS // (len(path) + 1))))
             try:
                 hidden, keeping = self.forward(tree, pack, kept)
-                found = list(readout.take(start, hidden))
+                found = list(take(pack, hidden))
             except (RuntimeError, MemoryError) as error:
                 self._shrink(error, len(pack))
                 continue
             yield from found
             kept, path, start = keeping, following(pack), pack.stop
-        yield from readout.rest()
 
     def inputs(self, tree: Tree, pack: Pack) -> dict[str, Any]:
         """The pack as one row: its tokens, and their depths as positions."""
@@ -101,6 +116,7 @@ class TreePath(Packed):
         super().__init__(lm, budget)
         self._segment = segment
         self._calls = 0
+        self._states: Kept | None = None
 
     def objection(self) -> str | None:
         """A layer that never called the tree's attention function did something else."""
@@ -110,14 +126,37 @@ class TreePath(Packed):
 
     def forward(self, tree: Tree, pack: Pack, kept: Kept) -> tuple[torch.Tensor, Kept]:
         """As in ``Packed``."""
-        running = TreePass(tree, pack, kept, self._segment)
-        with self.lm.attention(attention.NAME), running.running():
+        running = TreePass(tree, pack, kept, self._segment, states=self._states)
+        with self.lm.attention(attention.NAME), attention.running(running):
             inputs = self.inputs(tree, pack)
             # A two-dimensional mask keeps transformers from guessing sequences out of the positions.
             ones = torch.ones_like(inputs["input_ids"])
             hidden = self.lm.body(**inputs, attention_mask=ones, use_cache=False)[0][0]
         self._calls = running.calls
         return hidden, running.keeping
+
+    @torch.inference_mode()
+    def generate(self, prompts: Sequence[Prompt], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
+        """As in ``Packed``, but the prompts that end in a pack go on together while its keys and values are there."""
+        tree = build([Span(prompt.context, LIKELIEST) for prompt in prompts])
+        limits = np.zeros(len(tree.rows), dtype=np.int64)
+        np.maximum.at(limits, tree.span_of, [prompt.new_tokens for prompt in prompts])
+
+        def take(pack: Pack, hidden: torch.Tensor) -> Iterator[Answer]:
+            low, high = np.searchsorted(tree.rows, [pack.start, pack.stop])
+            if low == high:
+                return
+            going = DecodePass(tree, pack, tree.rows[low:high], self._states or [])
+            found = decode(self.lm, going, hidden, limits[low:high], ends)
+            for asker in map(int, np.flatnonzero((tree.span_of >= low) & (tree.span_of < high))):
+                scores, most = found[tree.span_of[asker] - low], prompts[asker].new_tokens
+                yield asker, TokenScores(scores.tokens[:most], scores.logprobs[:most], scores.ranks[:most])
+
+        self._states = []
+        try:
+            yield from self.each(tree, take)
+        finally:
+            self._states = None
 
 
 class MaskPath(Packed):
@@ -146,7 +185,9 @@ class MaskPath(Packed):
         ]
 
     def _mask(self, tree: Tree, pack: Pack, reach: Reach) -> torch.Tensor:
-        seen: npt.NDArray[np.bool_] = visible(tree, slice(pack.start, pack.stop), pack.nodes(), reach)
+        seen: npt.NDArray[np.bool_] = visible(
+            tree, np.arange(pack.start, pack.stop, dtype=np.int32), pack.nodes(), reach
+        )
         mask = torch.from_numpy(seen)[None, None].to(self.lm.device)
         if not self._additive:
             return mask

@@ -13,11 +13,12 @@ import numpy.typing as npt
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from choicewise.engine.span import Ids, Span
+from choicewise.engine.span import Ids, Prompt, Span
 from choicewise.errors import ModelError
 from choicewise.models import plain
 from choicewise.models.causal import CausalLM
 from choicewise.models.ladder import BATCH_TOKENS, LADDER, Path, Rung
+from choicewise.models.unpacked import PlainPath
 
 DEPTH = 200
 """How deep a probe is at least, in tokens, where the window allows."""
@@ -30,6 +31,9 @@ EXACT = 1e-4
 
 NARROW = 0.5
 """Nats by which a score may differ in a 16-bit dtype where no float32 copy fits beside the model to measure it."""
+
+GENERATED = 3
+"""How many tokens a probe generates after its first and its last context."""
 
 LOCAL = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size")
 """Names under which configurations say how far a layer looks."""
@@ -76,17 +80,33 @@ class _Judge:
     def judge(self, name: str, rung: Rung, budget: int) -> Trial:
         """One rung on the probe; whatever goes wrong in a fast path is a reason to take another."""
         path = rung(self.lm, budget)
-        found = np.full(len(self.spans), np.nan)
+        if isinstance(path, PlainPath):  # the reference itself: where it differs from itself there is nothing better
+            return Trial(name, 0.0, None)
         try:
-            for index, scores in path.score(self.spans):
-                found[index] = scores.logprobs.sum(dtype=np.float64)
+            difference = max(self._scored(path), self._generated(path))
         except Exception as error:
             return Trial(name, None, f"{type(error).__name__}: {error}".splitlines()[0][:200])
-        difference = float(np.abs(found - self.truth).max())
         if not difference <= self.tolerance:
             told = f"differs by {difference:.2g} nats where {self.tolerance:.2g} are allowed"
             return Trial(name, difference, "; ".join(filter(None, [path.objection(), told])))
         return Trial(name, difference, path.objection())
+
+    def _scored(self, path: Path) -> float:
+        """The largest difference of a span's score, in nats; infinity where one is missing or no number."""
+        found = np.full(len(self.spans), np.nan)
+        for index, scores in path.score(self.spans):
+            found[index] = scores.logprobs.sum(dtype=np.float64)
+        return float(np.nan_to_num(np.abs(found - self.truth), nan=np.inf).max())
+
+    def _generated(self, path: Path) -> float:
+        """The largest difference between what a generation says of its tokens and what the plain path says of them."""
+        contexts = [span.context for span in self.spans if span.inputs + GENERATED <= self.lm.window]
+        prompts = [Prompt(context, GENERATED, context, context) for context in contexts[:: max(1, len(contexts) - 1)]]
+        worst = 0.0
+        for index, scores in path.generate(prompts, ()):
+            said = plain.score(self.lm.model, self.lm.vocabulary, Span(prompts[index].context, scores.tokens))
+            worst = max(worst, float(np.abs(scores.logprobs.astype(np.float64) - said.logprobs).sum()))
+        return worst
 
 
 def check(lm: CausalLM, ladder: Mapping[str, Rung] = LADDER) -> SelfCheck:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
-from choicewise.engine.span import Ids, Span, TokenScores
+from choicewise.engine.span import Ids, Mass, Prompt, Span, TokenScores
 from choicewise.engine.tree import Tree, build
-from choicewise.models.causal import CausalLM
+from choicewise.models import plain
+from choicewise.models.causal import GREEDY, CausalLM
 from choicewise.models.readout import Readout
+from choicewise.models.rounds import rounds
 
 STATES = ("past_key_values", "cache_params", "state")
 """The names under which models return, and take back, what they know of the tokens so far."""
@@ -41,8 +43,12 @@ class SequencePath:
         """Nothing that the numbers would not show."""
         return None
 
+    def generate(self, prompts: Sequence[Prompt], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``prompts``, the greedy tokens), as generations end."""
+        return rounds(self, prompts, ends)
+
     @torch.inference_mode()
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
         """(index into ``spans``, what was seen)."""
         tree = build(spans)
         readout = Readout(self.lm, tree)
@@ -69,8 +75,12 @@ class PrefixPath:
         """Nothing that the numbers would not show."""
         return None
 
+    def generate(self, prompts: Sequence[Prompt], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``prompts``, the greedy tokens), as generations end."""
+        return rounds(self, prompts, ends)
+
     @torch.inference_mode()
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
         """(index into ``spans``, what was seen); prefixes shorter than ``WORTH`` are computed again."""
         tree = build(spans)
         readout = Readout(self.lm, tree)
@@ -103,6 +113,34 @@ class PrefixPath:
         if not after:
             raise ValueError("the model returns no state to continue from")
         return output[0][0], after
+
+
+class PlainPath:
+    """The reference itself, for a model on which nothing else is right."""
+
+    name = "plain"
+    cost = "every span in full, one at a time, with the vocabulary at every token"
+
+    def __init__(self, lm: CausalLM) -> None:
+        self.lm = lm
+
+    def objection(self) -> str | None:
+        """Nothing: the others are held against this one."""
+        return None
+
+    def generate(self, prompts: Sequence[Prompt], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``prompts``, the greedy tokens)."""
+        for index, prompt in enumerate(prompts):
+            yield index, plain.generate(self.lm.model, self.lm.vocabulary, prompt, ends)
+
+    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``spans``, what was seen)."""
+        for index, span in enumerate(spans):
+            if isinstance(span, Span) and span.continuation[0] == GREEDY:
+                prompt = Prompt(span.context, 1, span.continuation, span.continuation)
+                yield index, plain.generate(self.lm.model, self.lm.vocabulary, prompt, ())
+            else:
+                yield index, plain.score(self.lm.model, self.lm.vocabulary, span)
 
 
 def _needed(begins: Ids, at: int) -> list[int]:

@@ -18,6 +18,7 @@ from choicewise.engine.schedule import list_asks
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import parse_signature
+from choicewise.report.distribution import distribution_table
 from choicewise.report.evidence import Tables
 from choicewise.report.measure import Measurement, measure
 from choicewise.report.rows import Row, rows
@@ -86,6 +87,17 @@ class Run:
         """One row per protocol, item and choice: ``protocol, item, choice, score, prediction, credit``."""
         parts = [_score_rows(measured) for measured in self.measure() if measured.scores is not None]
         return pa.concat_tables(parts) if parts else _SCORES.empty_table()
+
+    def distribution(self, protocol: str, temperature: float = 1.0) -> pa.Table:
+        """Choice probabilities: one row per item and choice, ``item, subject, choice, score, softmax, winner, human``.
+
+        ``softmax`` of the scores over ``temperature``; ``winner``: all to the best score, ties split; ``human``: the
+        counts in the items' field ``human_counts``.  Raises UsageError when the run has no such protocol.
+        """
+        for measured in self.measure():
+            if measured.name == protocol:
+                return distribution_table(measured, temperature)
+        raise UsageError(f"{self.folder} has no protocol {protocol!r}; it has {', '.join(self.protocols)}")
 
     def report(self, by: str | None = None, interval: str | None = None) -> pa.Table:
         """One row per protocol and group, with the columns of `choicewise report --json`."""

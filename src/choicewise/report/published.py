@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from rich.table import Table
+from rich.console import Group
 
 from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.report.rows import rank
 from choicewise.report.table import rank_table
 
 
-def published_table() -> Table:
+def published_table() -> Group:
     """The bundled table (Hugging Face blog, June 2023) with the rank of every model in every column."""
     content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
     names = {column: f"{column} = {about['protocol']}" for column, about in content["columns"].items()}

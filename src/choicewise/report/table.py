@@ -6,8 +6,9 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
+from rich.text import Text
 
 from choicewise.report.diagnosis import FLAGS
 from choicewise.report.rows import Row
@@ -36,7 +37,7 @@ def console() -> Console:
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
-def report_tables(rows: Sequence[Row]) -> list[Table]:
+def report_tables(rows: Sequence[Row]) -> list[Group]:
     """One table per model and dataset, then the ranks when the same was measured on several models."""
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -68,18 +69,23 @@ def alarms(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def rank_table(title: str, cells: Mapping[str, Mapping[str, tuple[float, int | None]]]) -> Table:
+def rank_table(title: str, cells: Mapping[str, Mapping[str, tuple[float, int | None]]]) -> Group:
     """A matrix of values and ranks: ``cells[row][column]`` is (share of 1, rank)."""
     columns = list(dict.fromkeys(column for found in cells.values() for column in found))
-    shown = table(title, "", *columns)
+    shown = table("", *columns)
     for name, found in cells.items():
         shown.add_row(safe(name), *(_ranked(*found[column]) if column in found else "" for column in columns))
-    return shown
+    return titled(title, shown)
 
 
-def table(title: str, *columns: str) -> Table:
+def titled(title: str, shown: Table, *notes: str) -> Group:
+    """A table between its title and notes, which are as wide as the page and not as the table."""
+    return Group(Text(safe(title), style="italic"), shown, *map(Text, notes))
+
+
+def table(*columns: str) -> Table:
     """A borderless table; texts fold when there is no room, numbers never do."""
-    made = Table(title=safe(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    made = Table(box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
         text = column in _TEXT or number == 0
         name = safe(column)
@@ -101,7 +107,7 @@ def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]
     return cells
 
 
-def _run_table(title: str, rows: Sequence[Row], several: bool) -> Table:
+def _run_table(title: str, rows: Sequence[Row], several: bool) -> Group:
     columns = {
         "protocol": [row.protocol for row in rows],
         "group": [safe(row.subject) for row in rows],
@@ -123,10 +129,10 @@ def _run_table(title: str, rows: Sequence[Row], several: bool) -> Table:
             del columns[name]
     if not several:
         del columns["rank"]
-    shown = table(title, *columns)
+    shown = table(*columns)
     for cells in zip(*columns.values(), strict=True):
         shown.add_row(*cells)
-    return shown
+    return titled(title, shown)
 
 
 def _doubts(row: Row) -> str:

@@ -12,7 +12,7 @@ from choicewise.scoring.ragged import Floats, Integers, Mask
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One model's accuracy over protocols; ``flips``: share of items not predicted alike by all protocols."""
+    """One model's accuracy over protocols; ``flips``: share of items that protocols predict differently."""
 
     least: float
     median: float
@@ -23,11 +23,14 @@ class Panel:
 def panel(credits: Floats, predictions: Integers) -> Panel:
     """The spread over protocols; ``credits`` and ``predictions`` have shape [protocols, items], NaN and -1 missing.
 
-    Each protocol's accuracy is over the items it scored, flips over the items all of them predicted.
+    Each protocol's accuracy is over the items it scored, flips over the items that at least two of them predicted.
     """
     accuracies = [accuracy for accuracy in map(_mean, credits) if not math.isnan(accuracy)]
-    shared = (predictions >= 0).all(axis=0)
-    flips = _mean((predictions[:, shared] != predictions[:1, shared]).any(axis=0).astype(np.float64))
+    predicted = predictions >= 0
+    shared = predicted.sum(axis=0) > 1
+    # A protocol without a prediction (-1) takes no side: it is neither the greatest nor the least.
+    least = np.where(predicted, predictions, np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
+    flips = _mean((predictions.max(axis=0, initial=-1) != least)[shared].astype(np.float64))
     if not accuracies:
         return Panel(math.nan, math.nan, math.nan, flips)
     return Panel(min(accuracies), float(np.median(accuracies)), max(accuracies), flips)

@@ -1,0 +1,88 @@
+"""The multiverse panel as tables and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group
+from rich.text import Text
+
+from choicewise.report.multiverse import Duel, Multiverse, Spread
+from choicewise.report.ranks import RankAgreement
+from choicewise.report.table import percent, table, titled
+from choicewise.report.visible import safe
+
+SHOWN = 12
+"""Protocols of a duel that are shown one by one; `--json` has them all."""
+
+
+def multiverse_tables(found: Multiverse) -> list[Group | Text]:
+    """The spread over protocols, a table per pair of models, and what to make of it in words."""
+    parts: list[Group | Text] = [_spreads(found.spreads)]
+    for duel in found.duels:
+        parts += [_duel(duel), Text(_verdict(duel))]
+    if found.ranks:
+        parts.append(Text(_order(found.ranks)))
+    most = max(spread.protocols for spread in found.spreads)
+    parts.append(
+        Text(
+            f"The greatest of {most} numbers is no estimate of accuracy: it was picked for being great. Choose the "
+            "protocol beforehand or on other items, or report the whole spread."
+        )
+    )
+    return parts
+
+
+def _spreads(spreads: Sequence[Spread]) -> Group:
+    shown = table("model", "protocols", "min", "median", "max", "flips")
+    shown.add_column("lowest, highest", overflow="fold")
+    for spread in spreads:
+        panel = spread.panel
+        shown.add_row(
+            f"{safe(spread.model)} on {safe(spread.dataset)}",
+            str(spread.protocols),
+            percent(panel.least),
+            percent(panel.median),
+            percent(panel.greatest),
+            percent(panel.flips),
+            f"{spread.lowest}, {spread.highest}",
+        )
+    title = "accuracy in % over protocols (means over items)"
+    return titled(title, shown, "flips: % of items that the protocols do not all predict alike")
+
+
+def _duel(duel: Duel) -> Group:
+    shown = table("protocol", "difference", "n", "p", "p (Holm)")
+    for contest in sorted(duel.contests, key=lambda each: -abs(each.difference))[:SHOWN]:
+        cells = (f"{100 * contest.difference:+.1f}", str(contest.n), _p(contest.p), _p(contest.p_holm))
+        shown.add_row(contest.protocol, *cells)
+    if len(duel.contests) > SHOWN:
+        shown.add_row(f"... {len(duel.contests) - SHOWN} more with smaller differences")
+    return titled(f"{duel.left} less {duel.right} on {duel.dataset}, in percentage points", shown)
+
+
+def _p(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else "<0.001"
+
+
+def _verdict(duel: Duel) -> str:
+    left, right, agreement = safe(duel.left), safe(duel.right), duel.agreement
+    ours, theirs = duel.significant()
+    told = (
+        f"{left} is ahead under {agreement.left}, {right} under {agreement.right}, neither under {agreement.even} of "
+        f"{len(duel.contests)} protocols; {percent(agreement.share)} % agree on the sign. After Holm's correction "
+        f"{left} is significantly better under {ours}, {right} under {theirs}."
+    )
+    return told + (" The conclusion depends on the protocol." if agreement.left and agreement.right else "")
+
+
+def _order(ranks: Sequence[RankAgreement]) -> str:
+    ordered = sorted(ranks, key=lambda each: each.tau)  # a protocol that ranks all models alike has none: NaN
+    known = [each for each in ordered if each.tau == each.tau]
+    if not known:
+        return "No two protocols tell the models apart, so their orders can't be compared."
+    worst, median = known[0], known[len(known) // 2]
+    return (
+        f"Order of {worst.models} models: Kendall's τ between two protocols has the median {median.tau:.2f} over "
+        f"{len(known)} pairs; {worst.left} and {worst.right} agree least ({worst.tau:.2f})."
+    )

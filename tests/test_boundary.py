@@ -16,7 +16,7 @@ from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.hf_tokenizer import HfTokenizer
 from tests.conftest import SHARED
 
-POLICIES = ["joint", "separate", "lcp", "last-token"]
+POLICIES = ["joint", "separate", "lcp", "last-token", "count"]
 TOKENIZERS = ["models/stories260K", "models/babyllama-tok105", "tokenizers/gpt2", "tokenizers/mistral-7b-v0.2"]
 SURROGATE_FREE = st.characters(exclude_categories=["Cs"])
 TEXT = st.text(st.one_of(st.sampled_from(" \n\tabetho.A你👍"), SURROGATE_FREE), max_size=12)
@@ -55,6 +55,9 @@ def plain_reference(tokens: Tokenizer, policy: str, bos: str, context: str, choi
         return [(start(context), encode(choice, False)) for choice in choices]
     if policy == "last-token":
         return [(start(context), encode(choice)[-1:]) for choice in choices]
+    if policy == "count":
+        wholes = [whole(context, choice) for choice in choices]
+        return [(ids[: len(start(context))], ids[len(start(context)) :]) for ids in wholes]
     if policy == "joint":
         bare = context.rstrip()
         return [(start(bare), whole(bare, context[len(bare) :] + choice)[len(start(bare)) :]) for choice in choices]
@@ -197,9 +200,28 @@ def test_a_tokenizer_that_appends_is_refused() -> None:
     assert asked.unknown == 1
 
 
+def test_count_takes_the_tokens_before_it_from_the_whole_text() -> None:
+    """After a merge joint feeds the context's own tokens, count the whole's; both lose the same characters."""
+    tokens = tokenizer("models/stories260K")
+    context, choice = next(
+        (text[:cut], text[cut:])
+        for text in ("once upon a time there was", "because something happened")
+        for cut in range(1, len(text))
+        if (asked := spans(tokens, "count", "default", text[:cut], [text[cut:]], [])[0]).merged and asked.span
+    )
+    (counted,), (joint,) = (spans(tokens, policy, "default", context, [choice], []) for policy in ("count", "joint"))
+    assert counted.span is not None
+    assert joint.span is not None
+    (whole,) = encode_contexts(tokens, "default", [context + choice])
+    assert np.concatenate([counted.span.context, counted.span.continuation]).tolist() == whole.tolist()
+    assert not counted.noncanonical
+    assert joint.noncanonical
+    assert counted.span.continuation.tolist() == joint.span.continuation.tolist()
+
+
 def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(ProtocolError, match="it must be one of joint, separate"):
-        spans(ByteTokenizer(), "heal", "default", "a", ["b"], [])
+        spans(ByteTokenizer(), "guess", "default", "a", ["b"], [])
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), min_size=1, max_size=4))

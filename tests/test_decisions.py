@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
-from choicewise.scoring.decisions import TIES, Decisions, argmax, gold_rows, letter_match
+from choicewise.scoring.decisions import TIES, Decisions, argmax, gold_rows, greedy_match, letter_match
 
 SCORES = st.one_of(st.sampled_from([-2.0, -1.0, 0.0, math.nan, -math.inf, math.inf]), st.floats(-5, 0))
 ITEMS = st.lists(
@@ -111,3 +111,24 @@ def test_letter_match_keeps_an_item_without_text_missing() -> None:
     assert decided.missing.tolist() == [True, False]
     assert decided.prediction.tolist() == [-1, 0]
     assert decided.credit[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("greedy", "gold", "prediction", "credit"),
+    [
+        ([0.0, 1.0], [1], 1, 1.0),
+        ([0.0, 1.0], [0], 1, 0.0),
+        ([0.0, 0.0], [0], -1, 0.0),
+        ([1.0, 1.0], [1], 0, 1.0),
+        ([0.0, 1.0], [0, 1], 1, 1.0),
+        ([1.0, math.nan], [0], -1, math.nan),
+    ],
+)
+def test_greedy_match_asks_of_the_right_choice_alone(
+    greedy: list[float], gold: list[int], prediction: int, credit: float
+) -> None:
+    decided = greedy_match(np.array(greedy), np.array([0, 2]), gold_rows([gold], np.array([0, 2])))
+    assert decided.prediction.tolist() == [prediction]
+    np.testing.assert_array_equal(decided.credit, [credit])
+    assert not decided.tied.any()
+    assert np.isnan(decided.margin).all()

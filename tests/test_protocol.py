@@ -24,6 +24,7 @@ from choicewise.scoring import scores
         ({"null": ""}, "and only they have one"),
         ({"reading": "generate"}, "reading generate with decision argmax: generated text takes a rule"),
         ({"decision": "letter-match"}, "reading loglikelihood with decision letter-match: generated text takes a rule"),
+        ({"decision": "greedy-match"}, "decision greedy-match reads the score greedy, not sum"),
         ({"reading": "generate", "decision": "letter-match"}, "letter-match with score sum: option-match scores"),
         ({"reading": "generate", "decision": "option-match", "score": "none"}, "option-match with score none"),
         ({"reading": "generate", "decision": "option-match"}, "needs new_tokens"),

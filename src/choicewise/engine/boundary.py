@@ -7,9 +7,8 @@ Tokens need not stop where the context stops, so a protocol must say what it sco
                 (``lm_eval/api/model.py`` ``_encode_pair``); the context keeps its own tokens even across a merge.
 ``separate``    context and continuation encoded apart and put together (harness v0, January 2023).  The dummy space
                 that SentencePiece puts before the continuation stays.
-``count``       the tokens of context + continuation after as many as the context alone has, and before them the whole's own.
-                As minicons (``minicons/scorer.py``, 0.3.39, ``prime_text``); no token ends where the context does after
-                a merge, so part of a text may be left out.
+``count``       ``joint`` without moving white space, and the context's tokens are those it has in the whole text.  As
+                minicons 0.3.39 (``scorer.py``, ``prime_text``).
 ``lcp``         the whole texts from the longest token prefix that the context and all choices of a request share: every
                 choice is a true tokenisation and is given the same tokens.
 ``heal``        ``lcp``, divided by the probability that those tokens go on with the rest of the context.
@@ -191,12 +190,12 @@ def _joint(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[
     return [(start, whole[len(start) :]) for whole in wholes]
 
 
-def _counted(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[str]) -> list[tuple[Ids, Ids]]:
-    return [(whole[: len(start)], whole[len(start) :]) for whole in wholes]
-
-
 def _separate(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[str]) -> list[tuple[Ids, Ids]]:
     return [(start, encode.plain(choice)) for choice in choices]
+
+
+def _counted(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[str]) -> list[tuple[Ids, Ids]]:
+    return [(whole[: len(start)], whole[len(start) :]) for whole in wholes]
 
 
 def _lcp(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequence[str]) -> list[tuple[Ids, Ids]]:
@@ -213,8 +212,8 @@ def _last_token(encode: _Encodings, start: Ids, wholes: list[Ids], choices: Sequ
 
 _CUTS: dict[str, Cut] = {
     "joint": _joint,
-    "count": _counted,
     "separate": _separate,
+    "count": _counted,
     "lcp": _lcp,
     "last-token": _last_token,
     **dict.fromkeys(CORRECTIONS, _lcp),

@@ -30,17 +30,22 @@ SCORES: Mapping[str, Mapping[str, str | None]] = MappingProxyType(
         "pmi-colon": {"score": "pmi", "null": ":"},
     }
 )
-"""Every way to make one number of a choice's tokens.  An entry with ``normalizations = true`` has one protocol each."""
+"""Every way to make one number of a choice's tokens.  An entry with ``normalizations = true`` has one protocol each.
 
-_KEYS = ("name", "title", "citation", "source", "about", "normalizations", "scores", "protocol")
+An entry of a source that has its own few ways names them instead: a table ``[variants.NAME]`` each, with the axes that
+differ from ``[protocol]``; the first is the headline and differs in none.
+"""
+
+_KEYS = ("name", "title", "citation", "source", "about", "normalizations", "scores", "protocol", "variants")
 
 
 @dataclass(frozen=True)
 class Entry:
     """A published protocol: what it is called, who published it, where it was read, what it really does.
 
-    ``protocols`` maps full names to protocols, the headline first: one named like the entry, or one per score, named
-    ``entry:score``.  ``published`` maps names that the source itself gives a score (``entry:acc_norm``) to full names.
+    ``protocols`` maps full names to protocols, the headline first: one named like the entry, or one per score or
+    variant, named ``entry:score``.  ``published`` maps names that the source itself gives a score (``entry:acc_norm``)
+    to full names.
     """
 
     name: str
@@ -138,6 +143,11 @@ def _read_entry(name: str, text: str) -> Entry:
     if table.get("normalizations", False):
         variants = {f"{name}:{score}": replace(headline, **axes) for score, axes in SCORES.items()}  # type: ignore[arg-type]
         protocols = dict(sorted(variants.items(), key=lambda variant: variant[1] != headline))
+    if "variants" in table:
+        protocols = {
+            f"{name}:{variant}": read_axes({**table["protocol"], **axes}, f"{name}:{variant}")
+            for variant, axes in table["variants"].items()
+        }
     return Entry(
         name=table["name"],
         title=table["title"],

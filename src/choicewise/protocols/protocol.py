@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.reading import CONDITIONAL, EXTRACTIONS, READINGS, SCORES
+from choicewise.protocols.reading import CHOOSING, CONDITIONAL, EXTRACTIONS, READINGS, SCORES
 
 _REQUEST = {"stage": "request"}
 """Axes that decide which tokens are sent to the model; protocols equal on these share their observations."""
@@ -57,13 +57,13 @@ class Protocol:
     fit: str = _axis("drop-last-shot", _REQUEST, "drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
     limit: int | None = _axis(None, _REQUEST)
     bos: str = _axis("default", _REQUEST, "default", "none")
-    boundary: str = _axis("joint", _REQUEST, "joint", "separate", "lcp", "last-token")
+    boundary: str = _axis("joint", _REQUEST, "joint", "separate", "count", "lcp", "last-token")
     reading: str = _axis("loglikelihood", _REQUEST, *READINGS)
     new_tokens: int | None = _axis(None, _REQUEST)
     score: str = _axis("sum", _SCORE, *SCORES, "none")
     null: str | None = _axis(None, _SCORE)
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
-    decision: str = _axis("argmax", _SCORE, "argmax", "letter-match", "option-match", *EXTRACTIONS)
+    decision: str = _axis("argmax", _SCORE, *CHOOSING, "letter-match", "option-match", *EXTRACTIONS)
     ties: str = _axis("first", _SCORE, "first", "split", "wrong", "none")
     metric: str = _axis("acc", _SCORE, "acc", "exact_match")
     aggregation: str = _axis("micro", _SCORE, "micro", "macro", "categories", "subcategories")
@@ -132,11 +132,13 @@ def _check_reading(protocol: Protocol) -> None:
     name, reading = protocol.reading, READINGS[protocol.reading]
     if protocol.score not in reading.scores:
         raise ProtocolError(f"reading {name} has no score {protocol.score}; it has {', '.join(reading.scores)}")
-    if (name == "generate") == (protocol.decision == "argmax"):
+    if (name == "generate") == (protocol.decision in CHOOSING):
         raise ProtocolError(
             f"reading {name} with decision {protocol.decision}: generated text takes a rule that reads text "
-            "(letter-match, option-match or an extraction), and every other reading takes argmax"
+            f"(letter-match, option-match or an extraction), and every other reading takes {' or '.join(CHOOSING)}"
         )
+    if protocol.decision == "greedy-match" and protocol.score != "greedy":
+        raise ProtocolError(f"decision greedy-match reads the score greedy, not {protocol.score}")
     if name == "generate" and (protocol.decision == "option-match") == (protocol.score == "none"):
         raise ProtocolError(
             f"decision {protocol.decision} with score {protocol.score}: option-match scores the option's generated "

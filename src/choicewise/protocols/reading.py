@@ -65,5 +65,8 @@ READINGS: Mapping[str, Reading] = MappingProxyType(
 )
 """Every reading by the name it has on the axis ``reading``."""
 
+CHOOSING = ("argmax", "greedy-match")
+"""Decisions that are made from scores."""
+
 EXTRACTIONS = ("simple-evals@f517a91", "simple-evals-multilingual@f517a91", "opencompass@14ca958")
 """Published rules that find an option's letter in generated text, by the commit they were read at."""

@@ -72,6 +72,25 @@ def argmax(scores: Floats, items: Integers, gold: Mask, ties: str) -> Decisions:
     )
 
 
+def greedy_match(greedy: Floats, items: Integers, gold: Mask) -> Decisions:
+    """Whether greedy decoding yields a right choice, which the harness calls exact_match (task.py@4e7e0d4:1540).
+
+    ``greedy``: the score of that name, 1 for a choice whose every token is the most likely one.  No choice is set
+    against another: where none is greedy none is predicted, and of several greedy ones, which begin one another, the
+    prediction is the first, but any right one counts.
+    """
+    item, missing = row_of(items), np.isnan(reduce_rows(np.add, greedy, items))
+    index = np.arange(len(greedy)) - items[:-1][item]
+    first = reduce_rows(np.minimum, np.where(greedy == 1, index, np.inf), items)
+    credit = reduce_rows(np.maximum, gold & (greedy == 1), items)
+    return Decisions(
+        prediction=np.where(missing | np.isinf(first), -1, first).astype(np.int64),
+        credit=np.where(missing, np.nan, credit),
+        tied=np.zeros(len(credit), dtype=bool),
+        margin=np.full(len(credit), np.nan),
+    )
+
+
 TIES: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
     "first": lambda first_is_right, right, tops: first_is_right,
     "split": lambda first_is_right, right, tops: right / tops,

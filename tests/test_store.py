@@ -22,7 +22,8 @@ ITEM = {
     "fields": "{}",
 }  # fmt: skip
 OBSERVATION = {
-    "key": "k", "tokens": [1, 2], "sizes": [1, 1], "logprobs": [-1.0, -0.5], "ranks": [0, 3], "text": None,
+    "key": "k", "tokens": [1, 2], "sizes": [1, 1], "logprobs": [-1.0, -0.5], "ranks": [0, 3],
+    "text": None, "value": None,
 }  # fmt: skip
 TABLES: dict[str, list[dict[str, Any]]] = {"requests": [], "spans": [], "observations": [OBSERVATION]}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -12,10 +13,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from choicewise.answers import answers
 from choicewise.data.dataset import Dataset
 from choicewise.engine.asking import Asking
 from choicewise.engine.schedule import Ask, Block, ask_block, check, list_asks, list_blocks
-from choicewise.engine.span import Prompt, Span, TokenScores
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
@@ -27,6 +28,9 @@ from choicewise.store.manifest import Manifest
 if TYPE_CHECKING:
     from choicewise.models.model import Model
     from choicewise.run import Run
+
+FLUSH = 60.0
+"""Seconds between two writes of what a long block has shown so far: what a kill loses at most."""
 
 Progress = Callable[[int, int], None]
 """Told (done, total) in requests: items times distinct prompts."""
@@ -134,53 +138,51 @@ def _observe(
 ) -> None:
     known = set(read_blocks(folder.path, folder.manifest.blocks, "observations")["key"].to_pylist())
     total = sum(len(block.items) for block in blocks for ask in asks if ask.recipe.split == block.split)
-    done = 0
-    for block in blocks:
-        mine = {ask.name: ask for ask in asks if ask.recipe.split == block.split}
-        left = folder.missing_asks(block.split, block.subject, block.start, block.stop, list(mine))
-        done += (len(mine) - len(left)) * len(block.items)
-        progress(done, total)
-        if not left:
-            continue
+    work = [(block, _left(folder, asks, block)) for block in blocks]
+    done = total - sum(len(block.items) * len(left) for block, left in work)
+    progress(done, total)
+    work = [(block, left) for block, left in work if left]
+    if work:
         folder.describe(_engine(model))
-        asking = ask_block(data, block, [mine[name] for name in left], model, skip_bad_items)
+    for block, left, asking in _asked_ahead(data, work, model, skip_bad_items):
+        place = (block.split, block.subject, block.start, block.stop)
         wanted = {key: question for key, question in asking.wanted.items() if key not in known}
-        observations = []
+        observations: list[dict[str, Any]] = []
         start, computed = perf_counter(), getattr(model, "computed", None)
-        for observation in _answers(model, wanted):
+        flushed, written = start, 0
+        for observation in answers(model, wanted):
             observations.append(observation)
-            progress(done + len(left) * len(block.items) * len(observations) // len(wanted), total)
+            if perf_counter() - flushed > FLUSH:
+                folder.add_block(*place, [], {"requests": [], "spans": [], "observations": observations})
+                flushed, written, observations = perf_counter(), written + len(observations), []
+            progress(done + len(left) * len(block.items) * (written + len(observations)) // len(wanted), total)
         spent = None if computed is None else _spent(model, asking, computed, start)
         known.update(wanted)
         tables = {"requests": asking.requests, "spans": asking.spans, "observations": observations}
-        folder.add_block(block.split, block.subject, block.start, block.stop, left, tables, spent)
+        folder.add_block(*place, [ask.name for ask in left], tables, spent)
         done += len(left) * len(block.items)
-    progress(done, total)
+        progress(done, total)
+
+
+def _left(folder: RunFolder, asks: Sequence[Ask], block: Block) -> list[Ask]:
+    """The ways of asking that the folder lacks for a block."""
+    mine = {ask.name: ask for ask in asks if ask.recipe.split == block.split}
+    missing = folder.missing_asks(block.split, block.subject, block.start, block.stop, list(mine))
+    return [mine[name] for name in missing]
+
+
+def _asked_ahead(
+    data: Dataset, work: Sequence[tuple[Block, list[Ask]]], model: Model, skip_bad_items: bool
+) -> Iterator[tuple[Block, list[Ask], Asking]]:
+    """Every block with its questions; the next one is rendered and tokenized while the model is busy with this one."""
+    with ThreadPoolExecutor(1) as ahead:
+        coming = [ahead.submit(ask_block, data, *work[0], model, skip_bad_items)] if work else []
+        for number, (block, left) in enumerate(work):
+            asking = coming.pop().result()
+            if number + 1 < len(work):
+                coming.append(ahead.submit(ask_block, data, *work[number + 1], model, skip_bad_items))
+            yield block, left, asking
 
 
 def _unseen(done: int, total: int) -> None:
     """Progress that nobody looks at."""
-
-
-def _answers(model: Model, wanted: Mapping[str, Span | Prompt]) -> Iterator[dict[str, Any]]:
-    """One row of the observation table per question, in the order the model answers."""
-    spans = {key: question for key, question in wanted.items() if isinstance(question, Span)}
-    prompts = {key: question for key, question in wanted.items() if isinstance(question, Prompt)}
-    keys = list(spans)
-    for index, seen in model.score(list(spans.values())):
-        yield _row(keys[index], seen, model, None)
-    keys = list(prompts)
-    for index, seen in model.generate(list(prompts.values())):
-        yield _row(keys[index], seen, model, model.tokenizer.decode(seen.tokens))
-
-
-def _row(key: str, seen: TokenScores, model: Model, text: str | None) -> dict[str, Any]:
-    sizes = [len(model.tokenizer.token_bytes[token]) for token in seen.tokens]
-    return {
-        "key": key,
-        "tokens": seen.tokens,
-        "sizes": sizes,
-        "logprobs": seen.logprobs,
-        "ranks": seen.ranks,
-        "text": text,
-    }

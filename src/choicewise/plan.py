@@ -9,9 +9,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from choicewise.data.dataset import Dataset
-from choicewise.engine.asking import Asking
+from choicewise.engine.asking import Asking, Question
+from choicewise.engine.cover import Cover, parts
+from choicewise.engine.masked import Masked
+from choicewise.engine.pair import Pair
 from choicewise.engine.schedule import ask_block, check, list_asks, list_blocks
-from choicewise.engine.span import Prompt, Span
+from choicewise.engine.span import Mass, Prompt, Span
 from choicewise.engine.tree import build
 from choicewise.protocols.protocol import Protocol
 
@@ -90,12 +93,18 @@ def plan(
     return Plan(requests, asked, unique, dict(missing), dropped, cut, speed)
 
 
-def unique_tokens(questions: Sequence[Span | Prompt]) -> int:
-    """Input tokens when every common beginning is computed once, and every generation goes to its full length."""
-    spans = [question for question in questions if isinstance(question, Span)]
+def unique_tokens(questions: Sequence[Question]) -> int:
+    """Input tokens when every common beginning is computed once, and every generation goes to its full length.
+
+    Beginnings are common to questions that are answered together: to those of one kind.
+    """
+    spans = [part for question in questions if isinstance(question, Span | Mass | Cover) for part in parts(question)]
     prompts = [question for question in questions if isinstance(question, Prompt)]
+    masked = [question.span for question in questions if isinstance(question, Masked)]
+    texts = [text for question in questions if isinstance(question, Pair) for text in (question.left, question.right)]
+    texts += [prompt.context for prompt in prompts]
     generated = sum(prompt.inputs - len(prompt.context) for prompt in prompts)
-    return len(build(spans)) + len(build([Span(prompt.context, prompt.context[:1]) for prompt in prompts])) + generated
+    return len(build(spans)) + len(build(masked)) + len(build([Span(text, text[:1]) for text in texts])) + generated
 
 
 def probed(model: Model, spans: Sequence[Span], seconds: float = PROBE) -> float | None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from choicewise.data.item import Item
-from choicewise.engine.boundary import Asked, encode_contexts, spans_batch
-from choicewise.engine.span import Prompt, Span
+from choicewise.engine.asked import Asked
+from choicewise.engine.boundary import encode_contexts, spans_batch
+from choicewise.engine.char_span import SPANS, char_spans_batch, ends_before
+from choicewise.engine.cover import Cover
+from choicewise.engine.group import Group, groups, refuse_overlap
+from choicewise.engine.masked import Masked
+from choicewise.engine.pair import Pair
+from choicewise.engine.span import Mass, Prompt, Span
 from choicewise.engine.tokenizer import Tokenizer
 from choicewise.engine.window import cut_end, fit_span
 from choicewise.protocols.fit import Fitted, fit
 from choicewise.protocols.protocol import Protocol as Recipe
 from choicewise.protocols.render import Request
+
+Question = Span | Mass | Cover | Masked | Prompt | Pair
+"""Everything a model may be asked."""
 
 GENERATED = -1
 """The choice index of a generation, which belongs to no choice."""
@@ -32,7 +41,7 @@ class Asking:
 
     requests: list[dict[str, Any]] = field(default_factory=list)
     spans: list[dict[str, Any]] = field(default_factory=list)
-    wanted: dict[str, Span | Prompt] = field(default_factory=dict)
+    wanted: dict[str, Question] = field(default_factory=dict)
 
     @property
     def inputs(self) -> int:
@@ -54,6 +63,8 @@ class Asking:
                 self.refuse(recipe, request.item, fit_.missing)
         if recipe.reading == "generate":
             self._add_prompts(recipe, kept, model)
+        elif recipe.reading == "embedding":
+            self._add_pairs(recipe, kept, model)
         else:
             self._add_spans(recipe, kept, model)
 
@@ -64,18 +75,44 @@ class Asking:
         found = {text: choices[0] for text, choices in zip(texts, asked, strict=True)}
         for request in requests:
             for number, text in enumerate(request.continuations):
-                self._remember(recipe, request, number, null, found[text])
+                self._remember(recipe, request, (number, 0), text, found[text], null=null)
 
     def _add_spans(self, recipe: Recipe, kept: Sequence[tuple[Request, Fitted]], model: Answerer) -> None:
-        contexts = [fit_.context for _, fit_ in kept]
-        continuations = [request.continuations for request, _ in kept]
-        gold = [request.gold for request, _ in kept]
-        asked = _asked(recipe, contexts, continuations, gold, model)
-        for (request, fit_), choices in zip(kept, asked, strict=True):
-            dropped = max(choice.tokens_dropped for choice in choices)
+        grouped = [groups(recipe, request, fit_.context) for request, fit_ in kept]
+        flat = [group for found in grouped for group in found]
+        contexts, continuations = [group.context for group in flat], [group.continuations for group in flat]
+        answers = iter(_asked(recipe, contexts, continuations, [group.gold for group in flat], model))
+        for (request, fit_), mine in zip(kept, grouped, strict=True):
+            asked = [(group, next(answers)) for group in mine]
+            dropped = max(choice.tokens_dropped for _, choices in asked for choice in choices)
             self.requests.append(_request_row(recipe, request.item, request, fit_, dropped))
-            for number, choice in enumerate(choices):
-                self._remember(recipe, request, number, None, choice)
+            for group, choices in asked:
+                self._remember_group(recipe, request, group, choices, model)
+
+    def _remember_group(
+        self, recipe: Recipe, request: Request, group: Group, choices: Sequence[Asked], model: Answerer
+    ) -> None:
+        if recipe.reading in ("yes-no", "rating"):
+            refuse_overlap(recipe, group, choices)
+        own, eos = group.context if group.own else None, model.tokenizer.eos_id
+        for place, text, asked in zip(group.places, group.continuations, choices, strict=True):
+            self._remember(recipe, request, place, text, asked, context=own)
+            if recipe.reading == "surprisal-package" and isinstance(asked.span, Span) and eos is not None:
+                for part, end in enumerate(ends_before(asked.span, eos), start=1):
+                    self._remember(recipe, request, (place[0], part), "", Asked(end), context=own)
+
+    def _add_pairs(self, recipe: Recipe, kept: Sequence[tuple[Request, Fitted]], model: Answerer) -> None:
+        contexts = encode_contexts(model.tokenizer, recipe.bos, [fit_.context for _, fit_ in kept])
+        texts = list(dict.fromkeys(text for request, _ in kept for text in request.continuations))
+        encoded = dict(zip(texts, encode_contexts(model.tokenizer, recipe.bos, texts), strict=True))
+        for (request, fit_), context in zip(kept, contexts, strict=True):
+            self.requests.append(_request_row(recipe, request.item, request, fit_))
+            for choice, text in enumerate(request.continuations):
+                pair = Pair(context, encoded[text], choice in request.gold)
+                self.wanted.setdefault(pair.key, pair)
+                self.spans.append(
+                    _span_row(recipe, request, (choice, 0), pair.key, continuation=text, context_tokens=len(context))
+                )
 
     def _add_prompts(self, recipe: Recipe, kept: Sequence[tuple[Request, Fitted]], model: Answerer) -> None:
         tokenizer, new_tokens = model.tokenizer, recipe.new_tokens or 0
@@ -88,57 +125,93 @@ class Asking:
             prompt = Prompt(context, new_tokens, answer, wrong)
             self.requests.append(_request_row(recipe, request.item, request, fit_, dropped))
             self.wanted.setdefault(prompt.key, prompt)
-            self.spans.append(_span_row(recipe, request, GENERATED, prompt, tokens_dropped=dropped))
+            self.spans.append(
+                _span_row(
+                    recipe,
+                    request,
+                    (GENERATED, 0),
+                    prompt.key,
+                    context_tokens=len(context),
+                    tokens_dropped=dropped,
+                )
+            )
 
-    def _remember(self, recipe: Recipe, request: Request, choice: int, null: str | None, asked: Asked) -> None:
-        if asked.span is not None:
-            self.wanted.setdefault(asked.span.key, asked.span)
+    def _remember(
+        self,
+        recipe: Recipe,
+        request: Request,
+        place: tuple[int, int],
+        continuation: str,
+        asked: Asked,
+        *,
+        null: str | None = None,
+        context: str | None = None,
+    ) -> None:
+        question: Question | None = asked.span
+        if recipe.reading == "masked" and isinstance(asked.span, Span):
+            question = Masked(asked.span)
+        for wanted in (question, asked.before, asked.after):
+            if wanted is not None:
+                self.wanted.setdefault(wanted.key, wanted)
         self.spans.append(
             _span_row(
                 recipe,
                 request,
-                choice,
-                asked.span,
+                place,
+                None if question is None else question.key,
                 null=null,
-                continuation=request.continuations[choice],
+                context=context,
+                continuation=continuation,
+                context_tokens=0 if asked.span is None else len(asked.span.context),
                 tokens_dropped=asked.tokens_dropped,
-                merged=asked.merged,
-                unknown=asked.unknown,
-                missing=asked.missing,
+                asked=asked,
             )
         )
+
+
+_AS_IT_IS = Asked(None)
+"""Of what is asked without a boundary, there is nothing to say."""
 
 
 def _span_row(
     recipe: Recipe,
     request: Request,
-    choice: int,
-    question: Span | Prompt | None,
+    place: tuple[int, int],
+    key: str | None,
     *,
     null: str | None = None,
+    context: str | None = None,
     continuation: str = "",
+    context_tokens: int = 0,
     tokens_dropped: int = 0,
-    merged: bool = False,
-    unknown: int = 0,
-    missing: str | None = None,
+    asked: Asked = _AS_IT_IS,
 ) -> dict[str, Any]:
     return {
         "prompt": recipe.prompt_digest,
         "item": request.item.id,
-        "choice": choice,
+        "choice": place[0],
+        "part": place[1],
         "null": null,
+        "context": context,
         "continuation": continuation,
-        "key": None if question is None else question.key,
-        "context_tokens": 0 if question is None else len(question.context),
+        "key": key,
+        "context_tokens": context_tokens,
         "tokens_dropped": tokens_dropped,
-        "merged": merged,
-        "unknown": unknown,
-        "missing": missing,
+        "before": None if asked.before is None else asked.before.key,
+        "after": None if asked.after is None else asked.after.key,
+        "merged": asked.merged,
+        "noncanonical": asked.noncanonical,
+        "lossy": asked.lossy,
+        "unknown": asked.unknown,
+        "bos": asked.bos,
+        "missing": asked.missing,
     }
 
 
 def _limit(recipe: Recipe, model: Answerer) -> int:
-    return model.window if recipe.limit is None else min(recipe.limit, model.window)
+    """The most input tokens; one less where the last token of a span is an input, too."""
+    limit = model.window if recipe.limit is None else min(recipe.limit, model.window)
+    return limit - (recipe.reading == "masked")
 
 
 def _fit(recipe: Recipe, requests: Sequence[Request], model: Answerer) -> list[Fitted]:
@@ -147,11 +220,27 @@ def _fit(recipe: Recipe, requests: Sequence[Request], model: Answerer) -> list[F
 
     if recipe.reading == "generate":
         reserve = [recipe.new_tokens or 0] * len(requests)
+    elif recipe.reading == "embedding":
+        reserve = [0] * len(requests)
     else:
-        texts = list(dict.fromkeys(text for request in requests for text in request.continuations))
+        texts = list(dict.fromkeys(text for request in requests for text in _following(request)))
         length = dict(zip(texts, map(len, model.tokenizer.encode(texts, special=False)), strict=True))
-        reserve = [max(length[text] for text in request.continuations) - 1 for request in requests]
+        reserve = [_longest(recipe, request, length) for request in requests]
     return fit(recipe, requests, count, model.window, reserve)
+
+
+def _following(request: Request) -> list[str]:
+    """Every text that comes after the query of a request."""
+    return [*request.proposals, *(text for texts in request.parts for text in texts), *request.continuations]
+
+
+def _longest(recipe: Recipe, request: Request, length: Mapping[str, int]) -> int:
+    """Input tokens after the query, at most: a proposal, and a continuation less its last token."""
+    proposal = max((length[text] for text in request.proposals), default=0)
+    if recipe.reading == "noisy-channel":
+        return proposal
+    texts = [text for texts in request.parts for text in texts] or request.continuations
+    return proposal + max(length[text] for text in texts) - (recipe.reading != "masked")
 
 
 def _asked(
@@ -161,7 +250,10 @@ def _asked(
     gold: Sequence[Sequence[int]],
     model: Answerer,
 ) -> list[list[Asked]]:
-    asked = spans_batch(model.tokenizer, recipe.boundary, recipe.bos, contexts, continuations, gold)
+    if recipe.reading in SPANS:
+        asked = char_spans_batch(recipe.reading, model.tokenizer, recipe.bos, contexts, continuations, gold)
+    else:
+        asked = spans_batch(model.tokenizer, recipe.boundary, recipe.bos, contexts, continuations, gold)
     window, cut_start = _limit(recipe, model), recipe.fit == "cut-start"
     return [[fit_span(choice, window, cut_start=cut_start) for choice in choices] for choices in asked]
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.engine.span import Ids, Prompt, Span, TokenScores
+from choicewise.engine.pair import Pair
+from choicewise.engine.span import Ids, Mass, Prompt, Span, TokenScores
 from choicewise.engine.tokenizer import ByteTokenizer, Tokenizer
 
 SURE, UNSURE, REFUSED = -1e-6, -10.0, -20.0
@@ -30,6 +31,15 @@ class _Fake:
         self.digest = hashlib.sha256(name.encode()).hexdigest()
         self.tokenizer: Tokenizer = ByteTokenizer()
 
+    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """What was seen of every question; each fake says what."""
+        raise TypeError(f"{type(self).__name__} does not say how it scores")
+
+    def masked(self, spans: Sequence[Span]) -> Iterator[tuple[int, float]]:
+        """(index, minus the mean log-probability) of every span, in order."""
+        for index, seen in self.score(spans):
+            yield index, -float(seen.logprobs.mean(dtype=np.float64))
+
 
 class HashModel(_Fake):
     """Log-probabilities drawn from a hash of the text so far.
@@ -42,15 +52,32 @@ class HashModel(_Fake):
         super().__init__("fake:hash" if seed == 0 else f"fake:hash:{seed}")
         self._seed = seed.to_bytes(8, "little", signed=True)
 
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
-        """(index, what was seen) of every span, in order."""
-        for index, span in enumerate(spans):
-            yield index, self._read(span.context, span.continuation, len(span.continuation))
+    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, what was seen) of every span and mass, in order."""
+        for index, question in enumerate(questions):
+            if isinstance(question, Mass):
+                yield index, self._total(question.context, question.members.ids)
+            else:
+                yield index, self._read(question.context, question.continuation, len(question.continuation))
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         """(index, the most probable tokens) of every prompt, in order."""
         for index, prompt in enumerate(prompts):
             yield index, self._read(prompt.context, None, prompt.new_tokens)
+
+    def cosines(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, float]]:
+        """(index, a number from -1 to 1 drawn from a hash of both texts) of every pair, in order."""
+        for index, pair in enumerate(pairs):
+            digest = hashlib.shake_256(self._seed + pair.key.encode()).digest(8)
+            yield index, int.from_bytes(digest, "little") / 2**63 - 1
+
+    def _total(self, context: Ids, members: Ids) -> TokenScores:
+        """The likeliest of ``members``, and the log of the probability of them all."""
+        text = b"".join(self.tokenizer.token_bytes[token] for token in context)
+        weights = _weights(hashlib.shake_256(self._seed + text).digest(2 * len(self.tokenizer.token_bytes)))
+        token = int(members[weights[members].argmax()])
+        share = int(weights[members].sum()) / int(weights.sum())
+        return _scores([token], [math.log(share)], [int(np.count_nonzero(weights > weights[token]))])
 
     def _read(self, context: Ids, continuation: Ids | None, count: int) -> TokenScores:
         """``continuation`` token by token, or the greedy one where there is none."""
@@ -72,7 +99,7 @@ class HashModel(_Fake):
 class Oracle(_Fake):
     """Sure of every right choice, and generates the right answer.
 
-    A span that does not say whether it is right (``gold`` None) is scored in between.
+    What does not say whether it is right (``gold`` None) is scored in between.  A mass is scored as one token.
     """
 
     _prefers = True
@@ -80,18 +107,23 @@ class Oracle(_Fake):
     def __init__(self) -> None:
         super().__init__("fake:oracle" if self._prefers else "fake:anti-oracle")
 
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
-        """(index, what was seen) of every span, in order."""
-        for index, span in enumerate(spans):
-            nats = UNSURE if span.gold is None else SURE if span.gold == self._prefers else REFUSED
-            count = len(span.continuation)
-            yield index, _scores(span.continuation, [nats] * count, [int(nats != SURE)] * count)
+    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, what was seen) of every span and mass, in order."""
+        for index, question in enumerate(questions):
+            nats = UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
+            tokens = question.members.ids[:1] if isinstance(question, Mass) else question.continuation
+            yield index, _scores(tokens, [nats] * len(tokens), [int(nats != SURE)] * len(tokens))
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         """(index, the preferred answer's tokens) of every prompt, in order."""
         for index, prompt in enumerate(prompts):
             tokens = (prompt.answer if self._prefers else prompt.wrong)[: prompt.new_tokens]
             yield index, _scores(tokens, [SURE] * len(tokens), [0] * len(tokens))
+
+    def cosines(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, float]]:
+        """(index, 1 for the preferred texts, -1 for others, 0 where it is not said) of every pair, in order."""
+        for index, pair in enumerate(pairs):
+            yield index, 0.0 if pair.gold is None else 1.0 if pair.gold == self._prefers else -1.0
 
 
 class AntiOracle(Oracle):

@@ -14,17 +14,18 @@ import transformers
 from transformers.utils import logging
 
 from choicewise.engine.encoding import PartwiseTokenizer
-from choicewise.engine.span import Ids, Prompt, Span, TokenScores
+from choicewise.engine.pair import Pair
+from choicewise.engine.span import Ids, Mass, Prompt, Span, TokenScores
 from choicewise.engine.tokenizer import Tokenizer
 from choicewise.errors import ModelError
-from choicewise.models import checkpoint, ladder, plain
+from choicewise.models import checkpoint, ladder, plain, states
 from choicewise.models.causal import CausalLM
 from choicewise.models.greedy import answer
 from choicewise.models.hf_tokenizer import HfTokenizer
 from choicewise.models.selfcheck import SelfCheck, choose_path
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
-RUNGS = ("auto", *ladder.LADDER, "plain")
+RUNGS = ("auto", *ladder.LADDER)
 
 
 class HfModel:
@@ -69,7 +70,7 @@ class HfModel:
     @property
     def computed(self) -> int:
         """Input tokens that went through the model so far, those of the self-check included."""
-        return self._lm.computed
+        return self._lm.computed + (self._states.computed if "_states" in self.__dict__ else 0)
 
     @cached_property
     def _lm(self) -> CausalLM:
@@ -79,16 +80,19 @@ class HfModel:
     def _chosen(self) -> tuple[ladder.Path, SelfCheck]:
         return choose_path(self._lm, self._batch_tokens, None if self._rung == "auto" else self._rung)
 
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
-        """(index, what was seen) of every span, as results become available."""
-        for span in spans:
-            self._check(np.concatenate([span.context, span.continuation]), 0)
+    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, what was seen) of every span and mass, as results become available."""
+        for question in questions:
+            if isinstance(question, Mass):
+                self._check(question.context, 1)
+            else:
+                self._check(np.concatenate([question.context, question.continuation]), 0)
         if self._rung != "plain":
-            yield from answer(self._chosen[0], spans, self.ends)
+            yield from answer(self._chosen[0], questions, self.ends)
             return
-        for index, span in enumerate(spans):
-            self._lm.computed += span.inputs
-            yield index, plain.score(self.model, self.vocabulary, span)
+        for index, question in enumerate(questions):
+            self._lm.computed += question.inputs
+            yield index, plain.score(self.model, self.vocabulary, question)
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         """(index, greedy tokens with the log-probabilities of the raw logits) of every prompt, as they end.
@@ -102,6 +106,46 @@ class HfModel:
             return
         for index, prompt in enumerate(prompts):
             yield index, plain.generate(self.model, self.vocabulary, prompt, self.ends)
+
+    def masked(self, spans: Sequence[Span]) -> Iterator[tuple[int, float]]:
+        """(index, the model's own loss on the continuation, all other labels masked, in nats per token) of every span.
+
+        On every rung but the plain one the loss is taken where the continuation is, from states computed once.
+        """
+        for span in spans:
+            self._check(np.concatenate([span.context, span.continuation]), 1)
+        if rung := self._states_rung():
+            yield from states.masked(self._states, rung, self._budget, spans)
+            return
+        for index, span in enumerate(spans):
+            self._lm.computed += span.inputs + 1
+            yield index, plain.masked(self.model, span)
+
+    def cosines(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, float]]:
+        """(index, the cosine of the last hidden states of both texts at their last tokens) of every pair."""
+        for pair in pairs:
+            for text in (pair.left, pair.right):
+                self._check(text, 1)
+        if rung := self._states_rung():
+            yield from states.cosines(self._states, rung, self._budget, pairs)
+            return
+        for index, pair in enumerate(pairs):
+            self._lm.computed += pair.inputs
+            yield index, plain.cosine(self.model, pair)
+
+    @cached_property
+    def _states(self) -> states.States:
+        return states.States(self.model, self.window, self.vocabulary)
+
+    @property
+    def _budget(self) -> int:
+        return self._batch_tokens or ladder.BATCH_TOKENS.get(self._lm.device.type, ladder.BATCH_TOKENS["cpu"])
+
+    def _states_rung(self) -> ladder.Rung | None:
+        """The rung that hidden states come from; nothing where each sequence is run by itself, by the model's own."""
+        if self._rung == "plain" or self._chosen[1].rung == "plain" or self._states.whole:
+            return None
+        return ladder.LADDER[self._chosen[1].rung]
 
     def _check(self, tokens: Ids, more: int) -> None:
         """ModelError for what the model would answer wrongly or not at all."""

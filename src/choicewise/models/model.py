@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from choicewise.engine.span import Prompt, Span, TokenScores
+from choicewise.engine.pair import Pair
+from choicewise.engine.span import Mass, Prompt, Span, TokenScores
 from choicewise.engine.tokenizer import Tokenizer
 
 
@@ -24,10 +25,21 @@ class Model(Protocol):
     window: int
     tokenizer: Tokenizer
 
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``spans``, what was seen) for every span, in any order, as results become available."""
+    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``questions``, what was seen) of every one, in any order, as results become available."""
         ...
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         """(index into ``prompts``, the greedily generated tokens); stops early at the end-of-sequence token."""
+        ...
+
+    def masked(self, spans: Sequence[Span]) -> Iterator[tuple[int, float]]:
+        """(index into ``spans``, the model's own loss with all labels but the continuation's masked, nats per token).
+
+        A span has at most ``window`` tokens here: as usually run, its last token is an input, too.
+        """
+        ...
+
+    def cosines(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, float]]:
+        """(index into ``pairs``, the cosine of the last hidden states of both texts at their last tokens)."""
         ...

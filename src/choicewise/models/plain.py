@@ -16,17 +16,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from choicewise.engine.span import Prompt, Span, TokenScores
+from choicewise.engine.pair import Pair
+from choicewise.engine.span import Mass, Prompt, Span, TokenScores
+from choicewise.models.causal import known
 
 
 @torch.inference_mode()
-def score(model: Any, vocabulary: int, span: Span) -> TokenScores:
-    """What ``model`` (a transformers causal model) gives the continuation of ``span`` in one forward pass.
+def score(model: Any, vocabulary: int, question: Span | Mass) -> TokenScores:
+    """What ``model`` (a transformers causal model) gives the continuation, or the set, in one forward pass.
 
     A logit that is not a number gives log-probabilities that are none either.
     """
-    tokens = np.concatenate([span.context, span.continuation])
-    return _observe(_logits(model, vocabulary, tokens[:-1], len(span.continuation)), span.continuation)
+    if isinstance(question, Mass):
+        return _total(_logits(model, vocabulary, question.context, 1), known(question.members.ids, vocabulary))
+    tokens = np.concatenate([question.context, question.continuation])
+    return _observe(_logits(model, vocabulary, tokens[:-1], len(question.continuation)), question.continuation)
 
 
 @torch.inference_mode()
@@ -42,6 +46,26 @@ def generate(model: Any, vocabulary: int, prompt: Prompt, ends: Collection[int])
         rows.append(_logits(model, vocabulary, tokens, 1))
         tokens = np.append(tokens, np.int32(rows[-1].argmax()))
     return _observe(torch.cat(rows), tokens[len(prompt.context) :])
+
+
+@torch.inference_mode()
+def masked(model: Any, span: Span) -> float:
+    """The model's own loss on one whole sequence, labels -100 outside the continuation, in nats per token."""
+    tokens = torch.from_numpy(np.concatenate([span.context, span.continuation]).astype(np.int64))[None]
+    labels = tokens.clone()
+    labels[:, : len(span.context)] = -100
+    return float(model(input_ids=tokens.to(model.device), labels=labels.to(model.device), use_cache=False).loss)
+
+
+@torch.inference_mode()
+def cosine(model: Any, pair: Pair) -> float:
+    """The cosine of the last hidden states of two texts at their last tokens, each from a pass of its own."""
+    states = []
+    for text in (pair.left, pair.right):
+        inputs = torch.from_numpy(text.astype(np.int64))[None].to(model.device)
+        states.append(model(input_ids=inputs, output_hidden_states=True, use_cache=False).hidden_states[-1][0, -1])
+    left, right = (state.double() for state in states)
+    return float(torch.nn.functional.cosine_similarity(left, right, dim=0))
 
 
 @torch.inference_mode()
@@ -63,6 +87,14 @@ def _logits(model: Any, vocabulary: int, tokens: np.ndarray[Any, Any], last: int
     only = {"logits_to_keep": last} if "logits_to_keep" in signature(model.forward).parameters else {}
     logits = model(input_ids=inputs, use_cache=False, **only).logits
     return logits[0, -last:, :vocabulary].float()
+
+
+def _total(logits: torch.Tensor, members: np.ndarray[Any, Any]) -> TokenScores:
+    """The likeliest of ``members`` with its rank, and the log-probability that the next token is one of them."""
+    ids = torch.from_numpy(members.astype(np.int64)).to(logits.device)
+    likeliest = _observe(logits, members[int(logits[0, ids].argmax())][None])
+    total = torch.log_softmax(logits, dim=-1)[0, ids].logsumexp(dim=0)
+    return TokenScores(likeliest.tokens, total[None].cpu().numpy(), likeliest.ranks)
 
 
 def _observe(logits: torch.Tensor, tokens: np.ndarray[Any, Any]) -> TokenScores:

@@ -72,7 +72,7 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
     found = validity(decisions, offsets, evidence.right[rows])
     single = among & (evidence.gold_index >= 0)
     position = position_bias(measured.decisions.prediction[single], evidence.gold_index[single])
-    mass = evidence.mass[among] if measured.scores is not None else np.array([])
+    mass = evidence.mass[among] if measured.likelihoods else np.array([])
     low_mass = low_mass_rate(mass) if _labels(measured.protocol) else math.nan
     near_ties = float((measured.near_ties & among).sum() / value.n) if value.n else math.nan
     text, choices = nearest(measured, siblings, _is_text_of), nearest(measured, siblings, _is_choices_only_of)

@@ -16,7 +16,7 @@ from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import gold_rows
 from choicewise.scoring.distribution import option_mass
 from choicewise.scoring.outside import OUTSIDE
-from choicewise.scoring.ragged import Floats, Integers, Mask
+from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
 from choicewise.scoring.scores import SCORES, lengths
 from choicewise.scoring.scores.sensitivity import sensitivity
 
@@ -47,6 +47,19 @@ class Tables:
         return _integers(pc.index_in(self.spans["key"], keys))
 
     @cached_property
+    def corrections(self) -> tuple[Floats, Floats]:
+        """What each span adds at its first and at its last token, in nats, float64 [spans]."""
+        keys = self.observations["key"].combine_chunks()
+        sums = reduce_rows(np.add, self.flat("logprobs"), self.starts)
+
+        def total(column: str) -> Floats:
+            found = _integers(pc.index_in(self.spans[column], keys))
+            known = np.append(sums, np.nan)[found]  # -1 is none of them
+            return np.where(pc.is_null(self.spans[column]).to_numpy(), 0.0, known)
+
+        return -total("before"), total("after")
+
+    @cached_property
     def starts(self) -> Integers:
         """Where each observation's tokens start in the flat arrays, and where the last ones end."""
         return _offsets(pc.list_value_length(self.observations["tokens"]).to_numpy())
@@ -72,6 +85,7 @@ class Evidence:
         mine = pc.equal(tables.spans["prompt"], prompt)
         self._tables = tables
         self._answers = tables.answers[mine.to_numpy()]
+        self._corrections = [added[mine.to_numpy()] for added in tables.corrections]
         self._spans = tables.spans.filter(mine)
         requests = tables.requests.filter(pc.equal(tables.requests["prompt"], prompt))
         asked = pc.is_in(tables.items["item"], requests["item"].combine_chunks())
@@ -91,6 +105,17 @@ class Evidence:
             self._seen[null] = self._continuations(null)
         return self._seen[null]
 
+    def parts(self) -> list[Continuations]:
+        """What was observed of each thing that the reading asks about a choice; each has the same rows."""
+        count = 1 + int(pc.max(self._spans["part"]).as_py() or 0)
+        return [self._continuations(None, part) for part in range(count)]
+
+    def values(self) -> Floats:
+        """What was observed of every choice that is no log-probability, float64 [rows]; NaN where there is nothing."""
+        observation, _, _ = self._rows(None, 0)
+        seen = np.asarray(self._tables.observations["value"].to_numpy(), dtype=np.float64)
+        return np.where(observation < 0, np.nan, seen[observation]) if len(seen) else np.full(len(observation), np.nan)
+
     def scores(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
         """One number per row, float64: greater is better, NaN is missing.  Not to be written to."""
         key = (name, null, outside)
@@ -99,15 +124,28 @@ class Evidence:
             self._scores[key] = SCORES[name](observed, None if null is None else self.continuations(null))
         return self._scores[key]
 
-    def _continuations(self, null: str | None) -> Continuations:
+    def _rows(self, null: str | None, part: int) -> tuple[Integers, npt.NDArray[Any], list[Floats]]:
+        """Each row's observation, -1 where there is none, its text, and what to add at its first and last token."""
         chosen = pc.is_null(self._spans["null"]) if null is None else pc.equal(self._spans["null"], null)
-        mask = pc.fill_null(pc.and_(chosen, pc.greater_equal(self._spans["choice"], 0)), False)
+        mine = pc.and_(pc.equal(self._spans["part"], part), pc.greater_equal(self._spans["choice"], 0))
+        mask = pc.fill_null(pc.and_(chosen, mine), False)
         spans, found = self._spans.filter(mask), self._answers[mask.to_numpy()]
         row = self.items[:-1][self._item_of(spans)] + spans["choice"].to_numpy()
         observation = np.full(int(self.items[-1]), -1, dtype=np.int64)
         observation[row] = found
         text = np.full(int(self.items[-1]), "", dtype=object)
         text[row] = spans["continuation"].to_numpy()
+        corrections = [np.zeros(len(observation)), np.zeros(len(observation))]
+        for correction, added in zip(corrections, self._corrections, strict=True):
+            correction[row] = added[mask.to_numpy()]
+        return observation, text, corrections
+
+    def _continuations(self, null: str | None, part: int = 0) -> Continuations:
+        observation, text, corrections = self._rows(null, part)
+        return self._seen_at(observation, text, self.items).corrected(*corrections)
+
+    def _seen_at(self, observation: Integers, text: npt.NDArray[Any], items: Integers) -> Continuations:
+        """The tokens of the observations, one row each; none where the observation is -1."""
         starts, ends = self._tables.starts[:-1][observation], self._tables.starts[1:][observation]
         counts = np.where(observation < 0, 0, ends - starts)
         offsets = _offsets(counts)
@@ -119,16 +157,30 @@ class Evidence:
             ranks=self._tables.flat("ranks")[flat],
             offsets=offsets,
             text=text.tolist(),
-            items=self.items,
+            items=items,
         )
 
     def generated(self) -> list[str | None]:
         """The generated text of every item; None where there is none."""
+        observation = self._generations
+        return self._tables.observations["text"].take(pa.array(observation, mask=observation < 0)).to_pylist()
+
+    def generation(self) -> Continuations:
+        """The generated tokens, one row per item."""
+        text = np.array([text or "" for text in self.generated()], dtype=object)
+        return self._seen_at(self._generations, text, np.arange(len(self.ids) + 1))
+
+    @cached_property
+    def _generations(self) -> Integers:
+        """Each item's generation among the observations, -1 where there is none."""
         mask = pc.equal(self._spans["choice"], GENERATED)
-        spans, found = self._spans.filter(mask), self._answers[mask.to_numpy()]
-        texts = self._tables.observations["text"].take(pa.array(found, mask=found < 0))
-        by_item = dict(zip(spans["item"].to_pylist(), texts.to_pylist(), strict=True))
-        return [by_item.get(item) for item in self.ids]
+        observation = np.full(len(self.ids), -1, dtype=np.int64)
+        observation[self._item_of(self._spans.filter(mask))] = self._answers[mask.to_numpy()]
+        return observation
+
+    def expected(self) -> list[list[str]]:
+        """The continuations of every item as the request has them; empty where it could not be asked."""
+        return [texts or [] for texts in self.requests["continuations"].to_pylist()]
 
     def options(self) -> list[list[str]]:
         """The choices of every item as they were shown; empty where the item could not be asked."""

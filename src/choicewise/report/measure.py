@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from choicewise.protocols.protocol import Protocol
+from choicewise.report.decide import LIKELIHOODS, decide
 from choicewise.report.evidence import Evidence, Tables
-from choicewise.scoring.decisions import Decisions, argmax, letter_match
+from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import AGGREGATIONS, Value
 from choicewise.scoring.ragged import Floats, Mask
 from choicewise.scoring.statistics.numeric_range import credit_range
@@ -43,13 +44,18 @@ class Measurement:
         return {group: (lows[group].value, highs[group].value) for group in lows}
 
     @property
+    def likelihoods(self) -> bool:
+        """Whether the scores are made of one log-likelihood of each choice, whose noise is known."""
+        return self.protocol.reading in LIKELIHOODS
+
+    @property
     def near_ties(self) -> Mask:
         """Items more than one choice of which could be the best within the noise, bool [items]."""
         return self._range[2]
 
     @cached_property
     def _range(self) -> tuple[Floats, Floats, Mask]:
-        if not self.noise or self.scores is None:
+        if not self.noise or self.scores is None or not self.likelihoods:
             credit = self.decisions.credit
             return credit, credit, np.zeros(len(credit), dtype=np.bool_)
         axes = self.protocol
@@ -64,12 +70,5 @@ def measure(tables: Tables, protocols: Mapping[str, Protocol], noise: float | No
     """One measurement per protocol; what several protocols read is laid out once."""
     for name, protocol in protocols.items():
         evidence = tables.evidence(protocol.prompt_digest)
-        scores, decisions = _decide(protocol, evidence)
+        scores, decisions = decide(protocol, evidence)
         yield Measurement(name, protocol, evidence, scores, decisions, noise)
-
-
-def _decide(protocol: Protocol, evidence: Evidence) -> tuple[Floats | None, Decisions]:
-    if protocol.decision == "letter-match":
-        return None, letter_match(evidence.generated(), evidence.options(), evidence.gold, protocol.letters)
-    scores = evidence.scores(protocol.score, protocol.null, protocol.outside)
-    return scores, argmax(scores, evidence.items, evidence.right, protocol.ties)

@@ -32,7 +32,7 @@ def log_sum(parts: Parts) -> Floats:
 
 
 def difference(parts: Parts) -> Floats:
-    """log P(first answer) - log P(second answer), in nats: for Yes and No the log-odds of Yes (Kadavath et al. 2022)."""
+    """log P(first answer) - log P(second answer), in nats: of Yes and No the log-odds of Yes (Kadavath et al. 2022)."""
     with np.errstate(invalid="ignore"):  # of two impossible answers neither is likelier: NaN, missing
         return parts[0].sums - parts[1].sums
 

@@ -21,9 +21,10 @@ def said_options(generated: Continuations, options: Sequence[Sequence[str]], ite
     """
     rows = [_said(generated, item, texts) for item, texts in enumerate(options)]
     counts = np.zeros(int(items[-1]), dtype=np.int64)
-    text = [text for texts in options for text in texts]
+    text = [""] * int(items[-1])
     keep: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
     for item, (choice, tokens) in enumerate(rows):
+        text[items[item] : items[item] + len(options[item])] = options[item]
         if tokens:
             counts[items[item] + choice] = tokens
             keep.append(generated.offsets[item] + np.arange(tokens))

@@ -1,8 +1,8 @@
 """The fixed Parquet schemas of a run folder (version 1).
 
 Three tables, written together for one block of items.  ``requests``: one row per (prompt, item), the text as sent.
-``spans``: one row per (prompt, item, choice, null context), which observation answers it.  ``observations``: one row
-per unique span or generation, whichever protocol asked.  Floats are floats in every shard, whatever the values.
+``spans``: one row per (prompt, item, choice, part, null context), which observation answers it.  ``observations``: one
+row per unique question, whichever protocol asked.  Floats are floats in every shard, whatever the values.
 """
 
 from __future__ import annotations
@@ -45,13 +45,20 @@ SPANS = pa.schema(
         ("prompt", pa.string()),
         ("item", pa.string()),
         ("choice", pa.int16()),  # -1 for a generation, which belongs to no choice
+        ("part", pa.int16()),  # counted from 0 where a reading asks several things about a choice, else 0
         ("null", pa.string()),  # the null context, null for the request itself
+        ("context", pa.string()),  # its own context; null where it is the request's, or the null one
         ("continuation", pa.string()),
         ("key", pa.string()),  # of the observation; null when missing
         ("context_tokens", pa.int32()),
         ("tokens_dropped", pa.int32()),
+        ("before", pa.string()),  # key of the observation whose log-probability is to be subtracted; null for none
+        ("after", pa.string()),  # key of the one whose log-probability is to be added; null for none
         ("merged", pa.bool_()),  # a token straddles the end of the context in the text encoded whole
+        ("noncanonical", pa.bool_()),  # context and scored tokens are not the tokens of the text encoded whole
+        ("lossy", pa.bool_()),  # the tokens of the context or the scored ones do not spell their text
         ("unknown", pa.int32()),  # unknown tokens among the scored ones
+        ("bos", pa.int32()),  # BOS tokens in context and continuation
         ("missing", pa.string()),
     ]
 )
@@ -61,8 +68,9 @@ OBSERVATIONS = pa.schema(
         ("key", pa.string()),
         ("tokens", pa.list_(pa.int32())),
         ("sizes", pa.list_(pa.int32())),  # bytes each token stands for
-        ("logprobs", pa.list_(pa.float32())),  # nats
+        ("logprobs", pa.list_(pa.float32())),  # nats; of a loss, which tells their mean alone, that mean at each token
         ("ranks", pa.list_(pa.int32())),  # vocabulary entries with a strictly greater logit
         ("text", pa.string()),  # of a generation; null for a span
+        ("value", pa.float32()),  # what is no log-probability: a loss (nats per token), a cosine; else null
     ]
 )

@@ -1,8 +1,8 @@
 """How OpenCompass finds the first option in a text.
 
 Patterns and their order: open-compass/opencompass text_postprocessors.py@14ca958, first_option_postprocess.  A missing
-comma there glues two patterns into one ("故选A只有B对"), so that neither is ever tried alone; it is kept, as numbers were
-published with it.  The last pattern takes the first letter anywhere, the article "A" included.
+comma there glues two patterns into one ("故选A只有B对"), so that neither is ever tried alone; it is kept, as numbers
+were published with it.  The last pattern takes the first letter anywhere, the article "A" included.
 """
 
 from __future__ import annotations

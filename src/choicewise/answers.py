@@ -1,0 +1,62 @@
+"""From questions to rows of the observation table: every kind of question goes to the method that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from choicewise.engine.asking import Question
+from choicewise.engine.cover import Cover, sizes
+from choicewise.engine.cover import answers as scored
+from choicewise.engine.masked import Masked
+from choicewise.engine.pair import Pair
+from choicewise.engine.span import Mass, Prompt, Span, TokenScores
+
+if TYPE_CHECKING:
+    from choicewise.models.model import Model
+
+
+def answers(model: Model, wanted: Mapping[str, Question]) -> Iterator[dict[str, Any]]:
+    """One row of the observation table per question, in the order the model answers."""
+    spans = {key: question for key, question in wanted.items() if isinstance(question, Span | Mass | Cover)}
+    keys = list(spans)
+    for index, seen in scored(model, list(spans.values())):
+        yield _row(keys[index], seen, model) | {"sizes": sizes(spans[keys[index]], seen, model.tokenizer)}
+    prompts = {key: question for key, question in wanted.items() if isinstance(question, Prompt)}
+    keys = list(prompts)
+    for index, seen in model.generate(list(prompts.values())):
+        yield _row(keys[index], seen, model, text=model.tokenizer.decode(seen.tokens))
+    masked = {key: question.span for key, question in wanted.items() if isinstance(question, Masked)}
+    keys = list(masked)
+    for index, loss in model.masked(list(masked.values())):
+        yield _row(keys[index], _evenly(masked[keys[index]], loss), model, value=loss)
+    pairs = {key: question for key, question in wanted.items() if isinstance(question, Pair)}
+    keys = list(pairs)
+    for index, cosine in model.cosines(list(pairs.values())):
+        yield _row(keys[index], _NOTHING, model, value=cosine)
+
+
+_NOTHING = TokenScores(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int32))
+
+
+def _evenly(span: Span, loss: float) -> TokenScores:
+    """All that a loss tells of the tokens: their number and their mean; ranks are -1, not known."""
+    tokens = span.continuation
+    return TokenScores(tokens, np.full(len(tokens), -loss, dtype=np.float32), np.full(len(tokens), -1, dtype=np.int32))
+
+
+def _row(
+    key: str, seen: TokenScores, model: Model, text: str | None = None, value: float | None = None
+) -> dict[str, Any]:
+    sizes = [len(model.tokenizer.token_bytes[token]) for token in seen.tokens]
+    return {
+        "key": key,
+        "tokens": seen.tokens,
+        "sizes": sizes,
+        "logprobs": seen.logprobs,
+        "ranks": seen.ranks,
+        "text": text,
+        "value": value,
+    }

@@ -19,6 +19,7 @@ from choicewise.models.greedy import answer
 from choicewise.models.ladder import LADDER, Path
 from choicewise.models.packed import MaskPath, Packed, TreePath, declared, out_of_memory
 from choicewise.models.selfcheck import probe
+from choicewise.models.transfer import to_device
 from choicewise.models.unpacked import PrefixPath, SequencePath, branches
 
 from .tiny import VOCABULARY, WINDOW, tiny
@@ -186,6 +187,30 @@ def test_an_abandoned_iterator_leaves_the_model_as_it_was() -> None:
     assert plain.score(lm.model, VOCABULARY, spans[0]).logprobs.tolist() == before.tolist()
     answers.close()
     assert lm.model.config._attn_implementation != attention.NAME
+
+
+def test_packs_shorten_as_their_path_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, spans = network("llama"), probe(300, VOCABULARY)
+    monkeypatch.setattr(packed, "PAIRS", 2000)
+    monkeypatch.setattr(attention, "SEGMENT", 9)
+    sizes = []
+    forward = TreePath.forward
+
+    def watching(self, tree, pack, kept):  # type: ignore[no-untyped-def]
+        sizes.append((len(pack.path), len(pack)))
+        return forward(self, tree, pack, kept)
+
+    monkeypatch.setattr(TreePath, "forward", watching)
+    assert worst(TreePath(lm, 64), lm, spans) < 2e-5
+    assert sizes[0] == (0, 64)
+    assert all(size <= max(9, 2000 // (path + 1)) for path, size in sizes)
+
+
+def test_arrays_reach_the_device_as_they_are() -> None:
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)[:, ::2]
+    moved = to_device(array, torch.device("cpu"))
+    assert moved.dtype == torch.int32
+    assert moved.tolist() == array.tolist()
 
 
 def test_context_far_beyond_the_budget() -> None:

@@ -18,6 +18,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from choicewise.engine.pack import Pack, Places, Segment, segments
 from choicewise.engine.span import Ids
 from choicewise.engine.tree import Tree
+from choicewise.models.transfer import to_device
 
 NAME = "choicewise_tree"
 SEGMENT = 256
@@ -114,7 +115,7 @@ class TreePass:
         for view in self._seen(how.reach, group, query):
             part = query[:, :, view.rows]
             output[:, view.rows] = attend(part, view.select(key), view.select(value), view.mask, how)
-        keep = torch.from_numpy(self.pack.keep).to(key.device, non_blocking=True)
+        keep = to_device(self.pack.keep, key.device)
         self.keeping.append((key.index_select(2, keep), value.index_select(2, keep)))
         return output
 
@@ -148,15 +149,15 @@ def _view(tree: Tree, pack: Pack, segment: Segment, reach: Reach, group: int, li
     run = len(keys) > 0 and int(keys[-1]) - int(keys[0]) + 1 == len(keys)
     return _View(
         rows=slice(segment.start - pack.start, segment.stop - pack.start),
-        keys=slice(int(keys[0]), int(keys[-1]) + 1) if run else torch.from_numpy(keys).to(like.device),
+        keys=slice(int(keys[0]), int(keys[-1]) + 1) if run else to_device(keys, like.device),
         mask=additive(seen, group, like),
     )
 
 
 def additive(seen: npt.NDArray[np.bool_], group: int, like: torch.Tensor) -> torch.Tensor:
     """A mask to add to attention weights, shape [group * rows, keys], from what rows see, shape [rows, keys]."""
-    mask = torch.zeros(seen.shape, dtype=like.dtype).masked_fill_(torch.from_numpy(~seen), float("-inf"))
-    return mask.repeat(group, 1).to(like.device)
+    mask = torch.zeros(seen.shape, dtype=like.dtype, device=like.device)
+    return mask.masked_fill_(to_device(~seen, like.device), float("-inf")).repeat(group, 1)
 
 
 def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, how: How) -> torch.Tensor:

@@ -16,6 +16,7 @@ from transformers.utils import logging
 from choicewise.engine.span import Ids, TokenSet
 from choicewise.engine.tree import FIRST_SET
 from choicewise.errors import ModelError
+from choicewise.models.transfer import to_device
 
 CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
 """How much of rows x vocabulary in float32 to hold at once: a last-level cache's worth, or what fits easily."""
@@ -86,7 +87,7 @@ class CausalLM:
         """
         distinct, place = np.unique(rows, return_inverse=True)
         likeliest = bool((targets == GREEDY).any())
-        step = max(1, CHUNK_BYTES[self.device.type] // (4 * self.vocabulary))
+        step = max(1, CHUNK_BYTES.get(self.device.type, CHUNK_BYTES["cpu"]) // (4 * self.vocabulary))
         parts = []
         for first in range(0, len(distinct), step):
             low, high = np.searchsorted(place, [first, first + step])
@@ -114,8 +115,7 @@ class CausalLM:
 
     def tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
         """An index array on the model's device, int64."""
-        host = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
-        return host if self.device.type == "cpu" else host.pin_memory().to(self.device, non_blocking=True)
+        return to_device(array.astype(np.int64), self.device)
 
     @contextmanager
     def attention(self, implementation: str) -> Iterator[None]:

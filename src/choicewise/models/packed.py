@@ -20,6 +20,7 @@ from choicewise.models.causal import CausalLM
 from choicewise.models.decode import DecodePass, decode
 from choicewise.models.readout import Readout
 from choicewise.models.rounds import LIKELIEST, rounds
+from choicewise.models.transfer import to_device
 
 Kept = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values along the path to the next pack, one pair per layer, each of shape [1, heads, path, width]."""
@@ -188,7 +189,7 @@ class MaskPath(Packed):
         seen: npt.NDArray[np.bool_] = visible(
             tree, np.arange(pack.start, pack.stop, dtype=np.int32), pack.nodes(), reach
         )
-        mask = torch.from_numpy(seen)[None, None].to(self.lm.device)
+        mask = to_device(seen, self.lm.device)[None, None]
         if not self._additive:
             return mask
         dtype = self.lm.model.dtype

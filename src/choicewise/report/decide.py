@@ -7,7 +7,7 @@ from itertools import pairwise
 from choicewise.protocols.protocol import Protocol
 from choicewise.report.evidence import Evidence
 from choicewise.scoring.combined import COMBINED, without_end
-from choicewise.scoring.decisions import Decisions, argmax, letter_match
+from choicewise.scoring.decisions import Decisions, argmax, greedy_match, letter_match
 from choicewise.scoring.generated import extract, option_match, said_options
 from choicewise.scoring.ragged import Floats
 from choicewise.scoring.scores import SCORES
@@ -21,6 +21,8 @@ def decide(protocol: Protocol, evidence: Evidence) -> tuple[Floats | None, Decis
     if protocol.reading == "generate":
         return _read_text(protocol, evidence)
     scores = score(protocol, evidence)
+    if protocol.decision == "greedy-match":
+        return scores, greedy_match(scores, evidence.items, evidence.right)
     return scores, argmax(scores, evidence.items, evidence.right, protocol.ties)
 
 

@@ -9,6 +9,7 @@ from choicewise.errors import ProtocolError
 from choicewise.protocols.catalogue import SCORES, Entry, entries, entry, resolve
 from choicewise.protocols.file import parse, read_axes, read_file
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.reading import SCORES as ALL_SCORES
 from choicewise.protocols.signature import parse_signature, short_signature, signature
 
 ENTRIES = entries()
@@ -19,7 +20,8 @@ def test_every_entry_is_complete_and_cited(known: Entry) -> None:
     assert known.title
     assert re.search(r"\d{4}|EleutherAI", known.citation)
     commit, release = r"https://github\.com/\S+/[0-9a-f]{8,40}(/\S+)?", r"https://pypi\.org/project/\S+/[0-9.]+/"
-    assert re.fullmatch(f"{commit}|{release}", known.source)
+    paper = r"https://arxiv\.org/abs/\d{4}\.\d{5}"  # of ways that a paper words and no code does
+    assert re.fullmatch(f"{commit}|{release}|{paper}", known.source)
     assert known.about.endswith(".")
     for name, protocol in known.protocols.items():
         assert parse_signature(signature(protocol)) == protocol
@@ -51,6 +53,20 @@ def test_catalogue_holds_the_published_ways_and_no_protocol_twice() -> None:
     every = [protocol for known in ENTRIES for protocol in known.protocols.values()]
     assert len(set(every)) == len(every)
     assert set(resolve("mmlu")) == {name for known in ENTRIES for name in known.protocols if name.startswith("mmlu/")}
+
+
+def test_a_beginning_of_names_stands_for_them_all() -> None:
+    quoted = ("mean-forward", "mean-generate", "mean-masked", "sum-forward", "sum-surprisal")
+    assert set(resolve("options/quoted")) == {f"options/quoted-{name}" for name in quoted}
+    assert set(resolve("options")) > set(resolve("options/quoted"))
+    assert set(resolve("mmlu/harness-v0.4")) == {"mmlu/harness-v0.4"}
+
+
+def test_the_cloze_entry_has_every_score() -> None:
+    protocols = resolve("options/cloze")
+    assert set(protocols) == {f"options/cloze:{score}" for score in ALL_SCORES}
+    assert all(protocol.score == name.partition(":")[2] for name, protocol in protocols.items())
+    assert len({protocol.prompt_digest for protocol in protocols.values()}) == 1
 
 
 @pytest.mark.parametrize(

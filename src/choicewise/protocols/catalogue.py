@@ -81,7 +81,8 @@ def entry(name: str) -> Entry:
 def resolve(*selectors: str) -> dict[str, Protocol]:
     """Name to protocol, for everything that the selectors name, in their order.
 
-    A selector is a family (``mmlu``), an entry (``mmlu/harness-v0``: all its scores), an entry with a score
+    A selector is a family (``mmlu``), the beginning of some names in it (``options/quoted`` for all that go on with a
+    hyphen), an entry (``mmlu/harness-v0``: all its scores), an entry with a score
     (``mmlu/harness-v0:sum``, or by its published name, ``mmlu/harness-v0:acc``), a signature, or the path of a TOML
     file.  Naming a protocol twice is fine; raises ProtocolError when one name would stand for two protocols.
     """
@@ -99,7 +100,9 @@ def _resolve(selector: str) -> dict[str, Protocol]:
         return {_name(protocol): protocol}
     if selector.endswith(".toml"):
         return _resolve_file(selector)
-    if family := [known for known in entries() if known.name.startswith(f"{selector}/")]:
+    begun = f"{selector}-" if "/" in selector else f"{selector}/"
+    family = [known for known in entries() if known.name.startswith(begun)]
+    if family and selector not in {known.name for known in entries()}:
         return {name: protocol for known in family for name, protocol in known.protocols.items()}
     named = entry(selector)
     if selector == named.name:

@@ -40,6 +40,7 @@ def protocols(draw: st.DrawFn) -> Protocol:
     axes["null"] = draw(TEXT) if axes["score"] in CONDITIONAL else None
     rules = ["letter-match", *EXTRACTIONS] if axes["score"] == "none" else ["option-match"]
     axes["decision"] = draw(st.sampled_from(rules)) if axes["reading"] == "generate" else "argmax"
+    axes["fit"] = "refuse" if axes["reading"] == "select" else axes["fit"]
     axes["outside"] = axes["outside"] if axes["reading"] == "loglikelihood" else "keep"
     if reading.proposal:
         axes["proposal"] = axes["proposal"] or "{choice}"

@@ -18,6 +18,7 @@ class Asked:
     ``before`` is to be subtracted (what the context is known to go on as), ``after`` to be added (what may follow).
     ``noncanonical``: context and continuation together are not the tokenizer's own tokens of the whole text.
     ``lossy``: the scored tokens do not spell the end of the text.  ``bos``: BOS tokens among all of them.
+    ``parts``: what a reading asks about the choice besides, None where it is not needed here.
     """
 
     span: Span | Cover | None
@@ -30,6 +31,7 @@ class Asked:
     noncanonical: bool = False
     lossy: bool = False
     bos: int = 0
+    parts: tuple[Span | None, ...] = ()
 
     def questions(self) -> Iterator[Span | Mass | Cover]:
         """All that the model must be asked."""
@@ -37,7 +39,7 @@ class Asked:
 
     def refused(self, reason: str) -> Asked:
         """The same as a choice that can't be scored, and why."""
-        return replace(self, span=None, before=None, after=None, missing=reason)
+        return replace(self, span=None, before=None, after=None, parts=(), missing=reason)
 
     def without(self, dropped: int) -> Asked:
         """The same after a context that lacks its first ``dropped`` tokens."""

@@ -97,6 +97,9 @@ class Asking:
         own, eos = group.context if group.own else None, model.tokenizer.eos_id
         for place, text, asked in zip(group.places, group.continuations, choices, strict=True):
             self._remember(recipe, request, place, text, asked, context=own)
+            for part, besides in enumerate(asked.parts, start=1):
+                if besides is not None:
+                    self._remember(recipe, request, (place[0], part), "", Asked(besides), context=own)
             if recipe.reading == "surprisal-package" and isinstance(asked.span, Span) and eos is not None:
                 for part, end in enumerate(ends_before(asked.span, eos), start=1):
                     self._remember(recipe, request, (place[0], part), "", Asked(end), context=own)

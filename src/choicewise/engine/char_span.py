@@ -12,6 +12,7 @@ import numpy as np
 
 from choicewise.engine.asked import Asked
 from choicewise.engine.boundary import encode_contexts
+from choicewise.engine.select import select_spans
 from choicewise.engine.span import Ids, Span
 from choicewise.engine.tokenizer import Tokenizer
 
@@ -88,8 +89,8 @@ def _unknown(tokenizer: Tokenizer, tokens: Ids) -> int:
     return 0 if tokenizer.unknown_id is None else int((tokens == tokenizer.unknown_id).sum())
 
 
-SPANS = {"surprisal": char_spans, "surprisal-package": package_spans}
-"""How the readings that go by characters find their tokens."""
+SPANS = {"surprisal": char_spans, "surprisal-package": package_spans, "select": select_spans}
+"""How the readings that have a way of their own find their tokens."""
 
 
 def char_spans_batch(

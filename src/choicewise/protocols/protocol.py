@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.reading import CHOOSING, CONDITIONAL, EXTRACTIONS, READINGS, SCORES
+from choicewise.protocols.reading import CHOOSING, CONDITIONAL, EXTRACTIONS, READINGS, SCORES, SELECT
 
 _REQUEST = {"stage": "request"}
 """Axes that decide which tokens are sent to the model; protocols equal on these share their observations."""
@@ -60,7 +60,7 @@ class Protocol:
     boundary: str = _axis("joint", _REQUEST, "joint", "separate", "count", "lcp", "last-token")
     reading: str = _axis("loglikelihood", _REQUEST, *READINGS)
     new_tokens: int | None = _axis(None, _REQUEST)
-    score: str = _axis("sum", _SCORE, *SCORES, "none")
+    score: str = _axis("sum", _SCORE, *SCORES, *SELECT, "none")
     null: str | None = _axis(None, _SCORE)
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
     decision: str = _axis("argmax", _SCORE, *CHOOSING, "letter-match", "option-match", *EXTRACTIONS)
@@ -150,6 +150,8 @@ def _check_reading(protocol: Protocol) -> None:
         raise ProtocolError(f"reading {name} needs the axis proposal, the text that names an option; try ' {{choice}}'")
     if name == "noisy-channel" and protocol.shots:
         raise ProtocolError("reading noisy-channel scores the question itself; it takes no shots")
+    if name == "select" and protocol.fit == "cut-start":
+        raise ProtocolError("reading select goes back from the end of a whole prompt; use fit refuse, not cut-start")
     if name != "loglikelihood" and protocol.outside != "keep":
         raise ProtocolError(f"outside {protocol.outside} is about the tokens of reading loglikelihood, not {name}")
     lines = protocol.continuation.split("\n")

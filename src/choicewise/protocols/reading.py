@@ -21,6 +21,12 @@ ACROSS = ("first_divergent", "constrained_greedy", "locally_renormalised")
 CONDITIONAL = ("pmi", "dc_pmi", "normalised_pmi", "domain_conditional")
 """Scores that set a continuation against the one after a null context."""
 
+SELECT = (
+    *("token_length_normalized", "token_length_normalized_with_prompt", "greedy_token_selection"),
+    "unconditional_likelihood_normalized",
+)
+"""What SGLang's select compares: scores of what the reading of that name observes, and of nothing else."""
+
 SCORES = (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)
 """The names in :mod:`choicewise.scoring.scores`, which stands to the right of here; a test holds the two together."""
 
@@ -56,6 +62,7 @@ READINGS: Mapping[str, Reading] = MappingProxyType(
         "surprisal-package": Reading(
             "the same as the package surprisal counts it: a BOS before the tokenizer's own, P(EOS) := 0", SUMS
         ),
+        "select": Reading("log P of the tokens that SGLang's select scores, its token healing included", SELECT),
         "spellings": Reading("log of the summed P of several spellings of the option's label", ("sum",), lines=(1, 20)),
         "yes-no": Reading("log P(first line | context, option) - log P(second line | ·)", ("sum",), (2, 2), True),
         "rating": Reading("expected rating, the lines being its labels from the lowest up", ("sum",), (2, 20), True),

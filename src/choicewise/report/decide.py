@@ -11,6 +11,7 @@ from choicewise.scoring.decisions import Decisions, argmax, greedy_match, letter
 from choicewise.scoring.generated import extract, option_match, said_options
 from choicewise.scoring.ragged import Floats
 from choicewise.scoring.scores import SCORES
+from choicewise.scoring.select import SELECT
 
 LIKELIHOODS = ("loglikelihood", "masked", "surprisal", "noisy-channel")
 """Readings that observe one log-likelihood of each choice, and nothing else."""
@@ -32,6 +33,8 @@ def score(protocol: Protocol, evidence: Evidence) -> Floats:
         return COMBINED[protocol.reading](evidence.parts())
     if protocol.reading == "surprisal-package":
         return SCORES[protocol.score](without_end(evidence.parts()))
+    if protocol.reading == "select":
+        return SELECT[protocol.score](evidence.parts())
     if protocol.reading == "embedding":
         return evidence.values()
     return evidence.scores(protocol.score, protocol.null, protocol.outside)

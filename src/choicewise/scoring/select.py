@@ -1,0 +1,94 @@
+"""The numbers that the ``select`` of SGLang's front end compares (``lang/choices.py``, ``compute_normalized_...``).
+
+``parts`` holds the scored tokens, the prompt's last token where ``select`` asked for it and took it away again, and the
+scored tokens but the first, each given those alone; the last two may be missing.  Float64 [rows], NaN where missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+
+import numpy as np
+
+from choicewise.scoring.continuations import Continuations
+from choicewise.scoring.ragged import Floats
+from choicewise.scoring.scores.means import per
+
+Parts = Sequence[Continuations]
+
+
+def token_length_normalized(parts: Parts) -> Floats:
+    """Mean over tokens, as sglang 0.4.2 computes it: log-probabilities that are exactly 0 are no part of it.
+
+    The mean is taken with the prompt's last token, and that token's share is then taken out by its number.  Where
+    nothing is exactly 0 that is the plain mean; else the prompt's token leaves its trace.
+    """
+    total, counted, tokens = _with_prompt(parts)
+    prompt = _sums(parts, 1)
+    return per(per(total, counted) * tokens - prompt, parts[0].counts.astype(np.float64))
+
+
+def token_length_normalized_with_prompt(parts: Parts) -> Floats:
+    """The same against the servers of today (sglang 0.5.23): the prompt's last token stays in the mean.
+
+    They answer one token further back, with no log-probability for it, so that ``select`` takes nothing away.
+    """
+    total, counted, _ = _with_prompt(parts)
+    return per(total, counted)
+
+
+def unconditional_likelihood_normalized(parts: Parts) -> Floats:
+    """Mean over tokens of log P(token | context) - log P(token | the choice's tokens before it); 0 for the first."""
+    return per(parts[0].sums - _sums(parts, 2), parts[0].counts.astype(np.float64))
+
+
+def greedy_token_selection(parts: Parts) -> Floats:
+    """1 for the choices left when at each place those with less than the greatest log-probability are dropped, else 0.
+
+    A choice that ends has its mean log-probability in the places behind.  Tokens are compared by their
+    log-probabilities alone, so choices that share none are compared, too.
+    """
+    observed = parts[0]
+    scores = np.full(len(observed.text), np.nan)
+    for start, end in pairwise(observed.items.tolist()):
+        if end > start and (observed.counts[start:end] > 0).all():
+            rows = [observed.logprobs[observed.offsets[row] : observed.offsets[row + 1]] for row in range(start, end)]
+            scores[start:end] = _left([row.astype(np.float64) for row in rows])
+    return scores
+
+
+def _left(choices: Sequence[Floats]) -> list[float]:
+    longest = max(map(len, choices))
+    padded = [np.concatenate([choice, np.full(longest - len(choice), choice.mean())]) for choice in choices]
+    left = list(range(len(choices)))
+    for place in range(longest):
+        best = max(padded[index][place] for index in left)
+        left = [index for index in left if padded[index][place] == best]
+    return [float(index in left) for index in range(len(choices))]
+
+
+def _with_prompt(parts: Parts) -> tuple[Floats, Floats, Floats]:
+    """Sum, tokens that are not exactly 0, and all tokens, of the scored ones and the prompt's last."""
+    total, counted, tokens = parts[0].sums, np.zeros(len(parts[0].text)), np.zeros(len(parts[0].text))
+    for part in parts[:2]:
+        counted += np.nan_to_num(part.reduce(np.add, part.logprobs != 0))
+        tokens += part.counts
+    return total + _sums(parts, 1), counted, tokens
+
+
+def _sums(parts: Parts, number: int) -> Floats:
+    """Sums of a part, 0 where there is none of it."""
+    return np.nan_to_num(parts[number].sums) if number < len(parts) else np.zeros(len(parts[0].text))
+
+
+SELECT: Mapping[str, Callable[[Parts], Floats]] = MappingProxyType(
+    {
+        "token_length_normalized": token_length_normalized,
+        "token_length_normalized_with_prompt": token_length_normalized_with_prompt,
+        "greedy_token_selection": greedy_token_selection,
+        "unconditional_likelihood_normalized": unconditional_likelihood_normalized,
+    }
+)
+"""By the name of the score, which is SGLang's name of the method."""

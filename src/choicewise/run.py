@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from choicewise.engine.schedule import list_asks
 from choicewise.errors import UsageError
+from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import parse_signature
 from choicewise.report.distribution import distribution_table
@@ -56,6 +57,18 @@ class Run:
         other = copy(self)
         other._protocols = self._asked(protocols)
         return other
+
+    def choose(self, names: Sequence[str] | None) -> Run:
+        """The run under those of its protocols that are named, or what the names mean to the catalogue; None: all.
+
+        Raises ProtocolError for a name nobody knows, and UsageError as :meth:`under`.
+        """
+        if not names:
+            return self
+        chosen: dict[str, Protocol] = {}
+        for name in names:
+            chosen |= {name: self._protocols[name]} if name in self._protocols else resolve(name)
+        return self.under(chosen)
 
     @cached_property
     def tables(self) -> Tables:

@@ -9,7 +9,10 @@ import sys
 
 import typer
 
+from choicewise.cli.check import check
+from choicewise.cli.compare import compare
 from choicewise.cli.demo import demo
+from choicewise.cli.explain import explain
 from choicewise.cli.prompts import prompts
 from choicewise.cli.protocols import protocols
 from choicewise.cli.report import report
@@ -26,9 +29,12 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(report)
+app.command()(compare)
+app.command()(explain)
 app.command()(prompts)
 app.add_typer(protocols, name="protocols")
 app.command()(score)
+app.command()(check)
 app.command()(demo)
 
 

@@ -61,13 +61,11 @@ def report(
 
     No model is needed: `--protocol` scores what was observed in further ways, as long as they ask the same prompts.
     """
-    from choicewise.protocols.catalogue import resolve
     from choicewise.report.ranks import bounded
     from choicewise.report.rows import ranked
     from choicewise.run import open_run
 
-    recipes = resolve(*protocol) if protocol else None
-    runs = [open_run(folder).under(recipes) for folder in folders]
+    runs = [open_run(folder).choose(protocol) for folder in folders]
     for run in runs:
         if not run.manifest.complete:
             print(f"{run.folder} is not complete; repeat its `choicewise run` line to finish it", file=sys.stderr)

@@ -1,0 +1,37 @@
+"""``choicewise compare``: two numbers, and what the difference is made of."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from choicewise.cli import options
+
+
+def compare(
+    left: Annotated[Path, typer.Argument(metavar="A", help="A run folder.")],
+    right: Annotated[Path | None, typer.Argument(metavar="[B]", help="Another; none to compare two protocols.")] = None,
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option("--protocol", help="Only this one; or twice, that of A against that of B. Repeatable."),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Say whether two numbers are the same measurement, comparable, or not, and why they differ.
+
+    Without --protocol, every protocol that both runs share. One run and two protocols: what the protocol alone moves.
+    """
+    from choicewise.report.compare import comparisons
+    from choicewise.report.compare_text import comparison_lines
+    from choicewise.run import open_run
+
+    found = comparisons(open_run(left), None if right is None else open_run(right), protocol or [])
+    if json:
+        print(dumps([each.as_json() for each in found], ensure_ascii=False, indent=1))
+        return
+    for number, each in enumerate(found):
+        for line in ([""] if number else []) + list(comparison_lines(each)):
+            print(line)

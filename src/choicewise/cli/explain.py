@@ -1,0 +1,35 @@
+"""``choicewise explain``: one item of a run in full."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from choicewise.cli import options
+
+
+def explain(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")],
+    item: Annotated[str, typer.Option("--item", help="The item's id.")],
+    protocol: Annotated[
+        list[str] | None, typer.Option("--protocol", help="Only these protocols, or others that ask the same.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Show the exact prompt, the tokens with their log-probabilities, and every protocol's decision.
+
+    In the prompt ⏎ ends a line, ␠ is a space at its edge or beside another, ␉ a tab. No model is needed.
+    """
+    from choicewise.report.explain import explain as explained
+    from choicewise.report.explain_text import explanation_lines
+    from choicewise.run import open_run
+
+    found = explained(open_run(folder).choose(protocol), item)
+    if json:
+        print(dumps(found.as_json(), ensure_ascii=False, indent=1))
+        return
+    for line in explanation_lines(found):
+        print(line)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from choicewise import evaluate, open_dataset, open_run
+from choicewise import evaluate, evaluation, open_dataset, open_run
 from choicewise.engine.span import Prompt, Span, TokenScores
 from choicewise.errors import DataError, StoreError, UsageError
 from choicewise.models.fake import HashModel
@@ -76,6 +76,17 @@ def test_a_killed_run_goes_on_to_the_same_table(data: Path, tmp_path: Path, kill
     resumed = evaluate(model=model, data=data, protocols=["mmlu"], out=tmp_path / "run")
     assert resumed.report() == whole.report()
     assert resumed.manifest.complete
+
+
+def test_a_long_block_is_written_as_it_goes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "FLUSH", -1.0)
+    whole = Counting()
+    table = evaluate(model=whole, data=data, protocols=["mmlu/cloze"], out=tmp_path / "whole").report()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model=Counting(kill_after=30), data=data, protocols=["mmlu/cloze"], out=tmp_path / "run")
+    rest = Counting()
+    assert evaluate(model=rest, data=data, protocols=["mmlu/cloze"], out=tmp_path / "run").report() == table
+    assert rest.asked == whole.asked - 30
 
 
 def test_the_same_tokens_are_asked_once_whoever_asks(data: Path, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.render import Request, check_choices, render
 from choicewise.protocols.shots import sample
 
-BLOCK = 200
-"""Items written together: what a kill loses at most, and small enough that a shard stays in memory."""
+BLOCK = 2000
+"""Items asked together, so that they share what they have in common, and few enough that they stay in memory."""
 
 
 @dataclass(frozen=True)

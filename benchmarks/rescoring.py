@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from choicewise.protocols.catalogue import SCORES, resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.run import open_run
-from choicewise.store.blocks import write_block, write_table
+from choicewise.store.blocks import SCHEMAS, write_block, write_table
 from choicewise.store.manifest import Block, Manifest
 from choicewise.store.schema import ITEMS
 
@@ -66,34 +67,38 @@ def write_run(folder: Path, items: int, recipes: dict[str, Protocol]) -> None:
 
 
 def _item(number: int, name: str) -> dict[str, Any]:
-    row = {"position": number, "split": "test", "item": name, "subject": f"s{number % 57}", "question": "?"}
-    return row | {"choices": list("abcd"), "gold": [number % 4], "fields": "{}"}
+    known = {"position": number, "split": "test", "item": name, "subject": f"s{number % 57}", "question": "?"}
+    return _row(ITEMS, known | {"choices": list("abcd"), "gold": [number % 4], "fields": "{}"})
 
 
 def _request(prompt: str, name: str) -> dict[str, Any]:
     number = int(name[1:])
-    row = {"prompt": prompt, "item": name, "subject": f"s{number % 57}", "context": "A question? " * 40}
     texts = [f" an answer {choice} of {name}" for choice in range(4)]
-    kept = {"continuations": texts, "gold": [number % 4], "options": [text[1:] for text in texts]}
-    return row | kept | {"shots": 0, "shots_dropped": 0, "tokens_dropped": 0, "missing": None}
+    known = {"prompt": prompt, "item": name, "subject": f"s{number % 57}", "context": "A question? " * 40}
+    known |= {
+        "continuations": texts,
+        "gold": [number % 4],
+        "options": [text[1:] for text in texts],
+        "tokens_dropped": 0,
+    }
+    return _row(SCHEMAS["requests"], known)
 
 
 def _span(prompt: str, name: str, choice: int, null: str | None) -> dict[str, Any]:
-    row = {
-        "prompt": prompt,
-        "item": name,
-        "choice": choice,
-        "null": null,
-        "key": f"{name}{choice}{null}".rjust(32, "0"),
-    }
-    row |= {"continuation": f" an answer {choice} of {name}", "context_tokens": 100, "tokens_dropped": 0}
-    return row | {"merged": False, "unknown": 0, "missing": None}
+    key = f"{name}{choice}{null}".rjust(32, "0")
+    known = {"prompt": prompt, "item": name, "choice": choice, "part": 0, "null": null, "key": key}
+    return _row(SCHEMAS["spans"], known | {"continuation": f" an answer {choice} of {name}", "merged": False})
 
 
 def _observation(key: str, random: np.random.Generator) -> dict[str, Any]:
     tokens = random.integers(0, 32000, 5).astype(np.int32)
     logprobs = -random.exponential(3, 5).astype(np.float32)
-    return {"key": key, "tokens": tokens, "sizes": [5] * 5, "logprobs": logprobs, "ranks": tokens, "text": None}
+    known = {"key": key, "tokens": tokens, "sizes": [5] * 5, "logprobs": logprobs, "ranks": tokens}
+    return _row(SCHEMAS["observations"], known)
+
+
+def _row(schema: pa.Schema, known: dict[str, Any]) -> dict[str, Any]:
+    return dict.fromkeys(schema.names) | known
 
 
 def main() -> None:

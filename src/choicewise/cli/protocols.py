@@ -31,9 +31,10 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
         ]
         print(dumps(rows, ensure_ascii=False, indent=1))
         return
+    width = max(len(entry.name) for entry in entries())
     for entry in entries():
         more = f" ({len(entry.protocols)} scores)" if len(entry.protocols) > 1 else ""
-        print(f"{entry.name:<24} {entry.title}{more}")
+        print(f"{entry.name:<{width}} {entry.title}{more}")
 
 
 @protocols.command()

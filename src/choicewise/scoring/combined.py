@@ -26,8 +26,8 @@ def log_sum(parts: Parts) -> Floats:
     total = np.full(len(parts[0].text), -np.inf)
     for place, part in enumerate(parts):
         counted = np.array([not _held(parts, place, row) for row in range(len(part.text))], dtype=np.bool_)
-        # A missing spelling stays NaN: what it would have added is not known.
-        total = np.logaddexp(total, np.where(counted, part.sums, -np.inf))
+        with np.errstate(invalid="ignore"):  # a missing spelling stays NaN: what it would have added is not known
+            total = np.logaddexp(total, np.where(counted, part.sums, -np.inf))
     return total
 
 
@@ -62,7 +62,8 @@ def without_end(parts: Parts) -> Continuations:
     logprobs = observed.logprobs.astype(np.float64)
     for number, part in enumerate(parts[1:]):
         here = (place == number) & (part.counts[row] > 0)
-        logprobs[here] -= np.log1p(-np.exp(part.sums[row[here]]))
+        with np.errstate(invalid="ignore", divide="ignore"):  # where EOS is certain nothing else can be
+            logprobs[here] -= np.log1p(-np.exp(part.sums[row[here]]))
     return replace(observed, logprobs=logprobs.astype(np.float32))
 
 

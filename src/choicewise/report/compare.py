@@ -89,8 +89,8 @@ class Comparison:
     """Two numbers set against each other.
 
     ``difference``: left less right over the shared items, its standard error clustered by the ``clusters`` subjects
-    where there are enough of them; ``mcnemar``: exact test; ``detectable``: the difference that this many items would show with probability 0.8; ``furthest``: the largest
-    difference of a score, where both protocols are the same.
+    where there are enough of them; ``mcnemar``: exact test; ``detectable``: the difference that this many items would
+    show with probability 0.8; ``furthest``: the largest difference of a score, where both protocols are the same.
     """
 
     verdict: str
@@ -107,7 +107,7 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         """As JSON knows it."""
-        return plain(asdict(self))  # type: ignore[no-any-return]
+        return plain(asdict(self))
 
 
 def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[Comparison]:
@@ -158,7 +158,7 @@ def _compare(left: Run, ours: Measurement, right: Run, theirs: Measurement) -> C
     one, other = _side(left, ours), _side(right, theirs)
     subjects, credits = paired_credits(pair)
     clusters = len(set(subjects))
-    difference = paired_difference(*credits, subjects if clusters >= FEWEST else None)
+    difference = paired_difference(credits[0], credits[1], subjects if clusters >= FEWEST else None)
     deviations = (credits[0] - credits[1])[~np.isnan(credits).any(axis=0)]
     axes = [Axis(*each) for each in axis_differences(ours.protocol, theirs.protocol)] + _identity(left, right)
     return Comparison(

@@ -61,7 +61,7 @@ class Distribution:
         """As JSON knows it: an impossible log-likelihood becomes null."""
         from dataclasses import asdict
 
-        return plain(asdict(self))  # type: ignore[no-any-return]
+        return plain(asdict(self))
 
     def table(self) -> Group:
         """A row per condition; probabilities in the order of the choices."""

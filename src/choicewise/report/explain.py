@@ -100,7 +100,7 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """As JSON knows it; the text is as it was sent, not made visible."""
-        return plain(asdict(self))  # type: ignore[no-any-return]
+        return plain(asdict(self))
 
 
 def explain(run: Run, item: str) -> Explanation:
@@ -137,7 +137,7 @@ def explain(run: Run, item: str) -> Explanation:
 
 
 def _of(table: pa.Table, item: str) -> list[dict[str, Any]]:
-    return table.filter(pc.equal(table["item"], item)).to_pylist()  # type: ignore[no-any-return]
+    return table.filter(pc.equal(table["item"], item)).to_pylist()
 
 
 def _seen(observations: pa.Table, spans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -39,7 +39,9 @@ class Measurement:
 
     def extremes(self, aggregation: str | None = None) -> dict[str, tuple[float, float]]:
         """Group name → the lowest and highest value that numeric noise allows."""
-        low, high, _ = self._range
+        low, high, open_ = self._range
+        if not open_.any():
+            return {group: (value.value, value.value) for group, value in self.values(aggregation).items()}
         lows, highs = (self._values(replace(self.decisions, credit=credit), aggregation) for credit in (low, high))
         return {group: (lows[group].value, highs[group].value) for group in lows}
 

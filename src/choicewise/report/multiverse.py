@@ -98,7 +98,7 @@ def multiverse_json(found: Multiverse) -> dict[str, Any]:
     for part, duel in zip(content["duels"], found.duels, strict=True):
         part["agreement"]["share"] = duel.agreement.share
         part["significant"] = dict(zip(("left", "right"), duel.significant(), strict=True))
-    return plain(content)  # type: ignore[no-any-return]
+    return plain(content)
 
 
 def _spread(model: str, dataset: str, found: dict[str, Measurement]) -> Spread:
@@ -120,7 +120,7 @@ def _duel(left: str, right: str, dataset: str, ours: dict[str, Measurement], the
     pairs = [(each, theirs[digest]) for digest, each in ours.items() if digest in theirs]
     credits = [paired_credits(pair) for pair in pairs]
     tests = [mcnemar(*both) for _, both in credits]
-    differences = [paired_difference(*both, subjects) for subjects, both in credits]
+    differences = [paired_difference(both[0], both[1], subjects) for subjects, both in credits]
     adjusted = holm([test.p for test in tests])
     contests = [
         Contest(pair[0].name, difference.value, difference.n, test.p, float(p))

@@ -90,11 +90,13 @@ def rows(
     ``intervals`` names another interval (:mod:`choicewise.report.interval`); ``siblings`` are the run's measurements.
     """
     aggregation = by or measured.protocol.aggregation
-    groups = np.array([GROUPS[aggregation](subject) for subject in measured.evidence.subjects], dtype=object)
-    extremes = measured.extremes(aggregation)
+    values, extremes = measured.values(aggregation), measured.extremes(aggregation)
+    number = {group: place for place, group in enumerate(values)}
+    group_of = {subject: number[GROUPS[aggregation](subject)] for subject in dict.fromkeys(measured.evidence.subjects)}
+    places = np.array([group_of[subject] for subject in measured.evidence.subjects], dtype=np.int64)
     found = []
-    for subject, value in measured.values(aggregation).items():
-        among = np.asarray(groups == subject, dtype=np.bool_)
+    for subject, value in values.items():
+        among = np.asarray(places == number[subject], dtype=np.bool_)
         name, value = _interval(measured, among, value, aggregation == "macro", intervals)
         found.append(_row(about, measured, subject, among, value, name, extremes[subject], siblings))
     return found
@@ -142,11 +144,10 @@ def _row(
 
 def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, asked: str | None) -> tuple[str, Value]:
     """The interval's name, and the value with it."""
+    if asked is None:
+        return "normal" if macro else "wilson", value
     scored = among & ~measured.decisions.missing
     subjects = [measured.evidence.subjects[place] for place in np.flatnonzero(scored)]
-    name = "normal" if macro else "wilson"
-    if asked is None:
-        return name, value
     name, low, high = interval(asked, measured.decisions.credit[scored], subjects, macro)
     return name, value if name == "normal" else replace(value, ci_low=low, ci_high=high)
 

@@ -41,4 +41,5 @@ def sensitivity(name: str, score: Score, observed: Continuations, null: Continua
 def _moved(observed: Continuations, nats: float) -> Continuations:
     """Every continuation less or more likely by ``nats``, spread evenly over its tokens; float64."""
     step = nats / np.maximum(observed.counts, 1)
-    return replace(observed, logprobs=observed.logprobs.astype(np.float64) + step[row_of(observed.offsets)])
+    moved = observed.logprobs.astype(np.float64) + step[row_of(observed.offsets)]
+    return replace(observed, logprobs=moved)  # type: ignore[arg-type]  # float32 would round the step away

@@ -48,6 +48,9 @@ def report(
     multiverse: Annotated[
         bool, typer.Option("--multiverse", help="Show what becomes of the conclusions over all protocols.")
     ] = False,
+    agreement: Annotated[
+        bool, typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why not.")
+    ] = False,
     distribution: Annotated[
         bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")
     ] = False,
@@ -71,6 +74,8 @@ def report(
             print(f"{run.folder} is not complete; repeat its `choicewise run` line to finish it", file=sys.stderr)
     if multiverse:
         _print_multiverse(runs, json)
+    elif agreement:
+        _print_agreement(runs, json)
     elif distribution:
         _print_distribution(runs, temperature, condition, json)
     else:
@@ -107,6 +112,23 @@ def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
     out = console()
     for part in multiverse_tables(found):
         out.print(part)
+        out.print()
+
+
+def _print_agreement(runs: Sequence[Run], json: bool) -> None:
+    from choicewise.report.agreement import agreement
+    from choicewise.report.agreement_table import agreement_tables
+    from choicewise.report.table import console
+
+    found = [(str(run.folder), agreement(run)) for run in runs]
+    if json:
+        listed = [{"run": folder, **pair.as_json()} for folder, pairs in found for pair in pairs]
+        print(dumps(listed, ensure_ascii=False, indent=1))
+        return
+    out = console()
+    for folder, pairs in found:
+        for part in agreement_tables(folder, pairs):
+            out.print(part)
         out.print()
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from choicewise.protocols.protocol import Protocol
 from choicewise.report.evidence import Evidence
 from choicewise.scoring.combined import COMBINED, without_end
+from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import Decisions, argmax, greedy_match, letter_match
 from choicewise.scoring.generated import extract, option_match, said_options
 from choicewise.scoring.ragged import Floats
@@ -38,6 +39,15 @@ def score(protocol: Protocol, evidence: Evidence) -> Floats:
     if protocol.reading == "embedding":
         return evidence.values()
     return evidence.scores(protocol.score, protocol.null, protocol.outside)
+
+
+def observed(protocol: Protocol, evidence: Evidence) -> Continuations | None:
+    """The tokens that the protocol scores, one row per choice; None where it retrieves no likelihood of the choice."""
+    if protocol.decision == "option-match":
+        return said_options(evidence.generation(), evidence.expected(), evidence.items)
+    if protocol.reading == "surprisal-package":
+        return without_end(evidence.parts())
+    return evidence.continuations() if protocol.reading in ("loglikelihood", "masked", "surprisal") else None
 
 
 def _read_text(protocol: Protocol, evidence: Evidence) -> tuple[Floats | None, Decisions]:

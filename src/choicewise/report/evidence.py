@@ -226,6 +226,31 @@ class Evidence:
         found[self._item_of(self._spans.filter(self._spans["merged"]))] = True
         return found
 
+    @cached_property
+    def merged_rows(self) -> Mask:
+        """Rows with a token that straddles the end of the context, bool [rows]."""
+        return np.asarray(self._by_row("merged"), dtype=np.bool_)
+
+    @cached_property
+    def context_tokens(self) -> Integers:
+        """Tokens that each row is scored after, int64 [rows]; those of its item where it was generated."""
+        return self._by_row("context_tokens")
+
+    def _by_row(self, column: str) -> Integers:
+        """A column of the requests' own spans by row; 0 where there is none."""
+        mask = pc.and_(pc.is_null(self._spans["null"]), pc.equal(self._spans["part"], 0))
+        spans = self._spans.filter(mask)
+        item, choice = self._item_of(spans), spans["choice"].to_numpy()
+        value = np.asarray(pc.cast(spans[column], pa.int64()).to_numpy(), dtype=np.int64)
+        found = np.zeros(int(self.items[-1]), dtype=np.int64)
+        generated, scored = choice == GENERATED, choice >= 0
+        for start, end, of_item in zip(
+            self.items[:-1][item[generated]], self.items[1:][item[generated]], value[generated], strict=True
+        ):
+            found[start:end] = of_item
+        found[self.items[:-1][item[scored]] + choice[scored]] = value[scored]
+        return found
+
     def _item_of(self, spans: pa.Table) -> Integers:
         return _integers(pc.index_in(spans["item"], self.about["item"].combine_chunks()))
 

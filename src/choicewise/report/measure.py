@@ -51,6 +51,12 @@ class Measurement:
         return self.protocol.reading in LIKELIHOODS
 
     @property
+    def invalid(self) -> Mask:
+        """Items whose generated text names no option, and which count as wrong, bool [items]."""
+        none = (self.decisions.prediction < 0) & ~self.decisions.missing
+        return none if self.protocol.reading == "generate" else np.zeros_like(none)
+
+    @property
     def near_ties(self) -> Mask:
         """Items more than one choice of which could be the best within the noise, bool [items]."""
         return self._range[2]

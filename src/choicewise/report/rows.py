@@ -26,7 +26,8 @@ class Row:
     are shares of 1, NaN where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and ``high``
     bound the value that numeric noise of ``noise`` nats allows (None: not measured), ``near_ties`` counts the items
     that it leaves open, ``ties`` those tied exactly.  ``n`` counts the items the value is a mean over, ``missing``
-    those that could not be scored, ``skipped`` the rows of the data that could not be used at all.
+    those that could not be scored, ``invalid`` those of ``n`` whose generated text names no option, ``skipped`` the
+    rows of the data that could not be used at all.
     ``shots_dropped``, ``truncated``, ``merged``: items of the row that lost few-shot examples, lost tokens, or have a
     token across the end of the context.  ``diagnosis`` says what speaks against the value.  ``rank`` is 1 for the best
     of the models in the report; ``rank_low`` and ``rank_high`` bound it over draws of items.
@@ -49,6 +50,7 @@ class Row:
     high: float
     n: int
     missing: int
+    invalid: int
     ties: int
     near_ties: int
     noise: float | None
@@ -131,6 +133,7 @@ def _row(
         high=extremes[1],
         n=value.n,
         missing=value.missing,
+        invalid=int((measured.invalid & among).sum()),
         ties=value.ties,
         near_ties=int((measured.near_ties & among).sum()),
         noise=measured.noise,

@@ -16,6 +16,7 @@ from choicewise.report.visible import safe
 
 _COUNTS = {
     "missing": "missing",
+    "invalid": "name no option",
     "skipped": "skipped",
     "ties": "tied",
     "near_ties": "near-tied",
@@ -28,6 +29,12 @@ _COUNTS = {
 _WIDE = 160
 """Columns of a table that goes to a file or a pipe, where nothing limits it."""
 
+_NARROW = 120
+"""Columns below which a row of a report has its id and doubts under its name."""
+
+_NAME, _RANKED = 34, 13
+"""Columns that a table of ranks gives to the name of a row, and to a value with its rank."""
+
 _TEXT = ("protocol", "group", "metric", "doubts", "id", "model", "axis")
 
 
@@ -37,14 +44,18 @@ def console() -> Console:
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
-def report_tables(rows: Sequence[Row]) -> list[Group]:
-    """One table per model and dataset, then the ranks when the same was measured on several models."""
+def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
+    """One table per model and dataset, then the ranks when the same was measured on several models.
+
+    ``width``: columns there are; as many as the console has by default.
+    """
+    width = width or console().width
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         runs.setdefault((row.model, f"{row.dataset} {row.data}"), []).append(row)
     several = len({row.model for row in rows}) > 1
-    tables = [_run_table(f"{model} on {dataset}", found, several) for (model, dataset), found in runs.items()]
-    return [*tables, rank_table("accuracy in % and rank", _cells(rows))] if several else tables
+    tables = [_run_table(f"{model} on {dataset}", found, several, width) for (model, dataset), found in runs.items()]
+    return [*tables, rank_table("accuracy in % and rank", _cells(rows), width)] if several else tables
 
 
 def legend(rows: Sequence[Row]) -> list[str]:
@@ -69,13 +80,23 @@ def alarms(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def rank_table(title: str, cells: Mapping[str, Mapping[str, tuple[float, int | None]]]) -> Group:
-    """A matrix of values and ranks: ``cells[row][column]`` is (share of 1, rank)."""
+def rank_table(
+    title: str, cells: Mapping[str, Mapping[str, tuple[float, int | None]]], width: int | None = None
+) -> Group:
+    """A matrix of values and ranks: ``cells[row][column]`` is (share of 1, rank); in parts where it is too wide."""
     columns = list(dict.fromkeys(column for found in cells.values() for column in found))
-    shown = table("", *columns)
-    for name, found in cells.items():
-        shown.add_row(safe(name), *(_ranked(*found[column]) if column in found else "" for column in columns))
-    return titled(title, shown)
+    room = (width or console().width) - _NAME
+    step = max(1, room // _RANKED)
+    parts = []
+    for start in range(0, len(columns), step):
+        chosen = columns[start : start + step]
+        shown = table("")
+        for column in chosen:
+            shown.add_column(safe(column), justify="right", overflow="fold", max_width=room // len(chosen) - 2)
+        for name, found in cells.items():
+            shown.add_row(safe(name), *(_ranked(*found[column]) if column in found else "" for column in chosen))
+        parts.append(shown)
+    return Group(Text(safe(title), style="italic"), *parts)
 
 
 def titled(title: str, shown: Table, *notes: str) -> Group:
@@ -107,7 +128,7 @@ def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]
     return cells
 
 
-def _run_table(title: str, rows: Sequence[Row], several: bool) -> Group:
+def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Group:
     columns = {
         "protocol": [row.protocol for row in rows],
         "group": [safe(row.subject) for row in rows],
@@ -129,10 +150,21 @@ def _run_table(title: str, rows: Sequence[Row], several: bool) -> Group:
             del columns[name]
     if not several:
         del columns["rank"]
+    if width < _NARROW:
+        columns = _stacked(columns)
     shown = table(*columns)
     for cells in zip(*columns.values(), strict=True):
         shown.add_row(*cells)
     return titled(title, shown)
+
+
+def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """The columns with what is text, the name apart, on a second line under the name."""
+    below = [columns[name] for name in ("id", "group", "metric", "doubts") if name in columns]
+    lines = [" ".join(filter(None, cells)) for cells in zip(*below, strict=True)]
+    names = [f"{name}\n  {line}" for name, line in zip(columns["protocol"], lines, strict=True)]
+    kept = {name: cells for name, cells in columns.items() if name in ("%", "95 % interval", "numeric", "n", "rank")}
+    return {"protocol": names, **kept}
 
 
 def _doubts(row: Row) -> str:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from choicewise.engine.asked import Asked
 from choicewise.engine.boundary import spans_batch
-from choicewise.engine.span import Span
+from choicewise.engine.cover import Cover, answers, sizes
+from choicewise.engine.span import Mass, Span
 from choicewise.engine.window import fit_span
 from choicewise.errors import ModelError, UsageError
 from choicewise.scoring.continuations import Continuations
@@ -18,15 +20,18 @@ from choicewise.scoring.scores import SCORES
 if TYPE_CHECKING:
     from choicewise.models.model import Model
 
-_BOUNDARY = "lcp"
-"""All choices are scored from the same tokens, so their differences are exact even where a token would straddle."""
 
-
-def score(model: str | Model, context: str, choices: Sequence[str]) -> pa.Table:
-    """One row per choice: ``choice, tokens, bytes, chars``, then every score (nats, or nats per unit of length).
+def score(model: str | Model, context: str, choices: Sequence[str], *, boundary: str = "lcp") -> pa.Table:
+    """One row per choice: its counts and flags, then every score (nats, or nats per unit of length).
 
     Each choice string is scored as it stands, its own leading space included, as a continuation of ``context``; ``pmi``
-    sets it against the empty context.  Raises UsageError without choices and ModelError when one can't be scored.
+    sets it against the empty context.  ``boundary`` (:mod:`choicewise.engine.boundary`) says which tokens are scored:
+    with ``lcp`` all choices from the same ones, so that their differences are exact even where a token would straddle.
+    ``tokens`` counts the scored units, which are bytes with boundary ``bytes``.  ``bos``, ``unknown``: BOS tokens in
+    all, unknown ones among the scored.  ``merged``, ``noncanonical``, ``lossy``: as in
+    :class:`~choicewise.engine.asked.Asked`.
+
+    Raises UsageError without choices, ModelError when one can't be scored and ProtocolError for another boundary.
     """
     from choicewise.models.load import load_model
 
@@ -34,36 +39,54 @@ def score(model: str | Model, context: str, choices: Sequence[str]) -> pa.Table:
         raise UsageError("there is nothing to score; name at least one choice")
     if isinstance(model, str):
         model = load_model(model)
-    observed = _observe(model, context, choices)
-    null = _observe(model, "", choices)
+    asked = _ask(model, boundary, context, choices)
+    observed = _observe(model, asked, choices)
+    null = _observe(model, _ask(model, boundary, "", choices), choices)
     columns: dict[str, pa.Array] = {
         "choice": pa.array(choices, pa.string()),
         "tokens": pa.array(observed.counts, pa.int64()),
         "bytes": pa.array([len(choice.encode()) for choice in choices], pa.int64()),
         "chars": pa.array([len(choice) for choice in choices], pa.int64()),
+        "words": pa.array([len(choice.split()) for choice in choices], pa.int64()),
     }
+    for count in ("bos", "unknown"):
+        columns[count] = pa.array([getattr(choice, count) for choice in asked], pa.int64())
+    for flag in ("merged", "noncanonical", "lossy"):
+        columns[flag] = pa.array([getattr(choice, flag) for choice in asked], pa.bool_())
     for name, function in SCORES.items():
         columns[name] = pa.array(function(observed, null), pa.float64())
     return pa.table(columns)
 
 
-def _observe(model: Model, context: str, choices: Sequence[str]) -> Continuations:
-    asked = spans_batch(model.tokenizer, _BOUNDARY, "default", [context], [list(choices)], [()])[0]
-    spans: list[Span] = []
-    for choice, found in zip(choices, asked, strict=True):
-        fitting = fit_span(found, model.window, cut_start=False)
-        if fitting.span is None:
+def _ask(model: Model, boundary: str, context: str, choices: Sequence[str]) -> list[Asked]:
+    found = []
+    asked = spans_batch(model.tokenizer, boundary, "default", [context], [list(choices)], [()])[0]
+    for choice, whole in zip(choices, asked, strict=True):
+        fitting = fit_span(whole, model.window, cut_start=False)
+        if fitting.missing is not None:
             raise ModelError(f"choice {choice!r} can't be scored: {fitting.missing}")
-        spans.append(fitting.span)
-    seen = dict(model.score(spans))
-    rows = [seen[index] for index in range(len(spans))]
-    sizes = [len(model.tokenizer.token_bytes[token]) for row in rows for token in row.tokens]
+        found.append(fitting)
+    return found
+
+
+def _observe(model: Model, asked: Sequence[Asked], choices: Sequence[str]) -> Continuations:
+    wanted = {question.key: question for choice in asked for question in choice.questions()}
+    keys = list(wanted)
+    seen = {keys[index]: scores for index, scores in answers(model, list(wanted.values()))}
+    spans = [choice.span for choice in asked if choice.span is not None]
+    rows = [seen[span.key] for span in spans]
+
+    def total(correction: Span | Mass | Cover | None) -> float:
+        return 0.0 if correction is None else float(seen[correction.key].logprobs.sum(dtype=np.float64))
+
     return Continuations(
         tokens=np.concatenate([row.tokens for row in rows]),
         logprobs=np.concatenate([row.logprobs for row in rows]),
-        sizes=np.asarray(sizes, dtype=np.int32),
+        sizes=np.asarray([size for span in spans for size in sizes(span, seen[span.key], model.tokenizer)], np.int32),
         ranks=np.concatenate([row.ranks for row in rows]),
         offsets=np.cumsum([0, *(len(row.tokens) for row in rows)]),
         text=list(choices),
         items=np.asarray([0, len(choices)]),
+    ).corrected(
+        -np.asarray([total(choice.before) for choice in asked]), np.asarray([total(choice.after) for choice in asked])
     )

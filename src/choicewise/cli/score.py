@@ -16,6 +16,12 @@ def score(
     choice: Annotated[
         list[str], typer.Option("--choice", help="A continuation, its leading space included. Repeatable.")
     ],
+    boundary: Annotated[
+        str,
+        typer.Option(
+            "--boundary", help="Which tokens are scored: joint, separate, lcp, last-token, heal, word, bytes."
+        ),
+    ] = "lcp",
     dtype: options.ModelDtype = None,
     device: options.Device = None,
     json: options.Json = False,
@@ -24,7 +30,7 @@ def score(
     from choicewise.models.load import load_model
     from choicewise.question import score as scored
 
-    table = scored(load_model(model, dtype=dtype, device=device), context, choice)
+    table = scored(load_model(model, dtype=dtype, device=device), context, choice, boundary=boundary)
     if json:
         print(dumps(table.to_pylist(), ensure_ascii=False, indent=1))
         return

@@ -49,8 +49,13 @@ class Cover:
         return question_key(b"cover", self.context, np.frombuffer(asked, dtype=np.uint8).astype(np.int32))
 
     @property
+    def continuation(self) -> Ids:
+        """The scored bytes, one by one: those from the first cut on."""
+        return np.frombuffer(self.text[self.cuts[0] :], dtype=np.uint8).astype(np.int32)
+
+    @property
     def inputs(self) -> int:
-        """Tokens that go into the model, at most."""
+        """How many tokens are inputs at once, at most."""
         longest = len(self.text) - 1 if self.paths is None else max(map(len, self.paths))
         return len(self.context) + longest
 
@@ -112,6 +117,11 @@ def answers(model: Scorer, questions: Sequence[Span | Mass | Cover]) -> Iterator
             owner.append(index)
     if asked:
         yield from _ask(model, asked, owner, covers)
+
+
+def parts(question: Span | Mass | Cover) -> list[Span | Mass]:
+    """What the model is asked for the sake of ``question``: itself, or the spans and masses of a cover."""
+    return _Parts(question).questions if isinstance(question, Cover) else [question]
 
 
 def sizes(question: object, seen: TokenScores, tokenizer: Tokenizer) -> list[int]:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from choicewise.errors import ProtocolError
+from choicewise.protocols.boundary import BOUNDARIES, CORRECTABLE, CORRECTED
 from choicewise.protocols.reading import CHOOSING, CONDITIONAL, EXTRACTIONS, READINGS, SCORES, SELECT
 
 _REQUEST = {"stage": "request"}
@@ -57,7 +58,7 @@ class Protocol:
     fit: str = _axis("drop-last-shot", _REQUEST, "drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
     limit: int | None = _axis(None, _REQUEST)
     bos: str = _axis("default", _REQUEST, "default", "none")
-    boundary: str = _axis("joint", _REQUEST, "joint", "separate", "count", "lcp", "last-token")
+    boundary: str = _axis("joint", _REQUEST, *BOUNDARIES)
     reading: str = _axis("loglikelihood", _REQUEST, *READINGS)
     new_tokens: int | None = _axis(None, _REQUEST)
     score: str = _axis("sum", _SCORE, *SCORES, *SELECT, "none")
@@ -119,12 +120,24 @@ def _check_consistency(protocol: Protocol) -> None:
             "null (the unconditional context, '' allowed), and only they have one"
         )
     _check_reading(protocol)
+    _check_boundary(protocol)
     if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
         raise ProtocolError(f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them")
     if protocol.shots and protocol.sampler in ("helm", "harness-v0") and protocol.seed is None:
         raise ProtocolError(f"sampler {protocol.sampler} draws at random and needs a seed")
     if protocol.choices is not None and protocol.choices > len(protocol.letters):
         raise ProtocolError(f"{protocol.choices} choices need as many letters; letters is {protocol.letters!r}")
+
+
+def _check_boundary(protocol: Protocol) -> None:
+    """Refuse corrections of what is no log-likelihood, and ranks of bytes, which nothing shows."""
+    name, reading = protocol.boundary, protocol.reading
+    if name in CORRECTED and reading not in CORRECTABLE:
+        raise ProtocolError(
+            f"boundary {name} corrects a log-likelihood, which reading {reading} does not give; use boundary lcp"
+        )
+    if name == "bytes" and (protocol.outside != "keep" or protocol.score == "greedy"):
+        raise ProtocolError("boundary bytes gives bytes, which have no rank: use outside keep, and not score greedy")
 
 
 def _check_reading(protocol: Protocol) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -53,6 +53,19 @@ class Continuations:
     def counts(self) -> Integers:
         """Tokens of each row, int64 [rows]; 0 where missing."""
         return np.diff(self.offsets)
+
+    def corrected(self, first: Floats, last: Floats) -> Continuations:
+        """The same with ``first`` and ``last`` (nats, [rows]) added at the first and the last token of each row.
+
+        So every score has the correction of a boundary policy; NaN makes what was seen of a row unknown.
+        """
+        if not (first.any() or last.any()):
+            return self
+        seen = self.counts > 0
+        logprobs = self.logprobs.astype(np.float64)
+        logprobs[self.offsets[:-1][seen]] += first[seen]
+        logprobs[self.offsets[1:][seen] - 1] += last[seen]
+        return replace(self, logprobs=logprobs.astype(np.float32))
 
     def reduce(self, ufunc: np.ufunc, values: npt.ArrayLike) -> Floats:
         """``ufunc.reduce`` of each row's share of ``values`` [tokens], float64 [rows]; NaN where missing."""

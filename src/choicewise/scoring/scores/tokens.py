@@ -33,5 +33,5 @@ def first(observed: Continuations) -> Floats:
 
 
 def greedy(observed: Continuations) -> Floats:
-    """1 where greedy decoding would produce the continuation (no token has a likelier rival), else 0."""
-    return observed.reduce(np.minimum, observed.ranks == 0)
+    """1 where greedy decoding would produce the continuation (no token has a likelier rival), else 0; NaN unknown."""
+    return observed.reduce(np.minimum, np.where(observed.ranks < 0, np.nan, observed.ranks == 0))

@@ -1,0 +1,12 @@
+"""The names on the axis ``boundary``; :mod:`choicewise.engine.boundary` says what they mean and does it."""
+
+from __future__ import annotations
+
+CORRECTED = ("heal", "word", "bytes")
+"""Policies that correct the tokens of a continuation to the probability of its text, or of its words."""
+
+BOUNDARIES = ("joint", "separate", "count", "lcp", "last-token", *CORRECTED)
+"""Every policy."""
+
+CORRECTABLE = ("loglikelihood", "spellings", "yes-no", "rating", "noisy-channel")
+"""Readings whose numbers are log-likelihoods of continuations found by a boundary policy."""

@@ -1,0 +1,292 @@
+"""The numbers of a report and the doubts beside them, on runs whose answers are known."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from choicewise import evaluate, open_run
+from choicewise.cli import app
+from choicewise.engine.span import Span, TokenScores
+from choicewise.errors import UsageError
+from choicewise.models.fake import HashModel
+from choicewise.models.selfcheck import SelfCheck
+from choicewise.protocols.catalogue import resolve
+from choicewise.report.diagnosis import FLAGS, nearest
+from choicewise.report.interval import INTERVALS, interval
+from choicewise.report.measure import Measurement
+from choicewise.report.rows import Row, plain
+from choicewise.report.table import alarms, legend, rank_table, report_tables, table, titled
+from choicewise.run import Run
+from choicewise.scoring.metrics import AGGREGATIONS, GROUPS
+from choicewise.scoring.statistics.beta_binomial import beta_binomial
+from choicewise.scoring.statistics.clustered import clustered_standard_error
+from choicewise.scoring.statistics.wilson import wilson
+from tests.worlds import write_mmlu
+
+NOISE = 4.0
+"""Nats: so coarse that many items of a hash model are near ties."""
+
+
+class Noisy(HashModel):
+    """A hash model whose self-check found its numbers far apart."""
+
+    selfcheck = SelfCheck("tree", NOISE, 1.0, 2 * NOISE, 200, ())
+
+
+class Constant(HashModel):
+    """A model to which every choice is equally likely: all items tie."""
+
+    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+        for index, span in enumerate(spans):
+            count = len(span.continuation)
+            flat = np.full(count, -1.0 / count, dtype=np.float32)
+            yield index, TokenScores(span.continuation, flat, np.zeros(count, dtype=np.int32))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mmlu(tmp_path_factory.mktemp("data"), questions=15)
+
+
+@pytest.fixture(scope="module")
+def noisy(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    names = ["mmlu/original", "mmlu/cloze", "mmlu/letter-text", "mmlu/helm"]
+    return evaluate(model=Noisy(), data=data, protocols=names, out=tmp_path_factory.mktemp("run") / "noisy")
+
+
+def row_of(run: Run, name: str) -> Row:
+    return next(row for row in run.rows() if row.protocol == name)
+
+
+def measured(run: Run, name: str) -> Measurement:
+    return next(each for each in run.measure() if each.name == name)
+
+
+@pytest.mark.parametrize("name", ["mmlu/letter-text:sum", "mmlu/letter-text:token_mean", "mmlu/letter-text:pmi-answer"])
+def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name: str) -> None:
+    each = measured(noisy, name)
+    assert each.scores is not None
+    low, high, near = [], [], 0
+    for place, gold in enumerate(each.evidence.gold):
+        a, b = each.evidence.items[place : place + 2]
+        counts = each.evidence.continuations().counts[a:b]
+        noise = {"sum": NOISE, "token_mean": NOISE / counts, "pmi": 2 * NOISE}[each.protocol.score]
+        scores, error = each.scores[a:b], np.broadcast_to(noise, (b - a,))
+        could = [
+            choice
+            for choice in range(b - a)
+            if all(
+                scores[choice] + error[choice] > scores[other] - error[other]
+                for other in range(b - a)
+                if other != choice
+            )
+        ]
+        near += len(could) > 1
+        low.append(could == gold)
+        high.append(gold[0] in could)
+    row = row_of(noisy, name)
+    assert (row.low, row.high) == (pytest.approx(np.mean(low)), pytest.approx(np.mean(high)))
+    assert row.near_ties == near > 0
+    assert row.low <= row.value <= row.high
+    assert row.noise == NOISE
+
+
+def test_text_that_is_generated_has_no_numeric_bounds(noisy: Run) -> None:
+    row = row_of(noisy, "mmlu/helm")
+    assert (row.low, row.high, row.near_ties) == (row.value, row.value, 0)
+
+
+def test_near_ties_are_flagged_where_they_outweigh_the_interval(noisy: Run) -> None:
+    row = row_of(noisy, "mmlu/letter-text:sum")
+    assert ("near-ties" in row.diagnosis.flags) == (row.near_ties / row.n > (row.ci_high - row.ci_low) / 2)
+    assert row.diagnosis.near_tie_rate == row.near_ties / row.n
+
+
+def test_a_run_without_self_check_has_no_bounds(data: Path, tmp_path: Path) -> None:
+    run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    (row,) = run.rows()
+    assert (row.noise, row.low, row.high, row.near_ties) == (None, row.value, row.value, 0)
+
+
+def test_label_and_text_siblings_are_compared(noisy: Run) -> None:
+    each, row = measured(noisy, "mmlu/original"), row_of(noisy, "mmlu/original")
+    assert row.diagnosis.text_sibling is not None
+    sibling = measured(noisy, row.diagnosis.text_sibling)
+    assert "{choice}" in sibling.protocol.continuation
+    differs = [a != b for a, b in zip(each.decisions.prediction, sibling.decisions.prediction, strict=True)]
+    assert row.diagnosis.label_text == pytest.approx(np.mean(differs))
+    assert ("label/text" in row.diagnosis.flags) == (np.mean(differs) >= 0.3)
+    assert row_of(noisy, "mmlu/cloze:sum").diagnosis.text_sibling is None
+
+
+def test_mass_is_flagged_for_labels_only(noisy: Run) -> None:
+    labels, texts = row_of(noisy, "mmlu/original").diagnosis, row_of(noisy, "mmlu/cloze:sum").diagnosis
+    sums = measured(noisy, "mmlu/original").evidence.scores("sum").reshape(-1, 4)
+    assert labels.mass == pytest.approx(np.median(np.exp(sums).sum(axis=1)))
+    assert "mass" in labels.flags
+    assert texts.mass < 1e-6
+    assert "mass" not in texts.flags
+    assert math.isnan(texts.low_mass)
+
+
+def test_choices_that_answer_without_their_question_are_flagged(data: Path, tmp_path: Path) -> None:
+    recipe = resolve("mmlu/original")["mmlu/original"]
+    alone = replace(recipe, question="{options}Answer:")
+    run = evaluate(model="fake:oracle", data=data, protocols={"with": recipe, "without": alone}, out=tmp_path / "run")
+    found = row_of(run, "with").diagnosis
+    assert (found.choices_sibling, found.choices_only) == ("without", 1.0)
+    assert "choices-only" in found.flags
+    assert row_of(run, "without").diagnosis.choices_sibling is None
+
+
+def test_nearest_takes_the_sibling_with_the_fewest_other_axes(noisy: Run) -> None:
+    original, siblings = measured(noisy, "mmlu/original"), list(noisy.measure())
+    found = nearest(original, siblings, lambda other, mine: other.score == "char_mean")
+    assert found is not None
+    assert found.name == "mmlu/letter-text:char_mean"
+    assert nearest(original, siblings, lambda other, mine: False) is None
+
+
+def test_a_constant_answer_and_a_constant_gold_are_alarming(tmp_path: Path) -> None:
+    lines = [{"id": f"q{n}", "question": "?", "choices": list("ab"), "answer": 0} for n in range(8)]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
+    run = evaluate(model=Constant(), data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
+    (row,) = run.rows()
+    assert (row.value, row.ties) == (1.0, 8)
+    assert {"constant", "gold-constant"} <= set(row.diagnosis.flags)
+    (alarm,) = alarms([row])
+    assert "8 of 8 items are tied" in alarm
+    found = CliRunner().invoke(app, ["report", str(tmp_path / "run")])
+    assert "warning" in found.stderr
+    assert "gold-constant: " in found.stdout
+
+
+def test_counts_are_those_of_the_group(data: Path, tmp_path: Path) -> None:
+    model = HashModel()
+    lengths = {}
+    whole = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "whole")
+    for request in whole.tables.requests.to_pylist():
+        lengths.setdefault(request["subject"], []).append(len(request["context"]))
+    model.window = max(map(len, whole.tables.requests["context"].to_pylist())) - 1
+    run = evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    rows = {row.subject: row for row in run.rows("subjects")}
+    dropped = {}
+    for request in run.tables.requests.to_pylist():
+        dropped[request["subject"]] = dropped.get(request["subject"], 0) + (request["shots_dropped"] > 0)
+    assert {subject: row.shots_dropped for subject, row in rows.items()} == dropped
+    (all_,) = run.rows()
+    assert all_.shots_dropped == sum(dropped.values()) > 0
+    assert [row.truncated for row in rows.values()] == [row.merged for row in rows.values()] == [0, 0]
+
+
+def test_groups_name_the_rows_of_their_aggregation(noisy: Run) -> None:
+    each = measured(noisy, "mmlu/original")
+    assert set(GROUPS) == set(AGGREGATIONS)
+    for aggregation, group in GROUPS.items():
+        assert {group(subject) for subject in each.evidence.subjects} == set(each.values(aggregation))
+
+
+CREDIT = np.array([1.0, 0, 1, 1, 0.5, 0, 0, 1])
+SUBJECTS = list("aabbbccc")
+
+
+def test_intervals_by_name() -> None:
+    assert set(INTERVALS) == {"wilson", "beta-binomial", "clustered"}
+    assert interval("wilson", CREDIT, SUBJECTS, False) == ("wilson", *wilson(4.5 / 8, 8))
+    low, high = beta_binomial(4, 8)[0], beta_binomial(5, 8)[1]
+    assert interval("beta-binomial", CREDIT, SUBJECTS, False) == ("beta-binomial", low, high)
+    half = 1.959964 * clustered_standard_error(CREDIT, SUBJECTS)
+    found = interval("clustered", CREDIT, SUBJECTS, False)
+    assert found[1:] == (pytest.approx(4.5 / 8 - half), pytest.approx(min(1.0, 4.5 / 8 + half)))
+    means = np.array([0.5, 2.5 / 3, 1 / 3])
+    macro = interval("clustered", CREDIT, SUBJECTS, True)
+    assert macro[2] == pytest.approx(means.mean() + 1.959964 * means.std(ddof=1) / math.sqrt(3))
+    assert interval("wilson", CREDIT, SUBJECTS, True)[0] == "normal"
+    assert all(map(math.isnan, interval("clustered", CREDIT, ["a"] * 8, False)[1:]))
+    assert all(map(math.isnan, interval("beta-binomial", CREDIT[:0], [], False)[1:]))
+
+
+def test_an_interval_can_be_chosen(noisy: Run) -> None:
+    default, chosen = noisy.rows()[0], noisy.rows(interval="beta-binomial")[0]
+    assert (default.interval, chosen.interval) == ("wilson", "beta-binomial")
+    assert (chosen.ci_low, chosen.ci_high) == pytest.approx(beta_binomial(round(default.value * 30), 30))
+    macro = {row.interval for row in noisy.rows("macro", "wilson")}
+    assert macro == {"normal"}
+    assert noisy.report(interval="clustered")["interval"].to_pylist()[0] == "clustered"
+
+
+def test_an_old_run_is_scored_in_further_ways(noisy: Run) -> None:
+    letters = noisy.choose(["mmlu/cloze:sum", "mmlu/letter-text"])
+    assert [row.protocol for row in letters.rows()][:2] == ["mmlu/cloze:sum", "mmlu/letter-text:token_mean"]
+    other = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], ties="split", aggregation="micro", split=None)
+    (row,) = noisy.under({"mine": other}).rows()
+    assert (row.protocol, row.n) == ("mine", 30)
+    assert row.value == pytest.approx(np.nanmean(measured(noisy, "mmlu/cloze:sum").decisions.credit))
+    with pytest.raises(UsageError, match=r"not asked what mmlu/harness-v1 asks.*--protocol mmlu/harness-v1 --out"):
+        noisy.choose(["mmlu/harness-v1"])
+    found = CliRunner().invoke(app, ["report", str(noisy.folder), "--protocol", "mmlu/cloze:sum", "--json"])
+    assert [row["protocol"] for row in json.loads(found.stdout)] == ["mmlu/cloze:sum"]
+
+
+def test_json_rows_hold_flags_and_no_nan(noisy: Run) -> None:
+    rows = json.loads(
+        CliRunner().invoke(app, ["report", str(noisy.folder), "--json"]).stdout, parse_constant=pytest.fail
+    )
+    assert {"low", "high", "near_ties", "flags", "diagnosis", "interval"} <= set(rows[0])
+    assert {flag for row in rows for flag in row["flags"]} <= set(FLAGS)
+    assert plain({"a": (math.inf, [math.nan, 1.5])}) == {"a": [None, [None, 1.5]]}
+
+
+def printed(shown: object, width: int) -> list[str]:
+    out = StringIO()
+    Console(file=out, width=width, markup=False).print(shown)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_tables_fit_into_eighty_columns(noisy: Run) -> None:
+    rows = noisy.rows("subjects")
+    for shown in report_tables(rows, 80):
+        lines = printed(shown, 80)
+        assert max(map(len, lines)) <= 80
+        text = "".join(lines)
+        for row in rows:
+            assert row.id in text
+            assert f"{100 * row.ci_low:.1f} – {100 * row.ci_high:.1f}" in text
+            assert row.protocol in text
+            assert not row.diagnosis.flags or row.diagnosis.flags[0] in text
+    told = " ".join(legend(rows))
+    assert "numeric" in told
+    assert "4 nats" in told
+
+
+def test_many_models_are_ranked_in_parts_that_fit() -> None:
+    cells = {f"mmlu/letter-text:score-{n}": {f"a/model-with-a-name-{m}": (0.5, m) for m in range(9)} for n in range(2)}
+    lines = printed(rank_table("ranks", cells, 80), 80)
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert all(f"50.0 ({m})" in text for m in range(1, 9))
+    assert "mmlu/letter-text:score-1" in text
+
+
+def test_names_cannot_speak_to_the_terminal() -> None:
+    shown = table("model")
+    shown.add_row("x")
+    assert printed(titled("\x1b[31m[bold]name", shown, "note"), 80)[0] == "\\x1b[31m[bold]name"
+
+
+def test_measuring_again_lays_nothing_out_again(noisy: Run) -> None:
+    again = open_run(noisy.folder)
+    first = measured(again, "mmlu/cloze:sum")
+    assert measured(again, "mmlu/cloze:token_mean").evidence is first.evidence
+    assert measured(again.choose(["mmlu/cloze:sum"]), "mmlu/cloze:sum").scores is first.scores

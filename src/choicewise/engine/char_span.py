@@ -41,8 +41,9 @@ def package_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: st
 
     It puts a BOS before whatever the tokenizer adds itself, so that there are two with a tokenizer that adds one.  The
     span begins with the last token that starts at or before the continuation's first character, and ends with the
-    first one that ends at or behind its last.  Source: aalok-sathe/surprisal model.py@6ea34a7, utils.py@02b1d93; the
-    characters of a token are those that its bytes belong to, where the package asks the tokenizer's offsets.
+    first one that ends at or behind its last; of a character of several tokens some are left out by that.  Source:
+    aalok-sathe/surprisal model.py@6ea34a7, utils.py@02b1d93; the characters of a token are those that its bytes belong
+    to, where the package asks the tokenizer's offsets.
     """
     if tokenizer.bos_id is None:
         return Asked(None, missing="the package surprisal needs a BOS, and the tokenizer names none")

@@ -1,8 +1,16 @@
-"""The dense limit: what the unique tokens cost at the speed of one long forward pass, plus the rows that are read."""
+"""The dense limit: what the unique tokens cost at the speed of one long forward pass, plus the rows that are read.
+
+python benchmarks/limit.py MODEL_FOLDER DTYPE OUT.json      seconds per token and per row, in a process of its own
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,24 +21,35 @@ from choicewise.models.causal import CausalLM
 ROWS, LENGTH, READ = 8, 512, 512
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Seconds per token of a dense forward without the head, and per row of the head with its softmax."""
+
+    token: float
+    row: float
+
+    def limit(self, tree: Tree) -> float:
+        """Seconds: unique tokens x cost of a token + distinct rows read x cost of a row."""
+        return len(tree) * self.token + len(np.unique(tree.rows)) * self.row
+
+
 @torch.inference_mode()
-def limit(lm: CausalLM, tree: Tree) -> float:
-    """Seconds: unique tokens x cost of a token in a dense forward + distinct rows read x cost of a row of the head."""
+def cost(lm: CausalLM) -> Cost:
+    """Both costs, measured now: the machine's speed differs from one minute to the next."""
     tokens = torch.randint(0, lm.vocabulary, (ROWS, LENGTH), device=lm.device)
     body = _seconds(lambda: lm.body(input_ids=tokens, use_cache=False)) / tokens.numel()
     hidden = lm.body(input_ids=tokens, use_cache=False)[0][0][:READ]
     rows, targets = np.arange(len(hidden), dtype=np.int32), np.zeros(len(hidden), dtype=np.int32)
-    head = _seconds(lambda: lm.read(hidden, rows, targets)) / len(hidden)
-    return len(tree) * body + len(np.unique(tree.rows)) * head
+    return Cost(body, _seconds(lambda: lm.read(hidden, rows, targets)) / len(hidden))
 
 
-def _seconds(work: object, times: int = 3) -> float:
+def _seconds(work: Callable[[], object], times: int = 3) -> float:
     """The best of a few tries, so that a busy machine does not make the limit look generous."""
     best = float("inf")
     for _ in range(times + 1):
         _wait()
         start = time.perf_counter()
-        work()  # type: ignore[operator]
+        work()
         _wait()
         best = min(best, time.perf_counter() - start)
     return best
@@ -39,3 +58,17 @@ def _seconds(work: object, times: int = 3) -> float:
 def _wait() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def main() -> None:
+    """Write both costs of a model folder."""
+    from transformers import AutoModelForCausalLM
+
+    folder, dtype, out = sys.argv[1:]
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    found = cost(CausalLM(model, 4096, model.config.vocab_size))
+    Path(out).write_text(json.dumps({"token": found.token, "row": found.row}))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -24,6 +27,8 @@ def llama(shape: str, dtype: torch.dtype, device: str) -> LlamaForCausalLM:
         intermediate_size=-(-width * 8 // 3 // 64) * 64,
         max_position_embeddings=4096,
         tie_word_embeddings=shape in ("25m", "125m"),
+        bos_token_id=0,
+        eos_token_id=0,
     )
     torch.manual_seed(0)
     with torch.device(device):
@@ -33,3 +38,13 @@ def llama(shape: str, dtype: torch.dtype, device: str) -> LlamaForCausalLM:
             return LlamaForCausalLM(config).eval()
         finally:
             torch.set_default_dtype(before)
+
+
+def folder(shape: str, tokenizer: Path, work: Path) -> Path:
+    """A folder with such a model in float32 and a tokenizer, made when it is not there."""
+    place = work / shape
+    if not (place / "tokenizer.json").is_file():
+        llama(shape, torch.float32, "cpu").save_pretrained(place)
+        for file in tokenizer.iterdir():
+            shutil.copy(file, place)
+    return place

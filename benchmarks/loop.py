@@ -1,29 +1,87 @@
-"""The peer: a padded, batched transformers loop, as most evaluation scripts have it."""
+"""A padded, batched transformers loop against the token tree, in one process, in turn: the model's part alone.
+
+python benchmarks/loop.py [--workload mmlu-letters ...] [--model 25m] [--dtype float32] [--repeats 3]
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import resource
+import time
+from pathlib import Path
+
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch.nn.utils.rnn import pad_sequence
+from compare import HERE, keep, spread
+from data import SHARED, prepare
+from limit import cost
+from llama import SHAPES, VOCABULARY, llama
+from machine import machine
+from padded import loop
+from workload import WORKLOADS, spans
 
 from choicewise.engine.span import Span
+from choicewise.engine.tree import build
+from choicewise.models.causal import CausalLM
+from choicewise.models.hf_tokenizer import HfTokenizer
+from choicewise.models.ladder import Path as Rung
+from choicewise.models.selfcheck import choose_path
 
 
-@torch.inference_mode()
-def loop(model: torch.nn.Module, spans: list[Span], batch: int) -> tuple[npt.NDArray[np.float64], int]:
-    """Sums of log-probabilities (nats) and the tokens computed, longest sequences first, ``batch`` at a time."""
-    device = next(model.parameters()).device
-    order = sorted(range(len(spans)), key=lambda index: -len(spans[index].context) - len(spans[index].continuation))
-    sums, tokens = np.empty(len(spans)), 0
-    for first in range(0, len(spans), batch):
-        part = [spans[index] for index in order[first : first + batch]]
-        whole = [torch.from_numpy(np.concatenate([span.context, span.continuation])).long() for span in part]
-        inputs = pad_sequence([sequence[:-1] for sequence in whole], batch_first=True).to(device)
-        tokens += inputs.numel()
-        logprobs = torch.log_softmax(model(input_ids=inputs, use_cache=False).logits, dim=-1, dtype=torch.float32)
-        for row, (span, sequence) in enumerate(zip(part, whole, strict=True)):
-            places = torch.arange(len(span.context) - 1, len(sequence) - 1, device=device)
-            targets = sequence[len(span.context) :].to(device)
-            sums[order[first + row]] = float(logprobs[row, places, targets].double().sum())
-    return sums, tokens
+def ours(path: Rung, asked: list[Span]) -> np.ndarray:
+    """Sums of log-probabilities (nats)."""
+    sums = np.empty(len(asked))
+    for index, scores in path.score(asked):
+        sums[index] = scores.logprobs.sum(dtype=np.float64)
+    return sums
+
+
+def main() -> None:
+    """Print one line of JSON a workload and keep it with the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="repeatable; all")
+    parser.add_argument("--model", choices=list(SHAPES), default="25m")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--batch-tokens", type=int, help="tokens in a pack of the tree")
+    parser.add_argument("--no-loop", action="store_true", help="leave the slow peer out")
+    parser.add_argument("--work", type=Path, default=HERE / ".work")
+    parser.add_argument("--shared", type=Path, default=SHARED)
+    parser.add_argument("--results", type=Path, default=HERE / "results" / "loop.json")
+    choice = parser.parse_args()
+    if choice.threads:
+        torch.set_num_threads(choice.threads)
+    data, tokenizer = prepare(choice.work, choice.shared)
+    model = llama(choice.model, getattr(torch, choice.dtype), "cpu")
+    lm = CausalLM(model, 4096, VOCABULARY)
+    path, _ = choose_path(lm, choice.batch_tokens)
+    for name in choice.workload or list(WORKLOADS):
+        workload = WORKLOADS[name]
+        asked = spans(workload, data, HfTokenizer(tokenizer))
+        tree = build(asked)
+        turns, found = [], {"peer": "loop", "workload": name, "model": choice.model, "dtype": choice.dtype}
+        for _ in range(choice.repeats):
+            floor, before = cost(lm).limit(tree), lm.computed
+            start = time.perf_counter()
+            scores = ours(path, asked)
+            turn = {"ours s": time.perf_counter() - start, "limit s": floor}
+            computed = lm.computed - before
+            if not choice.no_loop:
+                start = time.perf_counter()
+                sums, peer_tokens = loop(model, asked, workload.batch)
+                turn |= {"loop s": time.perf_counter() - start}
+                found |= {"largest difference": float(np.abs(sums - scores).max()), "peer tokens": peer_tokens}
+            turns.append(turn)
+        found |= {"batch": workload.batch, "unique": len(tree), "computed": computed, "turns": turns}
+        found |= {"ours / limit": spread([turn["ours s"] / turn["limit s"] for turn in turns])}
+        if not choice.no_loop:
+            found |= {"inner": spread([turn["loop s"] / turn["ours s"] for turn in turns])}
+        found |= {"peak GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, "machine": machine()}
+        keep(choice.results, found)
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

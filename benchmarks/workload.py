@@ -1,19 +1,52 @@
-"""What the benchmarks ask: the spans of published protocols on real or bundled questions."""
+"""What the benchmarks ask: protocols of their own over a few hundred questions each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from choicewise.bundled import BENCHMARK
 from choicewise.data.open import open_dataset
-from choicewise.engine.asking import Asking
+from choicewise.engine.schedule import ask_block, list_asks, list_blocks
 from choicewise.engine.span import Span
-from choicewise.engine.tokenizer import ByteTokenizer, Tokenizer
-from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.render import render
-from choicewise.protocols.shots import sample
+from choicewise.engine.tokenizer import Tokenizer
+from choicewise.protocols.file import read_file
+from choicewise.protocols.render import requests
 
-PROTOCOLS = {"letters": "mmlu/original", "text": "mmlu/letter-text", "cloze": "mmlu/cloze"}
+PROTOCOLS = Path(__file__).parent / "protocols"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``questions`` (of every subject) of a folder of data, under a protocol file.
+
+    ``batch``: sequences in a batch of the peers, the best of 1, 2, 4 and 8 on four cores.  ``targets``: what is hoped
+    for with the 25 M model in float32, peer ÷ ours and ours ÷ the dense limit.
+    """
+
+    data: str
+    protocol: str
+    questions: int
+    batch: int
+    targets: tuple[float, float] | None = None
+    null: bool = False
+
+    @property
+    def file(self) -> Path:
+        """The protocol's TOML file."""
+        return PROTOCOLS / f"{self.protocol}.toml"
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    "mmlu-letters": Workload("mmlu", "mmlu-letters", 60, 2, (12, 1.20)),
+    "mmlu-text": Workload("mmlu", "mmlu-text", 60, 2, (30, 1.15)),
+    "mmlu-cloze": Workload("mmlu", "mmlu-cloze", 60, 2),
+    "mmlu-null": Workload("mmlu", "mmlu-null", 60, 2, null=True),
+    "hellaswag-100": Workload("hellaswag", "hellaswag", 100, 4),
+    "hellaswag-1000": Workload("hellaswag", "hellaswag", 1000, 4, (2.5, 1.10)),
+    "arc-easy": Workload("arc-easy", "arc-easy", 570, 4, (5, 1.15)),
+    "arc-challenge": Workload("arc-challenge", "arc-challenge", 100, 2, (60, 1.20)),
+}
 
 
 @dataclass
@@ -24,22 +57,24 @@ class Asker:
     window: int = 4096
 
 
-def mmlu(workload: str, data: str | None, tokenizer: str | None, subjects: list[str], questions: int) -> list[Span]:
-    """The spans of one workload: the first ``questions`` of every subject."""
-    recipe = next(iter(resolve(PROTOCOLS[workload]).values()))
-    dataset = open_dataset(data or BENCHMARK)
-    asker = Asker(_tokenizer(tokenizer))
-    asking = Asking()
-    for subject in dataset.choose(recipe.split, subjects if data else None)[:3]:
-        items = dataset.rows(recipe.split, subject)[:questions]
-        shots = sample(recipe, dataset, subject)
-        asking.add(recipe, [render(recipe, item, some) for item, some in zip(items, shots, strict=False)], asker)
-    return [question for question in asking.wanted.values() if isinstance(question, Span)]
+def spans(workload: Workload, data: Path, tokenizer: Tokenizer) -> list[Span]:
+    """The distinct spans of a workload."""
+    name, recipe = read_file(workload.file)
+    dataset, recipes = open_dataset(data / workload.data), {name: recipe}
+    asks, wanted = list_asks(recipes), {}
+    for block in list_blocks(dataset, recipes, None, workload.questions):
+        wanted |= ask_block(dataset, block, asks, Asker(tokenizer), False).wanted
+    return [question for question in wanted.values() if isinstance(question, Span)]
 
 
-def _tokenizer(folder: str | None) -> Tokenizer:
-    if folder is None:
-        return ByteTokenizer()
-    from choicewise.models.hf_tokenizer import HfTokenizer
-
-    return HfTokenizer(folder)
+def texts(workload: Workload, data: Path) -> list[tuple[str, int, str, str]]:
+    """(item, choice, context, continuation) of every request of a workload, those after nothing behind the others."""
+    _, recipe = read_file(workload.file)
+    dataset, found, null = open_dataset(data / workload.data), [], []
+    for subject in dataset.choose(recipe.split, None):
+        for request in list(requests(recipe, dataset, subject))[: workload.questions]:
+            context = request.context()
+            for choice, text in enumerate(request.continuations):
+                found.append((request.item.id, choice, context, text))
+                null.append((request.item.id, choice, "", text))
+    return found + (null if workload.null else [])

@@ -1,0 +1,219 @@
+"""A peer and ours on the same requests in turn, each as a whole command, in one run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from data import SHARED, prepare
+from limit import Cost
+from llama import SHAPES, folder
+from machine import machine
+from process import Measured, measure
+from workload import WORKLOADS, Workload, spans, texts
+
+from choicewise.engine.tree import Tree, build
+from choicewise.models.hf_tokenizer import HfTokenizer
+from choicewise.run import open_run
+
+HERE = Path(__file__).resolve().parent
+OURS = [sys.executable, "-c", "from choicewise.cli import main; main()", "run"]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another program: the script that asks it, the interpreter of its environment, and what it can be asked."""
+
+    name: str
+    script: str
+    python: Path
+    nulls: bool = True
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One run of one program: sums of log-probabilities (nats), inputs computed, seconds in the model, the process."""
+
+    sums: np.ndarray
+    tokens: int
+    inner: float
+    process: Measured
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload for a model in a dtype."""
+
+    name: str
+    workload: Workload
+    model: Path
+    dtype: str
+    data: Path
+    work: Path
+    threads: Mapping[str, str]
+
+
+def ask_peer(peer: Peer, case: Case, pairs: Sequence[tuple[str, int, str, str]]) -> Answers:
+    """The peer's whole command; its requests lie ready as texts."""
+    requests, out = case.work / "requests.json", case.work / "peer.json"
+    requests.write_text(json.dumps([[context, text] for _, _, context, text in pairs]))
+    script = HERE / peer.script
+    process = measure(
+        [peer.python, script, case.model, case.dtype, str(case.workload.batch), requests, out], case.threads
+    )
+    found = json.loads(out.read_text())
+    return Answers(np.asarray(found["sums"]), found["tokens"], found["seconds"], process)
+
+
+def ask_ours(case: Case, pairs: Sequence[tuple[str, int, str, str]]) -> Answers:
+    """Our whole command, from the user's files to the table, and what it stored, in the order of ``pairs``."""
+    out = case.work / "run"
+    shutil.rmtree(out, ignore_errors=True)
+    asked = ["--model", case.model, "--data", case.data / case.workload.data, "--protocol", case.workload.file]
+    shape = ["--limit", str(case.workload.questions), "--dtype", case.dtype, "--device", "cpu", "--out", out]
+    process = measure([*OURS, *asked, *shape], case.threads)
+    run = open_run(out)
+    rows = run.observations().select(["item", "choice", "null", "logprobs"]).to_pylist()
+    sums = {(row["item"], row["choice"], row["null"]): sum(row["logprobs"]) for row in rows}
+    keys = [(item, choice, None if context else "") for item, choice, context, _ in pairs]
+    spent = run.manifest.engine["spent"]
+    return Answers(np.asarray([sums[key] for key in keys]), spent["computed"], spent["seconds"], process)
+
+
+def dense(case: Case) -> Cost:
+    """What a token and a row of the head cost at this moment, in a process of their own."""
+    out = case.work / "limit.json"
+    measure([sys.executable, HERE / "limit.py", case.model, case.dtype, out], case.threads)
+    return Cost(**json.loads(out.read_text()))
+
+
+def flips(pairs: Sequence[tuple[str, int, str, str]], left: np.ndarray, right: np.ndarray) -> int:
+    """How many items have another likeliest choice on the left than on the right."""
+    chosen: dict[str, list[tuple[float, float]]] = {}
+    for (item, _, context, _), a, b in zip(pairs, left, right, strict=True):
+        if context:
+            chosen.setdefault(item, []).append((a, b))
+    return sum(int(np.argmax([a for a, _ in both]) != np.argmax([b for _, b in both])) for both in chosen.values())
+
+
+def compare(peer: Peer, case: Case, repeats: int) -> dict[str, Any]:
+    """Figures of ``repeats`` turns: theirs, ours, the limit."""
+    pairs = texts(case.workload, case.data)
+    asked = spans(case.workload, case.data, HfTokenizer(case.model))
+    tree = build(asked)
+    turns = []
+    for turn in range(repeats):
+        theirs, ours = ask_peer(peer, case, pairs), ask_ours(case, pairs)
+        turns.append(_turn(theirs, ours, tree, dense(case)))
+        print(f"  turn {turn + 1}: {json.dumps(turns[-1])}", file=sys.stderr, flush=True)
+    return {
+        "peer": peer.name,
+        "workload": case.name,
+        "model": case.model.name,
+        "dtype": case.dtype,
+        "batch": case.workload.batch,
+        "requests": len(pairs),
+        "asked": sum(span.inputs for span in asked),
+        "unique": len(tree),
+        "rows": len(np.unique(tree.rows)),
+        "computed": ours.tokens,
+        "peer tokens": theirs.tokens,
+        "largest difference": float(np.abs(theirs.sums - ours.sums).max()),
+        "flips": flips(pairs, theirs.sums, ours.sums),
+        "targets": case.workload.targets if (case.model.name, case.dtype) == ("25m", "float32") else None,
+        "turns": turns,
+        **{name: spread([turn[name] for turn in turns]) for name in RATIOS},
+    }
+
+
+RATIOS = ("wall", "inner", "ours / limit", "ours inner / limit")
+
+
+def _turn(theirs: Answers, ours: Answers, tree: Tree, costs: Cost) -> dict[str, float]:
+    limit = costs.limit(tree)
+    return {
+        "peer s": round(theirs.process.seconds, 2),
+        "ours s": round(ours.process.seconds, 2),
+        "peer inner s": round(theirs.inner, 2),
+        "ours inner s": round(ours.inner, 2),
+        "limit s": round(limit, 3),
+        "peer GB": round(theirs.process.peak, 2),
+        "ours GB": round(ours.process.peak, 2),
+        "wall": theirs.process.seconds / ours.process.seconds,
+        "inner": theirs.inner / ours.inner,
+        "ours / limit": ours.process.seconds / limit,
+        "ours inner / limit": ours.inner / limit,
+    }
+
+
+def spread(values: Sequence[float]) -> Mapping[str, float]:
+    """Median, lowest and highest of what the turns gave."""
+    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
+
+
+def main(peer: Peer, out: str) -> None:
+    """Run the cases asked for and add them to the results; each case replaces its earlier figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="repeatable; all")
+    parser.add_argument("--model", action="append", choices=list(SHAPES), help="repeatable; 25m")
+    parser.add_argument("--dtype", action="append", choices=["float32", "bfloat16"], help="repeatable; float32")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, help="of every program; all cores")
+    parser.add_argument("--work", type=Path, default=HERE / ".work", help="where models and data are made")
+    parser.add_argument("--shared", type=Path, default=SHARED, help="real data, else made up")
+    parser.add_argument("--python", type=Path, default=peer.python, help="the interpreter of the peers' environment")
+    parser.add_argument("--results", type=Path, default=HERE / "results" / out)
+    choice = parser.parse_args()
+    peer = Peer(peer.name, peer.script, choice.python, peer.nulls)
+    data, tokenizer = prepare(choice.work, choice.shared)
+    for shape in choice.model or ["25m"]:
+        model = folder(shape, tokenizer, choice.work)
+        for dtype in choice.dtype or ["float32"]:
+            for name in choice.workload or list(WORKLOADS):
+                if WORKLOADS[name].null and not peer.nulls:
+                    continue
+                print(f"{name}, {shape}, {dtype}", file=sys.stderr, flush=True)
+                case = Case(name, WORKLOADS[name], model, dtype, data, choice.work, _threads(choice.threads))
+                found = compare(peer, case, choice.repeats) | {
+                    "machine": machine(choice.python, choice.threads),
+                    "real": _real(choice),
+                }
+                keep(choice.results, found)
+                print(line(found), flush=True)
+
+
+def _threads(count: int | None) -> dict[str, str]:
+    return {} if count is None else {"OMP_NUM_THREADS": str(count), "RAYON_NUM_THREADS": str(count)}
+
+
+def _real(choice: argparse.Namespace) -> bool:
+    return bool(choice.shared.is_dir())
+
+
+def keep(path: Path, found: Mapping[str, Any]) -> None:
+    """Add one case to a file of results, in place of an earlier one of the same name."""
+    names = ("peer", "workload", "model", "dtype")
+    before = json.loads(path.read_text()) if path.is_file() else []
+    kept = [one for one in before if any(one[name] != found[name] for name in names)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([*kept, found], indent=1) + "\n")
+
+
+def line(found: Mapping[str, Any]) -> str:
+    """One case in a line."""
+    wall, limit = found["wall"], found["ours / limit"]
+    return (
+        f"{found['workload']:<15} {found['model']} {found['dtype']}: {found['peer']} / ours {wall['median']:.1f} "
+        f"({wall['low']:.1f} to {wall['high']:.1f}), inner {found['inner']['median']:.1f}; ours / limit "
+        f"{limit['median']:.2f}, inner {found['ours inner / limit']['median']:.2f}; computed / unique "
+        f"{found['computed'] / found['unique']:.3f}; largest difference {found['largest difference']:.1e}, "
+        f"{found['flips']} flips"
+    )

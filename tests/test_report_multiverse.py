@@ -1,0 +1,138 @@
+"""Ranks and conclusions over protocols, against brute force on runs of models that guess."""
+
+from __future__ import annotations
+
+import json
+import math
+from io import StringIO
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+from rich.console import Console
+from typer.testing import CliRunner
+
+from choicewise import evaluate
+from choicewise.cli import app
+from choicewise.errors import UsageError
+from choicewise.models.fake import HashModel
+from choicewise.report.multiverse import multiverse, multiverse_json
+from choicewise.report.multiverse_table import multiverse_tables
+from choicewise.report.pairing import paired_credits, paired_predictions, shared_items
+from choicewise.report.ranks import bounded, rank_agreement
+from choicewise.report.rows import ranked
+from choicewise.run import Run
+from tests.worlds import write_mmlu
+
+PROTOCOLS = ["mmlu/original", "mmlu/harness-v1", "mmlu/cloze:sum", "mmlu/cloze:char_mean"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    folder = tmp_path_factory.mktemp("runs")
+    data = write_mmlu(folder / "data", questions=12)
+    return [
+        evaluate(model=model, data=data, protocols=PROTOCOLS, out=folder / f"run{number}")
+        for number, model in enumerate([HashModel(), HashModel(1), HashModel(2), "fake:oracle"])
+    ]
+
+
+def test_the_spread_is_that_of_the_accuracies(runs: list[Run]) -> None:
+    found = multiverse(runs)
+    for run, spread in zip(runs, found.spreads, strict=True):
+        measured = list(run.measure())
+        accuracies = {each.name: float(np.nanmean(each.decisions.credit)) for each in measured}
+        assert spread.protocols == len(PROTOCOLS)
+        assert spread.panel.least == pytest.approx(min(accuracies.values()))
+        assert spread.panel.median == pytest.approx(np.median(list(accuracies.values())))
+        assert spread.panel.greatest == pytest.approx(max(accuracies.values()))
+        assert accuracies[spread.lowest] == min(accuracies.values())
+        assert accuracies[spread.highest] == max(accuracies.values())
+        columns = zip(*(each.decisions.prediction for each in measured), strict=True)
+        assert spread.panel.flips == pytest.approx(np.mean([len(set(column)) > 1 for column in columns]))
+
+
+def test_every_pair_of_models_is_tested_under_every_protocol(runs: list[Run]) -> None:
+    found = multiverse(runs)
+    assert len(found.duels) == 6
+    for duel, (left, right) in zip(found.duels, combinations(runs, 2), strict=True):
+        ps, signs = [], []
+        for ours, theirs, contest in zip(left.measure(), right.measure(), duel.contests, strict=True):
+            a, b = ours.decisions.credit, theirs.decisions.credit
+            assert contest.difference == pytest.approx(np.mean(a - b))
+            only = int(((a == 1) & (b == 0)).sum()), int(((a == 0) & (b == 1)).sum())
+            expected = scipy.stats.binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
+            assert contest.p == pytest.approx(expected)
+            ps.append(contest.p)
+            signs.append(np.sign(round(np.mean(a - b), 9)))
+        order = np.argsort(ps, kind="stable")
+        holm = np.minimum(1, np.maximum.accumulate(np.array(ps)[order] * np.arange(len(ps), 0, -1)))
+        assert [duel.contests[place].p_holm for place in order] == pytest.approx(holm)
+        assert (duel.agreement.left, duel.agreement.right) == (signs.count(1), signs.count(-1))
+        ahead = [np.sign(each.difference) for each in duel.contests if each.p_holm <= 0.05]
+        assert duel.significant() == (ahead.count(1), ahead.count(-1))
+
+
+def test_the_order_of_models_is_compared_between_protocols(runs: list[Run]) -> None:
+    rows = ranked([row for run in runs for row in run.rows()])
+    found = rank_agreement(rows)
+    assert len(found) == 6
+    for each in found:
+        values = [[row.value for row in rows if row.protocol == name] for name in (each.left, each.right)]
+        assert each.tau == pytest.approx(scipy.stats.kendalltau(*values).statistic)
+        assert each.models == 4
+    assert rank_agreement([row for run in runs[:2] for row in run.rows()]) == []
+
+
+def test_ranks_have_bounds_where_several_models_were_measured(runs: list[Run]) -> None:
+    rows = bounded(ranked([row for run in runs for row in run.rows()]), runs)
+    for row in rows:
+        assert row.rank_low is not None
+        assert row.rank is not None
+        assert row.rank_high is not None
+        assert 1 <= row.rank_low <= row.rank <= row.rank_high <= 4
+    assert {(row.rank_low, row.rank_high) for row in rows if row.model == "fake:oracle"} == {(1, 1)}
+    assert any(row.rank_low < row.rank_high for row in rows if row.rank_low and row.rank_high)
+    by = bounded(ranked([row for run in runs for row in run.rows("subjects")]), runs, "subjects")
+    assert all(row.rank_low for row in by)
+
+
+def test_shared_items_are_found_by_id_where_runs_differ(runs: list[Run], tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", questions=12)
+    part = evaluate(model=HashModel(), data=data, protocols=PROTOCOLS, out=tmp_path / "part", subjects=["trees"])
+    whole, few = next(runs[0].measure()), next(part.measure())
+    ids, places = shared_items([whole, few])
+    assert ids == few.evidence.ids
+    assert [whole.evidence.ids[place] for place in places[0]] == ids
+    subjects, credits = paired_credits([whole, few])
+    assert set(subjects) == {"trees"}
+    assert credits[0].tolist() == credits[1].tolist()
+    predictions = paired_predictions([few, whole])
+    assert predictions[0].tolist() == predictions[1].tolist()
+
+
+def test_the_panel_is_told_in_words_and_as_json(runs: list[Run]) -> None:
+    found = multiverse(runs)
+    out = StringIO()
+    console = Console(file=out, width=80, markup=False)
+    for part in multiverse_tables(found):
+        console.print(part)
+    text = out.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    words = " ".join(text.split())
+    assert "flips: % of items" in words
+    assert "After Holm's correction" in words
+    assert "The greatest of 4 numbers is no estimate of accuracy" in words
+    assert "Kendall's τ" in words
+    content = multiverse_json(found)
+    assert content["duels"][0]["agreement"]["share"] == found.duels[0].agreement.share
+    shown = CliRunner().invoke(app, ["report", "--multiverse", "--json", *(str(run.folder) for run in runs)])
+    assert json.loads(shown.stdout) == json.loads(json.dumps(content))
+
+
+def test_one_protocol_is_no_multiverse(runs: list[Run]) -> None:
+    with pytest.raises(UsageError, match="at least two protocols"):
+        multiverse([runs[0].choose(["mmlu/original"])])
+    assert math.isfinite(multiverse([runs[0]]).spreads[0].panel.flips)

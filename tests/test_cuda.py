@@ -26,7 +26,7 @@ def spans() -> list[Span]:
     return [Span(some, draw.integers(3, VOCABULARY, 1 + n).astype(np.int32)) for some in contexts for n in range(4)]
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt2", "bloom", "mamba"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt2", "bloom", "mamba", "gpt_oss"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.bfloat16, 0.5)])
 def test_the_chosen_path_equals_the_plain_one(family: str, dtype: torch.dtype, tolerance: float) -> None:
     asked = spans()

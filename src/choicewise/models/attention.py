@@ -96,6 +96,7 @@ class TreePass:
     states: list[tuple[torch.Tensor, torch.Tensor]] | None = None
     keeping: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     calls: int = 0
+    masks: dict[Reach, Any] = field(default_factory=dict)
     _views: dict[tuple[Reach, int], list[_View]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -110,13 +111,18 @@ class TreePass:
         self.calls += 1
         if self.states is not None:
             self.states.append((key, value))
+        output = self.look(query, key, value, how)
+        keep = to_device(self.pack.keep, key.device)
+        self.keeping.append((key.index_select(2, keep), value.index_select(2, keep)))
+        return output
+
+    def look(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: How) -> torch.Tensor:
+        """What every row of the pack gets from the keys and values of path and pack that it sees."""
         group = query.shape[1] // key.shape[1]
         output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
         for view in self._seen(how.reach, group, query):
             part = query[:, :, view.rows]
             output[:, view.rows] = attend(part, view.select(key), view.select(value), view.mask, how)
-        keep = to_device(self.pack.keep, key.device)
-        self.keeping.append((key.index_select(2, keep), value.index_select(2, keep)))
         return output
 
     def _seen(self, reach: Reach, group: int, like: torch.Tensor) -> list[_View]:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from choicewise.engine.span import Mass, Prompt, Span, TokenScores
 from choicewise.models.causal import CausalLM
+from choicewise.models.flex import FlexPath
 from choicewise.models.packed import MaskPath, TreePath
 from choicewise.models.unpacked import PlainPath, PrefixPath, SequencePath
 
@@ -40,6 +41,7 @@ MASKED_TOKENS = 512
 """Packs with a dense mask cost the square of their length."""
 
 LADDER: dict[str, Rung] = {
+    "flex": FlexPath,
     "tree": TreePath,
     "mask": lambda lm, tokens: MaskPath(lm, min(tokens, MASKED_TOKENS)),
     "additive mask": lambda lm, tokens: MaskPath(lm, min(tokens, MASKED_TOKENS), additive=True),
@@ -47,3 +49,8 @@ LADDER: dict[str, Rung] = {
     "sequence": lambda lm, tokens: SequencePath(lm),
     "plain": lambda lm, tokens: PlainPath(lm),
 }
+
+
+def rungs(device: str) -> dict[str, Rung]:
+    """The rungs worth trying on a kind of device, fastest first."""
+    return {name: rung for name, rung in LADDER.items() if name != "flex" or device == "cuda"}

@@ -119,6 +119,10 @@ class TreePath(Packed):
         self._calls = 0
         self._states: Kept | None = None
 
+    def carry(self, tree: Tree, pack: Pack, kept: Kept) -> TreePass:
+        """The pack on its way through the layers."""
+        return TreePass(tree, pack, kept, self._segment, states=self._states)
+
     def objection(self) -> str | None:
         """A layer that never called the tree's attention function did something else."""
         if self._calls == self.lm.layers:
@@ -127,7 +131,7 @@ class TreePath(Packed):
 
     def forward(self, tree: Tree, pack: Pack, kept: Kept) -> tuple[torch.Tensor, Kept]:
         """As in ``Packed``."""
-        running = TreePass(tree, pack, kept, self._segment, states=self._states)
+        running = self.carry(tree, pack, kept)
         with self.lm.attention(attention.NAME), attention.running(running):
             inputs = self.inputs(tree, pack)
             # A two-dimensional mask keeps transformers from guessing sequences out of the positions.

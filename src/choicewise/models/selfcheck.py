@@ -17,7 +17,7 @@ from choicewise.engine.span import Ids, Prompt, Span
 from choicewise.errors import ModelError
 from choicewise.models import plain
 from choicewise.models.causal import CausalLM
-from choicewise.models.ladder import BATCH_TOKENS, LADDER, Path, Rung
+from choicewise.models.ladder import BATCH_TOKENS, LADDER, Path, Rung, rungs
 from choicewise.models.unpacked import PlainPath
 
 DEPTH = 200
@@ -109,16 +109,17 @@ class _Judge:
         return worst
 
 
-def check(lm: CausalLM, ladder: Mapping[str, Rung] = LADDER) -> SelfCheck:
+def check(lm: CausalLM, ladder: Mapping[str, Rung] | None = None) -> SelfCheck:
     """Try the rungs from the fastest down and take the first that agrees with the plain path.
 
     A 16-bit model is also judged by its float32 copy, where that fits: there a wrong mask can't hide in the noise.
-    Raises ModelError when the model does not answer with numbers, or when no rung of ``ladder`` agrees.
+    ``ladder``: the rungs to try, all that suit the device when None.  Raises ModelError when the model does not answer
+    with numbers, or when no rung agrees.
     """
     depth = probe_depth(lm)
     judges = _judges(lm, probe(depth, lm.vocabulary))
     trials: list[Trial] = []
-    for name, rung in ladder.items():
+    for name, rung in (rungs(lm.device.type) if ladder is None else ladder).items():
         for judge in judges:
             trial = judge.judge(name, rung, max(1, depth // 3))
             if trial.refused is not None:
@@ -171,7 +172,7 @@ def _plain(lm: CausalLM, spans: list[Span]) -> Sums:
 
 def choose_path(lm: CausalLM, batch_tokens: int | None = None, rung: str | None = None) -> tuple[Path, SelfCheck]:
     """The fastest path that is right for ``lm``, or the one of that name if it is right, and the check that says so."""
-    report = check(lm, LADDER if rung is None else {rung: LADDER[rung]})
+    report = check(lm, None if rung is None else {rung: LADDER[rung]})
     return LADDER[report.rung](lm, batch_tokens or BATCH_TOKENS.get(lm.device.type, BATCH_TOKENS["cpu"])), report
 
 

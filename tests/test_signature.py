@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
+from choicewise.protocols.boundary import CORRECTABLE, CORRECTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.reading import CONDITIONAL, EXTRACTIONS, READINGS
 from choicewise.protocols.signature import axis_differences, parse_signature, short_signature, signature
@@ -42,6 +43,10 @@ def protocols(draw: st.DrawFn) -> Protocol:
     axes["decision"] = draw(st.sampled_from(rules)) if axes["reading"] == "generate" else "argmax"
     axes["fit"] = "refuse" if axes["reading"] == "select" else axes["fit"]
     axes["outside"] = axes["outside"] if axes["reading"] == "loglikelihood" else "keep"
+    if axes["boundary"] in CORRECTED and axes["reading"] not in CORRECTABLE:
+        axes["boundary"] = "lcp"
+    if axes["boundary"] == "bytes":
+        axes["outside"], axes["score"] = "keep", "sum" if axes["score"] == "greedy" else axes["score"]
     if reading.proposal:
         axes["proposal"] = axes["proposal"] or "{choice}"
         axes["shots"] = 0

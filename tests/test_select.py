@@ -84,16 +84,25 @@ def test_select_spans_scores_the_end_of_a_character_again() -> None:
 @pytest.mark.parametrize(
     ("context", "continuation", "message"),
     [
-        ("", "b", "has one token alone"),
-        ("ab", "", "leaves select no token"),
-        ("bb", "c", None),
-        ("xb", "c", None),
+        ("xab", "", "leaves select no token"),
+        ("xyb", "c", None),
+        ("x", "yz", "too short for select"),
     ],
 )
 def test_select_spans_says_where_select_stops(context: str, continuation: str, message: str | None) -> None:
-    asked = select_spans(Merging("bc"), "default", context, continuation, None)
+    asked = select_spans(Merging("bc", bos=False), "default", context, continuation, None)
     assert (asked.span is None) == (message is not None)
     assert (message or "") in (asked.missing or "")
+
+
+def test_select_spans_goes_back_no_further_than_the_second_token() -> None:
+    """The server has no number for the first token, and nothing is taken away where the prompt does not end with it."""
+    asked = select_spans(Merging("bc", bos=False), "default", "ab", "d", None)
+    assert asked.span is not None
+    assert asked.span.continuation.tolist() == [ord("b"), ord("d")]
+    after_bos = select_spans(ByteTokenizer(), "default", "", "cd", None)
+    assert after_bos.span is not None
+    assert after_bos.span.continuation.tolist() == [ord("c"), ord("d")]
 
 
 def by_hand(items: list[list[tuple[list[float], float | None, list[float]]]]) -> list[Continuations]:

@@ -19,17 +19,19 @@ def select_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str
     """The tokens that ``select`` scores, and as ``parts`` the token it took away and the tokens after the first alone.
 
     The text of a token is what it decodes to by itself, so one that holds a part of a character is never taken away,
-    and one that changed but still ends the prompt is.  Missing where ``select`` stops: the prompt has a single token,
-    or no token of the choice is left.
+    and one that changed but still ends the prompt is.  The server gives no number for the first token of all, so of a
+    prompt of two tokens the last is scored.  Missing where ``select`` stops: no token of the choice is left, or the
+    first token of all is what it would take away.
     """
-    start, whole = encode_contexts(tokenizer, bos, [context, context + continuation])
-    if len(start) < 2:
-        return Asked(None, missing=f"the prompt {context!r} has one token alone, from which select can't go back")
-    healed = whole[len(start) - 1 : len(start)]
-    if len(healed) and context.endswith(tokenizer.decode(healed)):
-        cut, removed = len(start), Span(whole[: len(start) - 1], healed)
-    else:
-        cut, removed = len(start) - 1, None
+    start, whole, a = encode_contexts(tokenizer, bos, [context, context + continuation, "a"])
+    back = len(start) - 1 if len(start) > 2 else 0
+    looked_at = whole[back : back + 1]
+    dummy = b"".join(tokenizer.token_bytes[token] for token in a) == b" a"
+    ends = any(tokenizer.token_bytes[token] for token in looked_at)  # a BOS is text to the server, but not to a prompt
+    ends = ends and context.endswith(_alone(tokenizer, looked_at, dummy))
+    if ends and not back:
+        return Asked(None, missing=f"the prompt {context!r} is too short for select, which goes back two tokens")
+    cut, removed = (back + 1, Span(whole[:back], looked_at)) if ends else (max(back, 1), None)
     scored, merged = whole[cut:], common_prefix([start, whole]) < len(start)
     if not len(scored):
         return Asked(None, merged, missing=f"continuation {continuation!r} leaves select no token to score")
@@ -41,6 +43,12 @@ def select_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str
         bos=_count(whole, tokenizer.bos_id),
         parts=(removed, alone),
     )
+
+
+def _alone(tokenizer: Tokenizer, token: Ids, dummy: bool) -> str:
+    """The text of a token decoded by itself, where a tokenizer that puts a dummy space in front takes one away."""
+    text = tokenizer.decode(token)
+    return text.removeprefix(" ") if dummy else text
 
 
 def _count(tokens: Ids, token: int | None) -> int:

@@ -187,4 +187,4 @@ def test_vocabulary_by_its_bytes(text: bytes, table: list[bytes]) -> None:
 def test_which_tokens_mark_words(table: list[bytes], marks: bool) -> None:
     assert Vocabulary(ToyTokenizer(table)).marks_words is marks
     assert vocabulary(TOY) is vocabulary(TOY)
-    assert Vocabulary(ToyTokenizer([*table, b""], eos=True)).starting.ids[-1] == len(table)
+    assert len(table) in Vocabulary(ToyTokenizer([*table, b"", b""], eos=True)).starting.ids

@@ -25,7 +25,7 @@ class ToyTokenizer(ByteTokenizer):
     def __init__(self, table: Sequence[bytes] = LETTERS, eos: bool = False) -> None:
         self.token_bytes = list(table)
         self.bos_id = len(table) - 1
-        self.eos_id = self.bos_id if eos else None
+        self.eos_id = len(table) - 2 if eos else None
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         return [np.asarray([self.bos_id] * special + self._greedy(text.encode()), dtype=np.int32) for text in texts]

@@ -146,7 +146,7 @@ class Evidence:
 
     def _seen_at(self, observation: Integers, text: npt.NDArray[Any], items: Integers) -> Continuations:
         """The tokens of the observations, one row each; none where the observation is -1."""
-        starts, ends = self._tables.starts[:-1][observation], self._tables.starts[1:][observation]
+        starts, ends = self._tables.starts[observation], self._tables.starts[observation + 1]
         counts = np.where(observation < 0, 0, ends - starts)
         offsets = _offsets(counts)
         flat = np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])

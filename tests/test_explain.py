@@ -1,0 +1,135 @@
+"""One item in full: texts as they were sent, tokens as they were scored, decisions as they were made."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from choicewise import evaluate, open_dataset
+from choicewise.bundled import BENCHMARK, MODELS
+from choicewise.cli import app
+from choicewise.errors import UsageError
+from choicewise.models.fake import HashModel
+from choicewise.models.load import load_model
+from choicewise.protocols.catalogue import resolve
+from choicewise.report.explain import explain
+from choicewise.report.explain_text import explanation_lines
+from choicewise.run import Run
+from tests.worlds import write_mmlu
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("run")
+    return evaluate(model="fake:hash", data=write_mmlu(folder / "data"), protocols=["mmlu"], out=folder / "run")
+
+
+def test_an_explanation_holds_what_was_sent_and_seen(run: Run) -> None:
+    found = explain(run, "trees/test/2")
+    assert (found.subject, found.gold, len(found.choices)) == ("trees", (3,), 4)
+    asked = next(each for each in found.asked if "mmlu/original" in each.protocols)
+    requests = [row for row in run.tables.requests.to_pylist() if row["item"] == "trees/test/2"]
+    assert asked.context in {row["context"] for row in requests}
+    assert [scored.continuation for scored in asked.scored] == [" A", " B", " C", " D"]
+    seen = {(row["item"], row["choice"], row["prompt"]): row for row in run.observations().to_pylist()}
+    prompt = run.protocols["mmlu/original"].prompt_digest
+    for scored in asked.scored:
+        row = seen["trees/test/2", scored.choice, prompt]
+        assert [token.logprob for token in scored.tokens] == row["logprobs"]
+        assert [token.rank for token in scored.tokens] == row["ranks"]
+        assert "".join(token.text for token in scored.tokens) == scored.continuation
+        assert scored.total == pytest.approx(sum(row["logprobs"]))
+
+
+def test_every_protocol_is_decided_as_in_the_report(run: Run) -> None:
+    decided = {each.protocol: each for each in explain(run, "tides/test/0").decided}
+    assert set(decided) == set(run.protocols)
+    for row in run.scores().to_pylist():
+        if row["item"] == "tides/test/0":
+            each = decided[row["protocol"]]
+            assert each.scores is not None
+            assert each.scores[row["choice"]] == row["score"]
+            assert (each.prediction, each.credit) == (row["prediction"], row["credit"])
+    assert decided["mmlu/helm"].scores is None
+
+
+def test_null_contexts_are_told_apart(run: Run) -> None:
+    found = explain(run.choose(["mmlu/cloze:sum", "mmlu/cloze:pmi-answer"]), "tides/test/0")
+    (asked,) = found.asked
+    assert [(scored.null, scored.choice) for scored in asked.scored] == [
+        (null, choice) for null in (None, "Answer:") for choice in range(4)
+    ]
+    text = "\n".join(explanation_lines(found))
+    assert 'after the null context "Answer:" instead' in text
+
+
+def test_an_unknown_item_is_answered_with_the_nearest(run: Run) -> None:
+    with pytest.raises(UsageError, match="did you mean tides/test/1"):
+        explain(run, "tide/test/1")
+
+
+SMALL = [folder for folder in MODELS if folder.name in ("merrow-bpe-512", "merrow-unigram-1000")]
+
+
+@pytest.mark.parametrize("folder", SMALL, ids=lambda folder: folder.name)
+def test_tokens_are_cut_where_the_tokenizer_cut_them(tmp_path: Path, folder: Path) -> None:
+    model = load_model(folder, rung="plain")
+    recipe = replace(resolve("mmlu/letter-text:sum")["mmlu/letter-text:sum"], shots=0)
+    recipes = {name: replace(recipe, boundary=name) for name in ("joint", "separate", "lcp", "last-token")}
+    data = open_dataset(BENCHMARK)
+    run = evaluate(model=model, data=data, protocols=recipes, out=tmp_path / "run", subjects=["food"], limit=1)
+    found = explain(run, run.tables.items["item"][0].as_py())
+    assert [asked.boundary for asked in found.asked] == list(recipes)
+    for scored in (scored for asked in found.asked for scored in asked.scored):
+        pieces = [model.tokenizer.token_bytes[token.id].decode() for token in scored.tokens]
+        assert [token.text for token in scored.tokens] == pieces
+        assert [token.size for token in scored.tokens] == [len(piece.encode()) for piece in pieces]
+
+
+def test_the_text_shows_white_space_and_disarms_the_data(tmp_path: Path) -> None:
+    line = {"id": "q\x1b[2J", "question": "Is  it\u202e red? ", "choices": ["yes\x07", "no"], "answer": 0}
+    (tmp_path / "test.jsonl").write_text(json.dumps(line))
+    recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
+    run = evaluate(model="fake:hash", data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
+    found = CliRunner().invoke(app, ["explain", str(run.folder), "--item", "q\x1b[2J"])
+    assert found.exit_code == 0
+    assert not {"\x1b", "\x07", "\u202e"} & set(found.stdout)
+    assert "q\\x1b[2J" in found.stdout
+    assert "Question: Is␠␠it\\u202e red?␠⏎\nAnswer:\n" in found.stdout
+    assert '"␠yes\\x07"' in found.stdout
+    content = json.loads(CliRunner().invoke(app, ["explain", str(run.folder), "--item", "q\x1b[2J", "--json"]).stdout)
+    assert content["asked"][0]["context"].endswith("Question: Is  it\u202e red? \nAnswer:")
+
+
+def test_an_item_that_could_not_be_asked_says_why(tmp_path: Path) -> None:
+    model = HashModel()
+    model.window = 120
+    data = write_mmlu(tmp_path / "data")
+    run = evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    text = "\n".join(explanation_lines(explain(run, "tides/test/0")))
+    assert "not asked: too long" in text
+    assert "missing" in text
+
+
+def test_reading_a_run_needs_no_model(run: Run) -> None:
+    code = (
+        "import sys; from choicewise.cli import app\n"
+        "for line in sys.argv[1:]:\n"
+        "    app(line.split('|'), standalone_mode=False)\n"
+        "print(*{'torch', 'transformers', 'tokenizers', 'scipy'} & set(sys.modules), file=sys.stderr)"
+    )
+    lines = [
+        f"explain|{run.folder}|--item|tides/test/0",
+        f"compare|{run.folder}|{run.folder}",
+        f"report|{run.folder}|--interval|clustered",
+        f"report|{run.folder}|--multiverse",
+        f"report|{run.folder}|--distribution|--protocol|mmlu/cloze",
+    ]
+    found = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, text=True, check=True)
+    assert found.stderr.strip() == ""

@@ -88,11 +88,12 @@ def ask_ours(case: Case, pairs: Sequence[tuple[str, int, str, str]]) -> Answers:
     return Answers(np.asarray([sums[key] for key in keys]), spent["computed"], spent["seconds"], process)
 
 
-def dense(case: Case) -> Cost:
-    """What a token and a row of the head cost at this moment, in a process of their own."""
+def dense(case: Case) -> tuple[Cost, Cost]:
+    """What a token and a row of the head cost at this moment, in a process of their own: wall and CPU seconds."""
     out = case.work / "limit.json"
     measure([sys.executable, HERE / "limit.py", case.model, case.dtype, out], case.threads)
-    return Cost(**json.loads(out.read_text()))
+    found = json.loads(out.read_text())
+    return Cost(**found["wall"]), Cost(**found["cpu"])
 
 
 def flips(pairs: Sequence[tuple[str, int, str, str]], left: np.ndarray, right: np.ndarray) -> int:
@@ -134,22 +135,27 @@ def compare(peer: Peer, case: Case, repeats: int) -> dict[str, Any]:
     }
 
 
-RATIOS = ("wall", "inner", "ours / limit", "ours inner / limit")
+RATIOS = ("wall", "cpu", "inner", "ours / limit", "ours inner / limit", "ours / limit, cpu")
 
 
-def _turn(theirs: Answers, ours: Answers, tree: Tree, costs: Cost) -> dict[str, float]:
-    limit = costs.limit(tree)
+def _turn(theirs: Answers, ours: Answers, tree: Tree, costs: tuple[Cost, Cost]) -> dict[str, float]:
+    limit, cpu_limit = (cost.limit(tree) for cost in costs)
     return {
         "peer s": round(theirs.process.seconds, 2),
         "ours s": round(ours.process.seconds, 2),
         "peer inner s": round(theirs.inner, 2),
         "ours inner s": round(ours.inner, 2),
         "limit s": round(limit, 3),
+        "peer cpu s": round(theirs.process.cpu, 2),
+        "ours cpu s": round(ours.process.cpu, 2),
+        "limit cpu s": round(cpu_limit, 3),
         "peer GB": round(theirs.process.peak, 2),
         "ours GB": round(ours.process.peak, 2),
         "wall": theirs.process.seconds / ours.process.seconds,
         "inner": theirs.inner / ours.inner,
+        "cpu": theirs.process.cpu / ours.process.cpu,
         "ours / limit": ours.process.seconds / limit,
+        "ours / limit, cpu": ours.process.cpu / cpu_limit,
         "ours inner / limit": ours.inner / limit,
     }
 
@@ -209,11 +215,12 @@ def keep(path: Path, found: Mapping[str, Any]) -> None:
 
 def line(found: Mapping[str, Any]) -> str:
     """One case in a line."""
-    wall, limit = found["wall"], found["ours / limit"]
+    middle = {name: found[name]["median"] for name in RATIOS}
     return (
-        f"{found['workload']:<15} {found['model']} {found['dtype']}: {found['peer']} / ours {wall['median']:.1f} "
-        f"({wall['low']:.1f} to {wall['high']:.1f}), inner {found['inner']['median']:.1f}; ours / limit "
-        f"{limit['median']:.2f}, inner {found['ours inner / limit']['median']:.2f}; computed / unique "
-        f"{found['computed'] / found['unique']:.3f}; largest difference {found['largest difference']:.1e}, "
-        f"{found['flips']} flips"
+        f"{found['workload']:<15} {found['model']} {found['dtype']}: {found['peer']} / ours {middle['wall']:.1f} "
+        f"({found['wall']['low']:.1f} to {found['wall']['high']:.1f}), inner {middle['inner']:.1f}, "
+        f"CPU {middle['cpu']:.1f}; ours / limit {middle['ours / limit']:.2f}, "
+        f"inner {middle['ours inner / limit']:.2f}, "
+        f"CPU {middle['ours / limit, cpu']:.2f}; computed / unique {found['computed'] / found['unique']:.3f}; "
+        f"largest difference {found['largest difference']:.1e}, {found['flips']} flips"
     )

@@ -1,4 +1,4 @@
-"""A command as a user starts it: how long it took from start to end, and how much memory it held at most."""
+"""A command as a user starts it: how long it took from start to end, what it computed, how much memory it held."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Measured:
-    """``seconds`` from start to end, ``peak`` resident memory in GB."""
+    """``seconds`` from start to end, ``cpu`` seconds of all its threads, ``peak`` resident memory in GB."""
 
     seconds: float
+    cpu: float
     peak: float
 
 
@@ -31,4 +32,4 @@ def measure(command: Sequence[str | Path], extra: Mapping[str, str]) -> Measured
         if child.returncode:
             words.seek(0)
             raise RuntimeError(f"{command[0]} ended with {child.returncode}:\n{words.read()[-3000:]}")
-    return Measured(seconds, used.ru_maxrss / 1e6)
+    return Measured(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e6)

@@ -99,7 +99,8 @@ class Asking:
             self._remember(recipe, request, place, text, asked, context=own)
             for part, besides in enumerate(asked.parts, start=1):
                 if besides is not None:
-                    self._remember(recipe, request, (place[0], part), "", Asked(besides), context=own)
+                    said = model.tokenizer.decode(besides.continuation)
+                    self._remember(recipe, request, (place[0], part), said, Asked(besides), context=own)
             if recipe.reading == "surprisal-package" and isinstance(asked.span, Span) and eos is not None:
                 for part, end in enumerate(ends_before(asked.span, eos), start=1):
                     self._remember(recipe, request, (place[0], part), "", Asked(end), context=own)

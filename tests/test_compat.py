@@ -166,3 +166,20 @@ def test_the_golden_holds_what_the_quirks_are_about() -> None:
     }
     assert all(lost.values())
     assert sum(GOLDEN["numbers"][name]["minicons"]["empty"] for name in NAMES) > 0
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    """The tools' numbers of merge-6 in docs/compat.md."""
+    page = (Path(__file__).parents[1] / "docs" / "compat.md").read_text(encoding="utf-8")
+    place = next(index for index, question in enumerate(QUESTIONS) if question["id"] == "merge-6")
+    numbers = GOLDEN["numbers"]["merrow-bpe-512"]
+    for tool, column in (
+        ("minicons", "mean"),
+        ("lm-eval", "sum"),
+        ("surprisal", "sum"),
+        ("sglang-select", "token_length_normalized"),
+    ):
+        ood, hat = numbers[tool][column][place][:2]
+        assert f"| {ood:.6f} | {ood:.4f} | {hat:.6f} | " in page
+    assert f"but for {('four', 'five', 'six', 'seven')[len(DEPARTURES) - 4]} named departures" in page
+    assert f"{len(QUESTIONS)} questions, nine of them" in page

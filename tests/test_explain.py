@@ -133,3 +133,30 @@ def test_reading_a_run_needs_no_model(run: Run) -> None:
     ]
     found = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, text=True, check=True)
     assert found.stderr.strip() == ""
+
+
+@pytest.mark.parametrize("boundary", ["joint", "lcp", "heal", "word", "bytes"])
+def test_a_total_is_the_sum_that_is_scored(tmp_path: Path, boundary: str) -> None:
+    recipe = replace(resolve("options/cloze:sum")["options/cloze:sum"], boundary=boundary)
+    data = write_mmlu(tmp_path / "data", ("trees",), questions=1)
+    run = evaluate(model="fake:hash", data=data, protocols={"p": recipe}, out=tmp_path / "run")
+    found = explain(run, "trees/test/0")
+    assert [scored.total for scored in found.asked[0].scored] == pytest.approx(found.decided[0].scores)
+    told = "\n".join(explanation_lines(found))
+    assert ("nats added for what follows" in told) == (boundary == "word")
+
+
+def test_what_a_reading_asks_beside_the_prompt_is_shown(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", ("trees",), questions=1)
+    names = ["options/yes-no", "options/embedding"]
+    run = evaluate(model="fake:hash", data=data, protocols=names, out=tmp_path / "run")
+    found = explain(run, "trees/test/0")
+    yes_no, embedding = found.asked
+    assert {(scored.choice, scored.part) for scored in yes_no.scored} == {
+        (n, part) for n in range(4) for part in (0, 1)
+    }
+    assert all("Proposed answer: the" in (scored.context or "") for scored in yes_no.scored)
+    assert [scored.value for scored in embedding.scored] == pytest.approx(found.decided[1].scores)
+    told = "\n".join(explanation_lines(found))
+    assert told.count("with a prompt of its own") == 4
+    assert f"seen: {embedding.scored[0].value:.4f}" in told

@@ -36,19 +36,28 @@ class Scored:
     """A continuation as it was scored, or why it was not.
 
     ``choice`` is -1 for generated text; ``null`` the null context in place of the prompt; ``part`` tells apart what a
-    reading asks about the same choice.  ``total`` is the sum of the log-probabilities (nats).
+    reading asks about the same choice; ``context`` is its own prompt, where it has one.  ``total`` is the sum of the
+    log-probabilities, with the correction ``before`` taken away and ``after`` added (all in nats).  ``value``: what was
+    seen instead of log-probabilities, a loss or a cosine.
     """
 
     choice: int
     part: int
     null: str | None
+    context: str | None
     continuation: str
     context_tokens: int
     tokens_dropped: int
+    bos: int
     merged: bool
+    noncanonical: bool
+    lossy: bool
     unknown: int
     missing: str | None
+    before: float | None
+    after: float | None
     total: float | None
+    value: float | None
     tokens: tuple[Token, ...]
     generated: str | None
 
@@ -141,7 +150,8 @@ def _of(table: pa.Table, item: str) -> list[dict[str, Any]]:
 
 
 def _seen(observations: pa.Table, spans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    keys = pa.array([span["key"] for span in spans if span["key"]], pa.string())
+    named = {span[column] for span in spans for column in ("key", "before", "after")} - {None}
+    keys = pa.array(sorted(named), pa.string())
     return {row["key"]: row for row in observations.filter(pc.is_in(observations["key"], keys)).to_pylist()}
 
 
@@ -154,7 +164,7 @@ def _asked(
     one = next(iter(protocols.values()))
     nulls = {protocol.null for protocol in protocols.values()} | {None}
     spans = [span for span in spans if span["null"] in nulls]
-    spans.sort(key=lambda span: (span["null"] is not None, span["null"] or "", span["choice"], span.get("part", 0)))
+    spans.sort(key=lambda span: (span["null"] is not None, span["null"] or "", span["choice"], span["part"]))
     return Asked(
         protocols=tuple(protocols),
         reading=one.reading,
@@ -164,30 +174,33 @@ def _asked(
         shots_dropped=request["shots_dropped"],
         tokens_dropped=request["tokens_dropped"],
         missing=request["missing"],
-        scored=tuple(_scored(one, request, span, seen.get(span["key"] or "")) for span in spans),
+        scored=tuple(_scored(one, request, span, seen) for span in spans),
     )
 
 
 def _scored(
-    protocol: Protocol, request: Mapping[str, Any], span: Mapping[str, Any], seen: Mapping[str, Any] | None
+    protocol: Protocol, request: Mapping[str, Any], span: Mapping[str, Any], answers: Mapping[str, Mapping[str, Any]]
 ) -> Scored:
-    before = span["null"] if span["null"] is not None else span.get("context") or request["context"] or ""
-    text = (seen or {}).get("text")
+    seen = answers.get(span["key"] or "")
+    before = span["null"] if span["null"] is not None else span["context"] or request["context"] or ""
+    text = None if seen is None else seen["text"]
     tokens = () if seen is None else _tokens(protocol, before, text or span["continuation"], seen)
+    taken, added = (_correction(answers.get(span[name] or "")) for name in ("before", "after"))
+    kept = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
+    flags = ("merged", "noncanonical", "lossy", "unknown", "missing")
     return Scored(
-        choice=span["choice"],
-        part=span.get("part", 0),
-        null=span["null"],
-        continuation=span["continuation"],
-        context_tokens=span["context_tokens"],
-        tokens_dropped=span["tokens_dropped"],
-        merged=span["merged"],
-        unknown=span["unknown"],
-        missing=span["missing"],
-        total=sum(token.logprob for token in tokens) if tokens else None,
+        **{name: span[name] for name in (*kept, *flags)},
+        before=taken,
+        after=added,
+        total=sum(token.logprob for token in tokens) - (taken or 0.0) + (added or 0.0) if tokens else None,
+        value=None if seen is None else seen["value"],
         tokens=tokens,
         generated=text,
     )
+
+
+def _correction(seen: Mapping[str, Any] | None) -> float | None:
+    return None if seen is None else float(sum(seen["logprobs"]))
 
 
 def _tokens(protocol: Protocol, before: str, text: str, seen: Mapping[str, Any]) -> tuple[Token, ...]:

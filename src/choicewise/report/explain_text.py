@@ -43,7 +43,11 @@ def _asked(asked: Asked) -> Iterator[str]:
         yield from visible(asked.context).split("\n")
         yield RULE
     null: str | None = None
+    context: str | None = None
     for scored in asked.scored:
+        if scored.context is not None and scored.context != context:
+            yield from ("with a prompt of its own", RULE, *visible(scored.context).split("\n"), RULE)
+            context = scored.context
         if scored.null != null:
             yield f"after the null context {_quoted(scored.null or '')} instead"
             null = scored.null
@@ -56,13 +60,21 @@ def _scored(scored: Scored) -> Iterator[str]:
     text = scored.continuation if scored.generated is None else scored.generated
     flags = [
         *(["a token straddles the end of the context"] if scored.merged else []),
+        *(["the tokens are not those of the text encoded whole"] if scored.noncanonical else []),
+        *(["the tokens do not spell their text"] if scored.lossy else []),
         *([f"{scored.unknown} unknown tokens"] if scored.unknown else []),
+        *([f"{scored.bos} BOS tokens"] if scored.bos > 1 else []),
         *([f"{scored.tokens_dropped} tokens of the context cut off"] if scored.tokens_dropped else []),
         *([f"missing: {safe(scored.missing)}"] if scored.missing else []),
     ]
     size = f"{len(scored.tokens)} tokens, {len(text.encode(errors='surrogatepass'))} bytes, {len(text)} characters"
     total = "" if scored.total is None else f", S = {scored.total:.4f} nats"
     yield f"{name} {_quoted(text)}: {size} after {scored.context_tokens}{total}"
+    for what, nats in (("taken away for what stands before", scored.before), ("added for what follows", scored.after)):
+        if nats is not None:
+            yield f"  {nats:.4f} nats {what}"
+    if scored.value is not None:
+        yield f"  seen: {scored.value:.4f}"
     for flag in flags:
         yield f"  ! {flag}"
     if scored.tokens:

@@ -58,8 +58,8 @@ class Measurement:
 
     @property
     def near_ties(self) -> Mask:
-        """Items more than one choice of which could be the best within the noise, bool [items]."""
-        return self._range[2]
+        """Items without a tie more than one choice of which could be the best within the noise, bool [items]."""
+        return np.asarray(self._range[2] & ~self.decisions.tied, dtype=np.bool_)
 
     @cached_property
     def _range(self) -> tuple[Floats, Floats, Mask]:

@@ -24,12 +24,13 @@ class Row:
 
     ``data`` and ``id`` are the short digests of dataset and protocol.  ``value``, ``se``, ``ci_low`` and ``ci_high``
     are shares of 1, NaN where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and ``high``
-    bound the value that numeric noise of ``noise`` nats allows (None: not measured), ``near_ties`` counts the items
-    that it leaves open, ``ties`` those tied exactly.  ``n`` counts the items the value is a mean over, ``missing``
-    those that could not be scored, ``invalid`` those of ``n`` whose generated text names no option, ``skipped`` the
-    rows of the data that could not be used at all.
+    bound the value that numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the items that are
+    tied exactly, ``near_ties`` the further ones that noise leaves open.  ``n`` counts the items the value is a mean
+    over, ``missing`` those that could not be scored, ``invalid`` those of ``n`` whose generated text names no option,
+    ``skipped`` the rows of the data that could not be used at all.
     ``shots_dropped``, ``truncated``, ``merged``: items of the row that lost few-shot examples, lost tokens, or have a
-    token across the end of the context.  ``diagnosis`` says what speaks against the value.  ``rank`` is 1 for the best
+    token across the end of the context.  ``noncanonical``, ``lossy``, ``unknown``: items scored in other tokens than
+    the text's own, or in tokens that do not spell it, or in unknown ones.  ``diagnosis`` says what speaks against the value.  ``rank`` is 1 for the best
     of the models in the report; ``rank_low`` and ``rank_high`` bound it over draws of items.
     """
 
@@ -58,6 +59,9 @@ class Row:
     shots_dropped: int
     truncated: int
     merged: int
+    noncanonical: int
+    lossy: int
+    unknown: int
     diagnosis: Diagnosis
     rank: int | None = None
     rank_low: int | None = None
@@ -141,6 +145,9 @@ def _row(
         shots_dropped=int((evidence.positive("shots_dropped") & among).sum()),
         truncated=int((evidence.positive("tokens_dropped") & among).sum()),
         merged=int((evidence.merged & among).sum()),
+        noncanonical=int((evidence.flagged("noncanonical") & among).sum()),
+        lossy=int((evidence.flagged("lossy") & among).sum()),
+        unknown=int((evidence.flagged("unknown") & among).sum()),
         diagnosis=diagnose(measured, among, value, siblings),
     )
 

@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint benchmarks clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   environment + every protocol on the bundled models and questions"
 	@echo "make test   environment + all tests"
 	@echo "make lint   environment + ruff and mypy"
+	@echo "make benchmarks  both environments + the harness against ours (minutes)"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +28,14 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
+
+.venv-peers: benchmarks/peers-constraints.txt
+	PYTHON=$(PYTHON) benchmarks/peers.sh
+	touch $@
+
+benchmarks: $(STAMP) .venv-peers
+	$(BIN)/python benchmarks/harness.py --workload mmlu-letters --workload hellaswag-100 --workload arc-easy
+	$(BIN)/python benchmarks/page.py
 
 clean:
 	rm -rf $(VENV) demo-run

@@ -222,8 +222,13 @@ class Evidence:
     @cached_property
     def merged(self) -> Mask:
         """Items with a token that straddles the end of the context, bool [items]."""
+        return self.flagged("merged")
+
+    def flagged(self, column: str) -> Mask:
+        """Items with a choice whose ``column`` of the span table is true or above zero, bool [items]."""
         found = np.zeros(len(self.ids), dtype=np.bool_)
-        found[self._item_of(self._spans.filter(self._spans["merged"]))] = True
+        told = pc.fill_null(pc.cast(self._spans[column], pa.int64()), 0)
+        found[self._item_of(self._spans.filter(pc.greater(told, 0)))] = True
         return found
 
     @cached_property

@@ -23,6 +23,9 @@ _COUNTS = {
     "shots_dropped": "with shots dropped",
     "truncated": "truncated",
     "merged": "merged",
+    "noncanonical": "in other tokens than the text's own",
+    "lossy": "with text lost",
+    "unknown": "with unknown tokens",
 }
 """Counts of items that are shown where they are not zero, and in which words."""
 

@@ -19,7 +19,7 @@ def score(
     boundary: Annotated[
         str,
         typer.Option(
-            "--boundary", help="Which tokens are scored: joint, separate, lcp, last-token, heal, word, bytes."
+            "--boundary", help="Which tokens are scored: joint, separate, count, lcp, last-token, heal, word, bytes."
         ),
     ] = "lcp",
     dtype: options.ModelDtype = None,

@@ -15,6 +15,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from padded import loop
 from choicewise.engine.span import Span
 from choicewise.engine.tree import Tree, build
 from choicewise.models.causal import CausalLM
-from choicewise.models.ladder import LADDER
+from choicewise.models.ladder import BATCH_TOKENS, LADDER
 from choicewise.models.selfcheck import choose_path
 
 SUBJECTS, PREFIX, CHOICES = 3, 700, 4
@@ -89,15 +90,15 @@ def score(path: Any, spans: Sequence[Span]) -> np.ndarray:
     return sums
 
 
-def measured(lm: CausalLM, kind: str, choice: argparse.Namespace, rate: float) -> dict[str, Any]:
+def measured(lm: CausalLM, rung: str, kind: str, choice: argparse.Namespace, rate: float) -> dict[str, Any]:
     """One workload on one model: every size of pack, then the loop on as many questions as it gets done."""
     spans = made(kind, choice.questions)
     tree = build(spans)
     work = flops(lm.model, tree)
     limit = cost(lm).limit(tree)
     packs = []
-    for tokens in choice.batch_tokens or [None, 4096, 8192, 32768]:
-        path, report = choose_path(lm, tokens)
+    for tokens in choice.batch_tokens or [BATCH_TOKENS["cuda"], 4096, 8192, 32768]:
+        path = LADDER[rung](lm, tokens)
         score(path, spans[: 4 * CHOICES])
         torch.cuda.reset_peak_memory_stats()
         taken = min(seconds(lambda path=path: score(path, spans)) for _ in range(choice.repeats))
@@ -115,8 +116,7 @@ def measured(lm: CausalLM, kind: str, choice: argparse.Namespace, rate: float) -
         )
     found = {
         "workload": kind,
-        "rung": report.rung,
-        "difference": report.difference,
+        "rung": rung,
         "spans": len(spans),
         "asked": sum(span.inputs for span in spans),
         "unique": len(tree),
@@ -124,13 +124,13 @@ def measured(lm: CausalLM, kind: str, choice: argparse.Namespace, rate: float) -
         "dense limit s": limit,
         "packs": packs,
     }
-    return found | against_loop(lm, kind, choice)
+    return found | against_loop(lm, rung, kind, choice)
 
 
-def against_loop(lm: CausalLM, kind: str, choice: argparse.Namespace) -> dict[str, Any]:
+def against_loop(lm: CausalLM, rung: str, kind: str, choice: argparse.Namespace) -> dict[str, Any]:
     """The same questions by the loop and by ours, the loop with the best of its batch sizes, ours as by default."""
     spans = made(kind, min(choice.questions, LOOP_QUESTIONS[kind]))
-    path, _ = choose_path(lm)
+    path = LADDER[rung](lm, BATCH_TOKENS["cuda"])
     score(path, spans[: 4 * CHOICES])
     taken = seconds(lambda: score(path, spans))
     scores, times = score(path, spans), {}
@@ -159,15 +159,15 @@ def against_loop(lm: CausalLM, kind: str, choice: argparse.Namespace) -> dict[st
     }
 
 
-def against_truth(lm: CausalLM, questions: int = 8) -> dict[str, float]:
+def against_truth(lm: CausalLM, rung: str, questions: int = 8) -> dict[str, float]:
     """How far bfloat16 is from float32 with the same weights, by the tree and by the loop."""
     spans = made("text", questions)
-    path, _ = choose_path(lm)
+    path = LADDER[rung](lm, BATCH_TOKENS["cuda"])
     tree, (plain, _) = score(path, spans), loop(lm.model, spans, 1)
     lm.model.float()
     torch.backends.cuda.matmul.allow_tf32 = False
     truth, _ = loop(lm.model, spans, 1)
-    exact = score(LADDER["tree"](lm, 4096), spans)
+    exact = score(LADDER[rung](lm, BATCH_TOKENS["cuda"]), spans)
     return {
         "tree bf16 - fp32, largest": float(np.abs(tree - truth).max()),
         "loop bf16 - fp32, largest": float(np.abs(plain - truth).max()),
@@ -185,6 +185,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=240, help="of every subject")
     parser.add_argument("--batch-tokens", action="append", type=int, help="tokens in a pack; repeatable")
     parser.add_argument("--batch", action="append", type=int, help="sequences in a batch of the loop; repeatable")
+    parser.add_argument("--rung", choices=list(LADDER), help="this one; the fastest that the self-check finds right")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--json", type=Path, help="also write the results there")
     choice = parser.parse_args()
@@ -203,13 +204,16 @@ def main() -> None:
     print(f"{results['device']}: {rate / 1e12:.0f} TFLOP/s in bfloat16 matrix products", flush=True)
     for shape in choice.model or ["1b", "7b"]:
         lm = CausalLM(llama(shape, torch.bfloat16, "cuda"), 4096, VOCABULARY)
-        check = seconds(lambda lm=lm: choose_path(lm))
-        told: dict[str, Any] = {"self-check s": check, "workloads": []}
+        start = time.perf_counter()
+        _, report = choose_path(lm, None, choice.rung)
+        told: dict[str, Any] = {"self-check s": time.perf_counter() - start, "self-check": asdict(report)}
+        told["workloads"] = []
+        print(f"{shape}: {report}, {told['self-check s']:.1f} s", flush=True)
         for kind in choice.workload or list(LOOP_QUESTIONS):
-            told["workloads"].append(measured(lm, kind, choice, rate))
+            told["workloads"].append(measured(lm, report.rung, kind, choice, rate))
             show(shape, told["workloads"][-1])
         if shape == "1b":
-            told["numbers"] = against_truth(lm)
+            told["numbers"] = against_truth(lm, report.rung)
             print(f"  {told['numbers']}", flush=True)
         results["models"][shape] = told
         del lm
@@ -226,7 +230,7 @@ def show(shape: str, found: dict[str, Any]) -> None:
     print(f"  {'pack':>8} {'seconds':>8} {'TFLOP/s':>8} {'of rate':>8} {'/ limit':>8} {'/ floor':>8} {'GB':>6}")
     for pack in found["packs"]:
         print(
-            f"  {pack['batch tokens'] or 'own':>8} {pack['seconds']:>8.2f} {pack['TFLOP/s']:>8.0f} "
+            f"  {pack['batch tokens']:>8} {pack['seconds']:>8.2f} {pack['TFLOP/s']:>8.0f} "
             f"{pack['of matrix rate']:>8.1%} {pack['ours / limit']:>8.2f} {pack['ours / floor']:>8.2f} "
             f"{pack['peak GB']:>6.1f}"
         )

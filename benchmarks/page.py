@@ -96,7 +96,7 @@ def gpu(found: Mapping[str, Any]) -> str:
         for work in told["workloads"]:
             name = f"{model} | {work['workload']} | {work['unique']:,}"
             lines += [
-                f"| {name} | {pack['batch tokens'] or 'own'} | {pack['seconds']:.2f} | {pack['TFLOP/s']:.0f} "
+                f"| {name} | {pack['batch tokens']} | {pack['seconds']:.2f} | {pack['TFLOP/s']:.0f} "
                 f"| {pack['of matrix rate']:.0%} | {pack['ours / limit']:.2f} | {pack['ours / floor']:.2f} "
                 f"| {pack['peak GB']:.1f} |"
                 for pack in work["packs"]

@@ -1,0 +1,97 @@
+"""The benchmarks ask every program the same, and count what they say they count."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmarks import each other as scripts do; their short names must not stay behind."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "") or "").startswith(str(BENCHMARKS)):
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("work")
+
+
+def test_made_up_data_serves_in_place_of_the_real(made: Path) -> None:
+    from data import prepare
+    from workload import WORKLOADS, spans, texts
+
+    from choicewise.models.hf_tokenizer import HfTokenizer
+
+    folder, tokenizer = prepare(made, Path("nowhere"))
+    for workload in (WORKLOADS["mmlu-null"], WORKLOADS["hellaswag-100"]):
+        pairs, asked = texts(workload, folder), spans(workload, folder, HfTokenizer(tokenizer))
+        assert len(asked) <= len(pairs)
+        assert {context == "" for _, _, context, _ in pairs} == ({False, True} if workload.null else {False})
+        contexts = {context for _, _, context, _ in pairs}
+        assert len(contexts) <= 3 * workload.questions + workload.null
+
+
+def test_flips_count_items_whose_likeliest_choice_differs() -> None:
+    from compare import flips, spread
+
+    pairs = [(item, choice, context, "x") for context in ("c", "") for item in "pq" for choice in range(2)]
+    left = np.asarray([0.0, 1.0, 3.0, 2.0, 0.0, 1.0, 0.0, 1.0])
+    right = np.asarray([0.0, 1.0, 2.0, 3.0, 1.0, 0.0, 1.0, 0.0])
+    assert flips(pairs, left, left) == 0
+    assert flips(pairs, left, right) == 1
+    assert spread([3.0, 1.0, 2.0]) == {"median": 2.0, "low": 1.0, "high": 3.0}
+
+
+def test_a_process_is_measured_and_its_failure_told() -> None:
+    from process import measure
+
+    found = measure([sys.executable, "-c", "x = bytearray(50_000_000)"], {})
+    assert found.seconds > 0
+    assert found.peak > 0.05
+    with pytest.raises(RuntimeError, match="nonsense"):
+        measure([sys.executable, "-c", "raise SystemExit('nonsense')"], {})
+
+
+def test_the_loop_and_the_limit_count_the_same_tokens() -> None:
+    import torch
+    from limit import Cost
+    from padded import loop
+
+    from choicewise.engine.span import Span
+    from choicewise.engine.tree import build
+    from choicewise.models import plain
+    from tests.tiny import tiny
+
+    torch.set_num_threads(1)
+    context = np.arange(5, dtype=np.int32)
+    spans = [Span(context, np.asarray([token, 3], dtype=np.int32)) for token in (1, 2)]
+    assert Cost(2.0, 10.0).limit(build(spans)) == 2.0 * 7 + 10.0 * 3
+    model = tiny("llama")
+    sums, tokens = loop(model, spans, 2)
+    assert tokens == 12
+    assert sums == pytest.approx([plain.score(model, 96, span).logprobs.sum() for span in spans], abs=1e-4)
+
+
+def test_a_gpu_benchmark_without_a_gpu_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gpu
+    import torch
+
+    monkeypatch.setattr(sys, "argv", ["gpu.py"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    gpu.main()
+    assert "no CUDA device" in capsys.readouterr().out
+    spans = gpu.made("letters", 2)
+    assert len(spans) == 3 * 2 * 4

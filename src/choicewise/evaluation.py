@@ -21,6 +21,7 @@ from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.protocols.split import settle
+from choicewise.rescoring import left_open, rescore
 from choicewise.store.blocks import read_blocks
 from choicewise.store.folder import RunFolder, open_folder
 from choicewise.store.manifest import Manifest
@@ -45,13 +46,15 @@ def evaluate(
     subjects: Sequence[str] | None = None,
     limit: int | None = None,
     skip_bad_items: bool = False,
+    rescore_near_ties: Callable[[], Model] | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
     ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  ``limit``: the first questions
-    of each subject.  A folder of the same measurement is continued, and only what it lacks is computed; protocols that
-    ask what others already asked cost nothing.
+    of each subject.  ``rescore_near_ties`` loads a float32 copy of a 16-bit model, which settles what noise leaves
+    open.  A folder of the same measurement is continued, and only what it lacks is computed; protocols that ask what
+    others already asked cost nothing.
 
     Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
@@ -75,6 +78,8 @@ def evaluate(
     wanted = _manifest(model, data, recipes, subjects, limit)
     with open_folder(Path(out), wanted, _item_rows(blocks)) as folder:
         _observe(folder, model, data, asks, blocks, skip_bad_items, progress or _unseen)
+        if rescore_near_ties is not None and (undecided := left_open(open_run(out))):
+            rescore(folder, rescore_near_ties(), data, asks, blocks, undecided)
         folder.finish()
     return open_run(out)
 

@@ -45,7 +45,5 @@ ModelDtype = Annotated[Dtype | None, typer.Option("--dtype", help="float32 on a 
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; the fastest one found.")]
 BatchTokens = Annotated[
     int | None,
-    typer.Option(
-        "--batch-tokens", min=1, help="Tokens computed at once; halved by itself when memory runs out."
-    ),
+    typer.Option("--batch-tokens", min=1, help="Tokens computed at once; halved by itself when memory runs out."),
 ]

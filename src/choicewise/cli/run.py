@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,9 @@ def run(
     dtype: options.ModelDtype = None,
     device: options.Device = None,
     batch_tokens: options.BatchTokens = None,
+    rescore_near_ties: Annotated[
+        bool, typer.Option("--rescore-near-ties", help="Settle what 16-bit arithmetic leaves open in float32.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")] = False,
     json: options.Json = False,
 ) -> None:
@@ -61,6 +65,7 @@ def run(
         )
         print_plan(planned, answering, json)
         return
+    narrow = rescore_near_ties and answering.dtype in ("bfloat16", "float16")
     with progress(answering.name) as report:
         found = evaluate(
             model=answering,
@@ -70,6 +75,7 @@ def run(
             subjects=subject,
             limit=limit,
             skip_bad_items=on_bad_item == options.OnBadItem.skip,
+            rescore_near_ties=partial(load_model, model, dtype="float32", device=device) if narrow else None,
             progress=report,
         )
     wanted = [row for row in found.rows() if row.protocol in protocols]

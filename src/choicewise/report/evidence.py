@@ -20,6 +20,9 @@ from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
 from choicewise.scoring.scores import SCORES, lengths
 from choicewise.scoring.scores.sensitivity import sensitivity
 
+SETTLED = ":float32"
+"""Behind the key of an observation: the same question, answered by a float32 copy of the model."""
+
 
 @dataclass(frozen=True)
 class Tables:
@@ -45,6 +48,12 @@ class Tables:
         """Each span's row in the table of observations, int64 [spans]; -1 where there is none."""
         keys = self.observations["key"].combine_chunks()
         return _integers(pc.index_in(self.spans["key"], keys))
+
+    @cached_property
+    def settled(self) -> Integers:
+        """Each span's row in the table of observations as a float32 copy answered it; -1 where there is none."""
+        keys = self.observations["key"].combine_chunks()
+        return _integers(pc.index_in(pc.binary_join_element_wise(self.spans["key"], SETTLED, ""), keys))
 
     @cached_property
     def corrections(self) -> tuple[Floats, Floats]:
@@ -95,9 +104,19 @@ class Evidence:
         self.subjects: list[str] = self.about["subject"].to_pylist()
         self.gold: list[list[int]] = self.about["gold"].to_pylist()
         self.items: Integers = _offsets(pc.list_value_length(self.about["choices"]).to_numpy())
+        self._take_settled(tables.settled[mine.to_numpy()])
         self._seen: dict[str | None, Continuations] = {}
         self._scores: dict[tuple[str, str | None, str], Floats] = {}
         self._sensitivities: dict[tuple[str, str | None, str], Floats] = {}
+
+    def _take_settled(self, settled: Integers) -> None:
+        """Read the float32 answers of those items that have all of them: half an item in each would set them apart."""
+        item, known = self._item_of(self._spans), self._answers >= 0
+        whole = np.zeros(len(self.ids), dtype=np.bool_)
+        whole[item[known & (settled >= 0)]] = True
+        whole[item[known & (settled < 0)]] = False
+        self.settled: Mask = whole
+        self._answers = np.where(whole[item] & known, settled, self._answers)
 
     def continuations(self, null: str | None = None) -> Continuations:
         """The scored continuations after the request's own context, or after the ``null`` context."""

@@ -13,7 +13,7 @@ from choicewise.report.decide import LIKELIHOODS, decide
 from choicewise.report.evidence import Evidence, Tables
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import AGGREGATIONS, Value
-from choicewise.scoring.ragged import Floats, Mask
+from choicewise.scoring.ragged import Floats, Mask, row_of
 from choicewise.scoring.statistics.numeric_range import credit_range
 
 
@@ -68,6 +68,7 @@ class Measurement:
             return credit, credit, np.zeros(len(credit), dtype=np.bool_)
         axes = self.protocol
         epsilon = self.noise * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
+        epsilon = np.where(self.evidence.settled[row_of(self.evidence.items)], 0.0, epsilon)
         return credit_range(self.scores, self.evidence.items, self.evidence.right, self.decisions, epsilon)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:

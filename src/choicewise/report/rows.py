@@ -28,10 +28,11 @@ class Row:
     tied exactly, ``near_ties`` the further ones that noise leaves open.  ``n`` counts the items the value is a mean
     over, ``missing`` those that could not be scored, ``invalid`` those of ``n`` whose generated text names no option,
     ``skipped`` the rows of the data that could not be used at all.
-    ``shots_dropped``, ``truncated``, ``merged``: items of the row that lost few-shot examples, lost tokens, or have a
-    token across the end of the context.  ``noncanonical``, ``lossy``, ``unknown``: items scored in other tokens than
-    the text's own, or in tokens that do not spell it, or in unknown ones.  ``diagnosis`` says what speaks against the value.  ``rank`` is 1 for the best
-    of the models in the report; ``rank_low`` and ``rank_high`` bound it over draws of items.
+
+    Items of the row with a doubt: ``shots_dropped`` and ``truncated`` lost few-shot examples or tokens, ``merged`` have
+    a token across the end of the context, ``noncanonical`` were scored in other tokens than the text's own, ``lossy``
+    in tokens that do not spell it, ``unknown`` in unknown ones.  ``diagnosis`` says what speaks against the value.
+    ``rank`` is 1 for the best of the models in the report; ``rank_low`` and ``rank_high`` bound it over draws of items.
     """
 
     model: str

@@ -67,8 +67,8 @@ class RunFolder:
 
     def describe(self, engine: Mapping[str, Any]) -> None:
         """Say how the observations are computed, once: before the first of them."""
-        if engine and not self.manifest.engine:
-            self._update(engine=dict(engine))
+        if engine.keys() - self.manifest.engine.keys():
+            self._update(engine={**self.manifest.engine, **engine})
 
     def finish(self) -> None:
         """Say that everything asked for is there; a complete folder is not touched."""

@@ -1,0 +1,54 @@
+"""Items that 16-bit arithmetic leaves open, asked again of a float32 copy of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from choicewise.answers import answers
+from choicewise.data.dataset import Dataset
+from choicewise.engine.schedule import Ask, Block, ask_block
+from choicewise.engine.span import Span
+from choicewise.report.evidence import SETTLED
+from choicewise.store.folder import RunFolder
+
+if TYPE_CHECKING:
+    from choicewise.models.model import Model
+    from choicewise.run import Run
+
+Open = Mapping[str, frozenset[str]]
+"""By prompt digest, the items that noise leaves open under a protocol that asks so."""
+
+
+def left_open(run: Run) -> Open:
+    """The near ties and exact ties of a run, where a likelihood without corrections decides."""
+    found: dict[str, set[str]] = {}
+    for measured in run.measure():
+        if measured.likelihoods:
+            undecided = measured.near_ties | (measured.decisions.tied & ~measured.evidence.settled)
+            items = found.setdefault(measured.protocol.prompt_digest, set())
+            items.update(item for item, is_open in zip(measured.evidence.ids, undecided, strict=True) if is_open)
+    return {prompt: frozenset(items) for prompt, items in found.items() if items}
+
+
+def rescore(
+    folder: RunFolder, wide: Model, data: Dataset, asks: Sequence[Ask], blocks: Sequence[Block], undecided: Open
+) -> int:
+    """Ask ``wide``, the float32 copy, about every open item, and keep its answers beside the first ones.
+
+    Reports take the float32 answers of an item where they are complete.  Returns how many items were asked about.
+    """
+    asked = 0
+    for block in blocks:
+        mine = [ask for ask in asks if ask.recipe.split == block.split and ask.recipe.prompt_digest in undecided]
+        if not any(item.id in undecided[ask.recipe.prompt_digest] for ask in mine for item in block.items):
+            continue
+        asking = ask_block(data, block, mine, wide, skip_bad_items=True)
+        rows = [row for row in asking.spans if row["item"] in undecided[row["prompt"]] and row["key"] is not None]
+        questions = {row["key"]: asking.wanted[row["key"]] for row in rows}
+        spans = {key: question for key, question in questions.items() if isinstance(question, Span)}
+        observations = [{**row, "key": row["key"] + SETTLED} for row in answers(wide, spans)]
+        place = (block.split, block.subject, block.start, block.stop)
+        folder.add_block(*place, [], {"requests": [], "spans": [], "observations": observations})
+        asked += len({(row["prompt"], row["item"]) for row in rows})
+    return asked

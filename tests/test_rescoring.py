@@ -1,0 +1,78 @@
+"""What noise leaves open is settled by a better copy of the model, item by item and once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+from choicewise import evaluate
+from choicewise.engine.span import Mass, Span, TokenScores
+from choicewise.models.fake import HashModel
+from choicewise.rescoring import left_open
+from choicewise.run import Run
+from tests.worlds import write_mmlu
+
+NOISE = 0.8
+PROTOCOLS = ["mmlu/original", "mmlu/cloze:sum", "mmlu/cloze:pmi-answer"]
+
+
+class Noisy(HashModel):
+    """A model whose self-check found much noise."""
+
+    dtype = "bfloat16"
+    selfcheck = SimpleNamespace(rung="tree", difference=NOISE, floor=NOISE, depth=200)
+
+
+class Wide(HashModel):
+    """The better copy, which has its own opinion; it counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=1)
+        self.asked = 0
+
+    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        self.asked += len(spans)
+        return super().score(spans)
+
+
+def scores(run: Run) -> dict[tuple[str, str], list[float]]:
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in run.scores().to_pylist():
+        found.setdefault((row["protocol"], row["item"]), []).append(row["score"])
+    return found
+
+
+def test_open_items_get_the_better_answers_and_no_others(tmp_path: Path) -> None:
+    data, wide = write_mmlu(tmp_path / "data", questions=12), Wide()
+    before = evaluate(model=Noisy(), data=data, protocols=PROTOCOLS, out=tmp_path / "run")
+    undecided = {
+        (measured.name, item)
+        for measured in before.measure()
+        for item, near in zip(measured.evidence.ids, measured.near_ties, strict=True)
+        if near
+    }
+    everything = scores(before)
+    assert 0 < len(undecided) < len(everything)
+    truth = scores(evaluate(model=HashModel(seed=1), data=data, protocols=PROTOCOLS, out=tmp_path / "wide"))
+
+    after = evaluate(
+        model=Noisy(), data=data, protocols=PROTOCOLS, out=tmp_path / "run", rescore_near_ties=lambda: wide
+    )
+    settled = scores(after)
+    prompts = {name: protocol.prompt_digest for name, protocol in after.protocols.items()}
+    items = left_open(before)
+    for name, item in everything:
+        is_open = item in items.get(prompts[name], frozenset())
+        assert settled[name, item] == (truth if is_open else everything)[name, item]
+    assert wide.asked > 0
+    assert sum(row.near_ties for row in after.rows()) == 0
+
+
+def test_settled_items_are_not_asked_again(tmp_path: Path) -> None:
+    data, wide = write_mmlu(tmp_path / "data"), Wide()
+    for _ in range(2):
+        evaluate(model=Noisy(), data=data, protocols=PROTOCOLS, out=tmp_path / "run", rescore_near_ties=lambda: wide)
+    once = wide.asked
+    evaluate(model=Noisy(), data=data, protocols=PROTOCOLS, out=tmp_path / "run", rescore_near_ties=lambda: wide)
+    assert wide.asked == once

@@ -31,7 +31,9 @@ def spans() -> list[Span]:
 def test_the_chosen_path_equals_the_plain_one(family: str, dtype: torch.dtype, tolerance: float) -> None:
     asked = spans()
     fast, plain = dict(model(family, dtype).score(asked)), dict(model(family, dtype, "plain").score(asked))
-    sums = [[float(found[index].logprobs.sum(dtype=np.float64)) for index in range(len(asked))] for found in (fast, plain)]
+    sums = [
+        [float(found[index].logprobs.sum(dtype=np.float64)) for index in range(len(asked))] for found in (fast, plain)
+    ]
     assert np.abs(np.subtract(*sums)).max() < tolerance
 
 

@@ -65,7 +65,16 @@ def main() -> None:
         workload = WORKLOADS[name]
         asked = spans(workload, data, HfTokenizer(tokenizer))
         tree = build(asked)
-        turns, found = [], {"peer": "loop", "workload": name, "model": choice.model, "dtype": choice.dtype}
+        turns, found = (
+            [],
+            {
+                "clock": "cpu" if choice.cpu_time else "wall",
+                "peer": "loop",
+                "workload": name,
+                "model": choice.model,
+                "dtype": choice.dtype,
+            },
+        )
         for _ in range(choice.repeats):
             floor, before = cost(lm, clock).limit(tree), lm.computed
             start = clock()
@@ -82,7 +91,10 @@ def main() -> None:
         found |= {"ours / limit": spread([turn["ours s"] / turn["limit s"] for turn in turns])}
         if not choice.no_loop:
             found |= {"inner": spread([turn["loop s"] / turn["ours s"] for turn in turns])}
-        found |= {"peak GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, "machine": machine()}
+        found |= {
+            "peak GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+            "machine": machine(threads=choice.threads),
+        }
         keep(choice.results, found)
         print(json.dumps(found), flush=True)
 

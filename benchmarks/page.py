@@ -47,8 +47,13 @@ def peer(stem: str, found: Sequence[Mapping[str, Any]]) -> str:
     for (model, dtype, where), rows in groups.items():
         lines += [f"{model}, {dtype}. {where}", ""]
         lines += _loop(rows) if stem == "loop" else _commands(stem, rows)
-        lines.append("")
+        lines += ["", _load(rows), ""]
     return "\n".join(lines)
+
+
+def _load(rows: Sequence[Mapping[str, Any]]) -> str:
+    loads = [float(row["machine"]["load"]) for row in rows]
+    return f"Load of the machine meanwhile: {min(loads):.1f} to {max(loads):.1f}."
 
 
 def _commands(stem: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -117,9 +122,10 @@ def _machine(one: Mapping[str, Any]) -> str:
         f"{name} {where[name]}" for name in ("python", "torch", "transformers", "lm_eval", "minicons") if name in where
     ]
     data = "" if one.get("real", True) else " Made-up data."
+    clock = " In CPU seconds." if one.get("clock") == "cpu" else ""
     return (
         f"{where['processor']}, {where['cores']} cores, {where['threads']} threads, {where['memory']}; "
-        f"{', '.join(versions)}.{data} Load {where['load']} at the time."
+        f"{', '.join(versions)}.{data}{clock}"
     )
 
 

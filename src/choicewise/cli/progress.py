@@ -35,15 +35,17 @@ class _Lines:
         self._title = title
         self._start = self._last = time.monotonic()
         self._first: int | None = None
+        self._told = -1
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
         if self._first is None:
             self._first, self._start = done, now
+            self._told = done
             print(f"{self._title}: {done}/{total} requests done before", file=sys.stderr, flush=True)
-        if now - self._last < EVERY and done < total:
+        if done == self._told or (now - self._last < EVERY and done < total):
             return
-        self._last = now
+        self._last, self._told = now, done
         rate = (done - self._first) / max(now - self._start, 1e-9)
         left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
         print(f"{self._title}: {done}/{total} requests, {rate:.1f}/s{left}", file=sys.stderr, flush=True)

@@ -20,4 +20,4 @@ def published_table() -> Group:
         row["model"]: {name: (row[column], rank(row[column], columns[column])) for column, name in names.items()}
         for row in content["rows"]
     }
-    return rank_table(f"published in {content['date'][:4]}: {content['url']}, {content['unit']}, % and rank", cells)
+    return rank_table(f"published {content['date']}: MMLU accuracy in % and rank, {content['url']}", cells)

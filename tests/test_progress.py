@@ -1,0 +1,24 @@
+"""What a run says of itself where nobody watches a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from choicewise.cli import progress
+
+
+def test_plain_lines_tell_state_rate_and_time_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 0.0, 1.0, 10.0, 12.0, 12.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with progress.progress("model") as report:
+        for done in (20, 30, 60, 100, 100):
+            report(done, 100)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines() == [
+        "model: 20/100 requests done before",
+        "model: 60/100 requests, 4.0/s, 10 s left",
+        "model: 100/100 requests, 6.7/s",
+    ]

@@ -21,7 +21,7 @@ class Noisy(HashModel):
     """A model whose self-check found much noise."""
 
     dtype = "bfloat16"
-    selfcheck = SimpleNamespace(rung="tree", difference=NOISE, floor=NOISE, depth=200)
+    selfcheck = SimpleNamespace(rung="tree", difference=NOISE, floor=NOISE, depth=200, cost="")
 
 
 class Wide(HashModel):

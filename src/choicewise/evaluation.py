@@ -116,7 +116,9 @@ def _manifest(
 def _engine(model: Model) -> dict[str, Any]:
     """The path that the model's self-check chose, and its noise in nats; nothing for a model without one."""
     found = getattr(model, "selfcheck", None)
-    return {} if found is None else {key: getattr(found, key) for key in ("rung", "difference", "floor", "depth")}
+    return (
+        {} if found is None else {key: getattr(found, key) for key in ("rung", "cost", "difference", "floor", "depth")}
+    )
 
 
 def _spent(model: Any, asking: Asking, computed: int, start: float) -> dict[str, float]:

@@ -58,6 +58,7 @@ def measured(model: Model) -> dict[str, Any]:
     return {
         **about,
         "rung": chosen.rung,
+        "cost": chosen.cost,
         "noise": max(chosen.difference, chosen.floor),
         "floor": chosen.floor,
         "tolerance": chosen.tolerance,
@@ -83,7 +84,7 @@ def _tables(found: dict[str, Any]) -> list[Any]:
     where = f"{found['model']}, {found['dtype']} on {found['device']}"
     return [
         titled(
-            f"{where}: a run takes the path {found['rung']!r}",
+            f"{where}: a run takes the path {found['rung']!r}, {found['cost']}",
             rungs,
             f"largest difference from one sequence at a time, on sequences up to {found['depth']} tokens;"
             f" up to {found['tolerance']:.2g} nats are allowed",

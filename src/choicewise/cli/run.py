@@ -80,6 +80,8 @@ def run(
         )
     wanted = [row for row in found.rows() if row.protocol in protocols]
     print_rows(ranked(wanted), json)
+    if (engine := found.manifest.engine).get("rung") not in (None, "flex", "tree"):
+        print(f"path {engine['rung']!r}: {engine['cost']}; `choicewise check` says why", file=sys.stderr)
     if spent := found.manifest.engine.get("spent"):
         print(saved(spent["asked"], spent["computed"]), file=sys.stderr)
     print(f"wrote {out}; `choicewise report {out}` shows this table again", file=sys.stderr)

@@ -56,7 +56,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
-    """The rung taken, and what was measured on the way.
+    """The rung taken, what it costs in words, and what was measured on the way.
 
     ``floor``: the noise of the plain path, and ``tolerance``: what a rung may differ from it, both in nats per span.
     The noise is the distance to a float32 copy of a 16-bit model, or else to the same sequences padded into a batch.
@@ -69,6 +69,7 @@ class SelfCheck:
     tolerance: float
     depth: int
     trials: tuple[Trial, ...]
+    cost: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +131,9 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung] | None = None) -> SelfCheck:
                 break
         trials.append(trial)
         if trial.refused is None and trial.difference is not None:
-            return SelfCheck(name, trial.difference, judge.floor, judge.tolerance, depth, tuple(trials))
+            return SelfCheck(
+                name, trial.difference, judge.floor, judge.tolerance, depth, tuple(trials), rung(lm, 1).cost
+            )
     told = "; ".join(f"{trial.rung}: {trial.refused}" for trial in trials)
     raise ModelError(
         f"the model gives other numbers in this way than one sequence at a time ({told}); "

@@ -54,7 +54,12 @@ def _spreads(spreads: Sequence[Spread]) -> Group:
 def _duel(duel: Duel) -> Group:
     shown = table("protocol", "difference", "n", "p", "p (Holm)")
     for contest in sorted(duel.contests, key=lambda each: -abs(each.difference))[:SHOWN]:
-        cells = (f"{100 * contest.difference:+.1f}", str(contest.n), _p(contest.p), _p(contest.p_holm))
+        cells = (
+            "-" if contest.n == 0 else f"{100 * contest.difference:+.1f}",
+            str(contest.n),
+            _p(contest.p),
+            _p(contest.p_holm),
+        )
         shown.add_row(contest.protocol, *cells)
     if len(duel.contests) > SHOWN:
         shown.add_row(f"... {len(duel.contests) - SHOWN} more with smaller differences")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from choicewise.cli import options
 from choicewise.cli.progress import progress
+
+if TYPE_CHECKING:
+    from choicewise.run import Run
 
 
 def run(
@@ -35,7 +38,7 @@ def run(
 
     Repeating the same line goes on where it was interrupted, and does nothing when everything is there.
     """
-    from choicewise.cli.plan import print_plan, saved
+    from choicewise.cli.plan import print_plan
     from choicewise.cli.report import print_rows
     from choicewise.data.columns import read_mapping
     from choicewise.data.open import open_dataset
@@ -80,8 +83,16 @@ def run(
         )
     wanted = [row for row in found.rows() if row.protocol in protocols]
     print_rows(ranked(wanted), json)
-    if (engine := found.manifest.engine).get("rung") not in (None, "flex", "tree"):
+    _tell(found, out)
+
+
+def _tell(found: Run, out: Path) -> None:
+    """What the run took and where it is, on stderr."""
+    from choicewise.cli.plan import saved
+
+    engine = found.manifest.engine
+    if engine.get("rung") not in (None, "flex", "tree"):
         print(f"path {engine['rung']!r}: {engine['cost']}; `choicewise check` says why", file=sys.stderr)
-    if spent := found.manifest.engine.get("spent"):
+    if spent := engine.get("spent"):
         print(saved(spent["asked"], spent["computed"]), file=sys.stderr)
     print(f"wrote {out}; `choicewise report {out}` shows this table again", file=sys.stderr)

@@ -36,6 +36,18 @@ from choicewise.scoring import scores
         ({"reading": "surprisal", "outside": "top100=-100"}, "outside top100=-100 is about the tokens of reading log"),
         ({"reading": "yes-no", "proposal": "{choice}?"}, "takes 2 to 2 different continuations, one a line"),
         ({"reading": "rating", "proposal": "{choice}?", "continuation": "1\n1"}, "2 to 20 different continuations"),
+        (
+            {"views": "cyclic", "calibration": "contextual"},
+            "contextual needs views content-free, not cyclic",
+        ),
+        ({"calibration": "permutation"}, "calibration permutation needs views cyclic or full, not given"),
+        ({"views": "cyclic", "continuation": "{choice}"}, "need a continuation with {letter} and without {choice}"),
+        ({"calibration": "batch", "score": "token_mean"}, "are about the probabilities of fixed labels"),
+        (
+            {"views": "cyclic", "question": "{question}"},
+            "list of options otherwise; question has no {options}",
+        ),
+        ({"views": "full", "choices": 5, "letters": "ABCDE"}, "orders of at most 4 choices, not 5; use cyclic"),
         ({"shot_split": None}, "5 shots need a shot_split"),
         ({"sampler": "none"}, "5 shots need a shot_split"),
         ({"sampler": "helm"}, "sampler helm draws at random and needs a seed"),

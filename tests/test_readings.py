@@ -232,11 +232,12 @@ _NONE = np.empty(0, dtype=np.int32)
 
 @pytest.mark.parametrize(("model", "value"), [("fake:oracle", 1.0), ("fake:anti-oracle", 0.0)])
 def test_every_reading_agrees_with_the_oracle(model: str, value: float, tmp_path: Path) -> None:
-    single = Dataset("quiz", {"test": (ITEMS[0], ITEMS[2])})
+    single = Dataset("quiz", {"test": (ITEMS[0], ITEMS[2])})  # batch calibration leaves nothing of one item of a kind
     headlines = {
         name: next(iter(resolve(name).values())) for name in sorted({n.partition(":")[0] for n in resolve("options")})
     }
-    long = {name: replace(p, new_tokens=40 if p.new_tokens else None) for name, p in headlines.items()}
+    kept = {name: protocol for name, protocol in headlines.items() if protocol.calibration != "batch"}
+    long = {name: replace(p, new_tokens=40 if p.new_tokens else None) for name, p in kept.items()}
     found = evaluate(model=model, data=single, protocols=long, out=tmp_path)
     of_other_tools = {protocol.reading for protocol in resolve("compat").values()}
     assert {protocol.reading for protocol in long.values()} >= set(READINGS) - of_other_tools

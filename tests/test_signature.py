@@ -14,6 +14,7 @@ from choicewise.protocols.boundary import CORRECTABLE, CORRECTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.reading import CONDITIONAL, EXTRACTIONS, READINGS
 from choicewise.protocols.signature import axis_differences, parse_signature, short_signature, signature
+from choicewise.protocols.view import CALIBRATIONS
 
 TEXT = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
@@ -36,6 +37,10 @@ def values(axis: Field[Any]) -> st.SearchStrategy[Any]:
 def protocols(draw: st.DrawFn) -> Protocol:
     """Any protocol whatever; the few axes that only go together are made to."""
     axes = {axis.name: draw(values(axis)) for axis in AXES}
+    if axes["views"] not in CALIBRATIONS[axes["calibration"]]:
+        axes["views"], axes["calibration"] = "given", "none"
+    plain = (axes["views"], axes["calibration"]) == ("given", "none")
+    axes["reading"] = axes["reading"] if plain else "loglikelihood"
     reading = READINGS[axes["reading"]]
     axes["score"] = draw(st.sampled_from(reading.scores))
     axes["null"] = draw(TEXT) if axes["score"] in CONDITIONAL else None
@@ -47,6 +52,9 @@ def protocols(draw: st.DrawFn) -> Protocol:
         axes["boundary"] = "lcp"
     if axes["boundary"] == "bytes":
         axes["outside"], axes["score"] = "keep", "sum" if axes["score"] == "greedy" else axes["score"]
+    if not plain:
+        axes |= {"question": "{options}", "continuation": "{letter}", "score": "sum", "null": None, "outside": "keep"}
+        axes |= {"decision": "argmax", "choices": axes["choices"] and min(axes["choices"], 4)}
     if reading.proposal:
         axes["proposal"] = axes["proposal"] or "{choice}"
         axes["shots"] = 0
@@ -88,8 +96,8 @@ def test_signature_of_the_default_protocol() -> None:
         "benchmark:mmlu|split:test|quirk:none|strip:none|header:|question:{question}%0A{options}Answer:|"
         "option:{letter}. {choice}%0A|answer: {letter}|proposal:|continuation: {letter}|separator:%0A%0A|letters:ABCD|"
         "choices:4|shots:5|shot_split:dev|sampler:first|seed:-|fit:drop-last-shot|limit:-|bos:default|boundary:joint|"
-        "reading:loglikelihood|new_tokens:-|score:sum|null:-|outside:keep|decision:argmax|ties:first|metric:acc|"
-        "aggregation:micro|rev:1"
+        "reading:loglikelihood|views:given|new_tokens:-|score:sum|null:-|outside:keep|calibration:none|decision:argmax|"
+        "ties:first|metric:acc|aggregation:micro|rev:1"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from json import dumps
 
 from choicewise.cli import options
@@ -15,7 +16,7 @@ def prompts(
     on_bad_item: options.BadItems = options.OnBadItem.error,
     mapping: options.Mapping = None,
 ) -> None:
-    """Print every request as a JSON line: item, subject, context, continuations, gold.
+    """Print every request as a JSON line: item, subject, context, continuations, gold; views: its other contexts.
 
     Contexts are whole: fitting them into a model's window needs its tokenizer and happens in `run`.
     """
@@ -40,4 +41,6 @@ def prompts(
                     "continuations": request.continuations,
                     "gold": request.gold,
                 }
+                if request.views:
+                    line["views"] = [replace(request, query=view.query).context() for view in request.views]
                 print(dumps(line, ensure_ascii=False))

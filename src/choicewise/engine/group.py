@@ -29,7 +29,7 @@ class Group:
 
 
 def groups(protocol: Protocol, request: Request, context: str) -> list[Group]:
-    """The groups of ``request``, whose fitted ``context`` ends with its query: one, or one per choice."""
+    """The groups of ``request``, whose fitted ``context`` ends with its query: one, one per choice or per view."""
     if protocol.reading == "noisy-channel":
         return [
             Group(request.header + proposal, True, (request.query,), ((choice, 0),), (0,) * (choice in request.gold))
@@ -40,7 +40,10 @@ def groups(protocol: Protocol, request: Request, context: str) -> list[Group]:
         places = tuple((choice, part) for choice, texts in enumerate(parts) for part in range(len(texts)))
         texts = tuple(text for texts in parts for text in texts)
         right = tuple(index for index, (choice, _) in enumerate(places) if choice in request.gold)
-        return [Group(context, False, texts, places, right)]
+        return [
+            Group(context, False, texts, places, right),
+            *_view_groups(request, context.removesuffix(request.query)),
+        ]
     return [
         Group(
             context + proposal,
@@ -50,6 +53,20 @@ def groups(protocol: Protocol, request: Request, context: str) -> list[Group]:
             _preferred(protocol.reading, len(parts), choice in request.gold),
         )
         for choice, (proposal, parts) in enumerate(zip(request.proposals, request.parts, strict=True))
+    ]
+
+
+def _view_groups(request: Request, before: str) -> list[Group]:
+    """The further views of the item, each after the same shots; an oracle knows nothing of what has no content."""
+    return [
+        Group(
+            before + view.query,
+            True,
+            view.continuations,
+            tuple((choice, number) for choice in range(len(view.continuations))),
+            tuple(request.gold) if view.content else (),
+        )
+        for number, view in enumerate(request.views, start=1)
     ]
 
 

@@ -95,9 +95,9 @@ def ask_block(data: Dataset, block: Block, asks: Sequence[Ask], model: Answerer,
         if digest not in rendered:
             rendered[digest] = []
             shots = sample(ask.recipe, data, block.subject)[block.start : block.stop]
-            for item, examples in zip(block.items, shots, strict=True):
+            for place, (item, examples) in enumerate(zip(block.items, shots, strict=True), start=block.start):
                 try:
-                    rendered[digest].append(render(ask.recipe, item, examples))
+                    rendered[digest].append(render(ask.recipe, item, examples, place))
                 except DataError as error:
                     if not skip_bad_items:
                         raise

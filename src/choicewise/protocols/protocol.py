@@ -11,6 +11,7 @@ from typing import Any
 from choicewise.errors import ProtocolError
 from choicewise.protocols.boundary import BOUNDARIES, CORRECTABLE, CORRECTED
 from choicewise.protocols.reading import CHOOSING, CONDITIONAL, EXTRACTIONS, READINGS, SCORES, SELECT
+from choicewise.protocols.view import CALIBRATIONS, MOST, VIEWS
 
 _REQUEST = {"stage": "request"}
 """Axes that decide which tokens are sent to the model; protocols equal on these share their observations."""
@@ -60,10 +61,12 @@ class Protocol:
     bos: str = _axis("default", _REQUEST, "default", "none")
     boundary: str = _axis("joint", _REQUEST, *BOUNDARIES)
     reading: str = _axis("loglikelihood", _REQUEST, *READINGS)
+    views: str = _axis("given", _REQUEST, *VIEWS)
     new_tokens: int | None = _axis(None, _REQUEST)
     score: str = _axis("sum", _SCORE, *SCORES, *SELECT, "none")
     null: str | None = _axis(None, _SCORE)
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
+    calibration: str = _axis("none", _SCORE, *CALIBRATIONS)
     decision: str = _axis("argmax", _SCORE, *CHOOSING, "letter-match", "option-match", *EXTRACTIONS)
     ties: str = _axis("first", _SCORE, "first", "split", "wrong", "none")
     metric: str = _axis("acc", _SCORE, "acc", "exact_match")
@@ -121,6 +124,7 @@ def _check_consistency(protocol: Protocol) -> None:
         )
     _check_reading(protocol)
     _check_boundary(protocol)
+    _check_views(protocol)
     if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
         raise ProtocolError(f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them")
     if protocol.shots and protocol.sampler in ("helm", "harness-v0") and protocol.seed is None:
@@ -138,6 +142,29 @@ def _check_boundary(protocol: Protocol) -> None:
         )
     if name == "bytes" and (protocol.outside != "keep" or protocol.score == "greedy"):
         raise ProtocolError("boundary bytes gives bytes, which have no rank: use outside keep, and not score greedy")
+
+
+def _check_views(protocol: Protocol) -> None:
+    """Refuse to show in several ways, or to calibrate, what has no fixed labels or no order."""
+    views, calibration = protocol.views, protocol.calibration
+    if views not in CALIBRATIONS[calibration]:
+        raise ProtocolError(
+            f"calibration {calibration} needs views {' or '.join(CALIBRATIONS[calibration])}, not {views}"
+        )
+    if (views, calibration) == ("given", "none"):
+        return
+    labels = "{letter}" in protocol.continuation and "{choice}" not in protocol.continuation
+    if not labels or (protocol.reading, protocol.score, protocol.outside) != ("loglikelihood", "sum", "keep"):
+        raise ProtocolError(
+            f"views {views} with calibration {calibration} are about the probabilities of fixed labels: they need a "
+            "continuation with {letter} and without {choice}, reading loglikelihood, score sum and outside keep"
+        )
+    if views != "given" and "{options}" not in protocol.question:
+        raise ProtocolError(f"views {views} show the list of options otherwise; question has no {{options}}")
+    if views == "full" and (protocol.choices or 0) > MOST:
+        raise ProtocolError(
+            f"views full shows the orders of at most {MOST} choices, not {protocol.choices}; use cyclic"
+        )
 
 
 def _check_reading(protocol: Protocol) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
@@ -12,6 +12,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.reading import READINGS
 from choicewise.protocols.shots import sample
 from choicewise.protocols.template import fill
+from choicewise.protocols.view import CONTENT_FREE, MOST, VIEWS, Order
 
 PANDAS_NA = frozenset(
     {
@@ -40,12 +41,25 @@ PANDAS_NA = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """One version of a query, and the continuations after it: one per choice, whichever place it has there.
+
+    ``content``: whether it shows the item; else it shows a text without content.
+    """
+
+    query: str
+    continuations: tuple[str, ...]
+    content: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """The texts one item is asked with, before fitting.
 
     ``options`` are the choices as shown, after quirk and strip; ``continuations`` the texts scored, one per choice.
     Where a reading scores several texts of a choice, ``parts`` holds them and ``continuations`` has them one a line.
-    ``proposals`` follow the query, one per choice; empty where all choices share the context.
+    ``proposals`` follow the query, one per choice; empty where all choices share the context.  ``views`` are the
+    versions of the query after the first, which is ``query``.
     """
 
     item: Item
@@ -58,6 +72,7 @@ class Request:
     gold: tuple[int, ...]
     parts: tuple[tuple[str, ...], ...] = ()
     proposals: tuple[str, ...] = ()
+    views: tuple[View, ...] = ()
 
     def context(self, shots: int | None = None) -> str:
         """Header, the first ``shots`` shots (all of them when None) and the query, joined by the separator."""
@@ -65,8 +80,8 @@ class Request:
         return self.header + self.separator.join([*kept, self.query])
 
 
-def render(protocol: Protocol, item: Item, shots: Sequence[Item]) -> Request:
-    """The request of ``item`` after ``shots``.
+def render(protocol: Protocol, item: Item, shots: Sequence[Item], position: int = 0) -> Request:
+    """The request of ``item`` after ``shots``; ``position`` is its place in its subject, which some views go by.
 
     Raises DataError when the item or a shot doesn't have the choices that the protocol expects, and ProtocolError when
     a template has a hole that the item doesn't fill.
@@ -86,6 +101,7 @@ def render(protocol: Protocol, item: Item, shots: Sequence[Item]) -> Request:
         gold=item.gold,
         parts=parts,
         proposals=tuple(fill(protocol.proposal, holes, axis="proposal") for holes in labelled if protocol.proposal),
+        views=tuple(_views(protocol, item, question, options, position)),
     )
 
 
@@ -96,8 +112,26 @@ def requests(protocol: Protocol, dataset: Dataset, subject: str) -> Iterator[Req
     :func:`~choicewise.protocols.shots.sample` and :func:`render` one by one.
     """
     items = dataset.rows(protocol.split or dataset.evaluated, subject)
-    for item, shots in zip(items, sample(protocol, dataset, subject), strict=True):
-        yield render(protocol, item, shots)
+    for position, (item, shots) in enumerate(zip(items, sample(protocol, dataset, subject), strict=True)):
+        yield render(protocol, item, shots, position)
+
+
+def _views(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], position: int) -> Iterator[View]:
+    """Every version of the query but the first."""
+    for order in VIEWS[protocol.views](len(options), position)[1:]:
+        yield _ordered(protocol, item, question, options, order)
+    if protocol.views == "content-free":
+        for text in CONTENT_FREE:
+            empty = replace(item, fields=dict.fromkeys(item.fields, text))
+            same = (text,) * len(options)
+            yield replace(_ordered(protocol, empty, text, same, tuple(range(len(options)))), content=False)
+
+
+def _ordered(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], order: Order) -> View:
+    shown = [options[option] for option in order]
+    texts = [fill(protocol.continuation, holes, axis="continuation") for holes in _labelled(protocol, shown)]
+    label_of = sorted(range(len(order)), key=order.__getitem__)
+    return View(_query(protocol, item, question, shown), tuple(texts[label] for label in label_of))
 
 
 def _shot(protocol: Protocol, item: Item) -> str:
@@ -137,6 +171,11 @@ def check_choices(protocol: Protocol, item: Item) -> None:
         raise DataError(
             f"{where} has {number} choices, the protocol asks for {protocol.choices}; leave such items out with "
             f'--on-bad-item skip, or use a protocol file with choices = "any"'
+        )
+    if protocol.views == "full" and number > MOST:
+        raise DataError(
+            f"{where} has {number} choices, and views full shows every order of at most {MOST}; leave such items out "
+            "with --on-bad-item skip, or use views cyclic"
         )
     if number > len(protocol.letters):
         raise DataError(

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.report.evidence import Evidence
+from choicewise.scoring.calibrated import calibrated
 from choicewise.scoring.combined import COMBINED, without_end
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import Decisions, argmax, greedy_match, letter_match
@@ -38,11 +39,16 @@ def score(protocol: Protocol, evidence: Evidence) -> Floats:
         return SELECT[protocol.score](evidence.parts())
     if protocol.reading == "embedding":
         return evidence.values()
+    if protocol.calibration != "none":
+        seen = [part.sums for part in evidence.parts()]
+        return calibrated(protocol.calibration, protocol.views, seen, evidence.items)
     return evidence.scores(protocol.score, protocol.null, protocol.outside)
 
 
 def observed(protocol: Protocol, evidence: Evidence) -> Continuations | None:
     """The tokens that the protocol scores, one row per choice; None where it retrieves no likelihood of the choice."""
+    if protocol.calibration != "none":
+        return None
     if protocol.decision == "option-match":
         return said_options(evidence.generation(), evidence.expected(), evidence.items)
     if protocol.reading == "surprisal-package":

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import axis_differences
+from choicewise.protocols.view import PERMUTED
 from choicewise.report.measure import Measurement
 from choicewise.report.pairing import paired_predictions
+from choicewise.scoring.calibrated import order_predictions
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import Value, micro
 from choicewise.scoring.ragged import Integers, Mask, row_of
+from choicewise.scoring.statistics.consistency import permutation_consistency
 from choicewise.scoring.statistics.length_bias import length_correlations
 from choicewise.scoring.statistics.position_bias import position_bias
 from choicewise.scoring.statistics.validity import low_mass_rate, validity
@@ -28,6 +31,7 @@ FLAGS = {
     "mass": "the labels hold less than half of the probability for most items",
     "near-ties": "more items are undecided numerically than the interval is wide to either side",
     "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items otherwise",
+    "permutation": "30 % or more of the items are predicted otherwise in another order of their options",
     "choices-only": "without the question the choices alone are answered better than chance",
 }
 """What a flag says, in the order they are shown."""
@@ -41,8 +45,9 @@ class Diagnosis:
     ``position_rstd``, ``position_p``: position bias.  ``length_rho``: correlation of score and length within items.
     ``mass``: median probability of the continuations together; ``low_mass``: share of items where it is under 1/2.
     ``near_tie_rate``, ``tie_rate``: items undecided numerically, and tied exactly.  ``label_text``: share of items
-    predicted otherwise by ``text_sibling``.  ``choices_only``: accuracy of ``choices_sibling``, which leaves the
-    question out.
+    predicted otherwise by ``text_sibling``.  ``permutation_consistency``: share of items predicted alike in every order
+    that ``permutation_sibling`` shows.  ``choices_only``: accuracy of ``choices_sibling``, which leaves the question
+    out.
     """
 
     flags: tuple[str, ...]
@@ -57,6 +62,8 @@ class Diagnosis:
     tie_rate: float
     label_text: float
     text_sibling: str | None
+    permutation_consistency: float
+    permutation_sibling: str | None
     choices_only: float
     choices_sibling: str | None
 
@@ -78,6 +85,8 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
     text, choices = nearest(measured, siblings, _is_text_of), nearest(measured, siblings, _is_choices_only_of)
     mismatch = math.nan if text is None else _mismatch(measured, text, among)
     alone = None if choices is None else micro(choices.decisions)
+    permuted = nearest(measured, siblings, _is_permuted)
+    consistency = math.nan if permuted is None else _consistency(permuted, measured, among)
     length = _length_rho(measured, rows, offsets)
     golds = evidence.gold_index[among]
     raised = {
@@ -89,6 +98,7 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
         "mass": low_mass > 0.5,
         "near-ties": near_ties > (value.ci_high - value.ci_low) / 2,
         "label/text": mismatch >= 0.3,
+        "permutation": consistency <= 0.7,
         "choices-only": alone is not None and alone.ci_low > found.chance,
     }
     return Diagnosis(
@@ -104,6 +114,8 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
         tie_rate=found.tie_rate,
         label_text=mismatch,
         text_sibling=text.name if text else None,
+        permutation_consistency=consistency,
+        permutation_sibling=permuted.name if permuted else None,
         choices_only=alone.value if alone else math.nan,
         choices_sibling=choices.name if choices else None,
     )
@@ -129,6 +141,21 @@ def _is_text_of(other: Protocol, protocol: Protocol) -> bool:
 
 def _is_choices_only_of(other: Protocol, protocol: Protocol) -> bool:
     return not _asks(other) and _asks(protocol) and _labels(other) == _labels(protocol)
+
+
+def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
+    """Whether the same is asked with the options in several orders."""
+    return other.views in PERMUTED and replace(other, views="given", calibration="none").prompt_digest == (
+        replace(protocol, views="given", calibration="none").prompt_digest
+    )
+
+
+def _consistency(permuted: Measurement, measured: Measurement, among: Mask) -> float:
+    evidence = permuted.evidence
+    if evidence.ids != measured.evidence.ids:  # another split: nothing to compare
+        return math.nan
+    sums = [part.sums for part in evidence.parts()]
+    return permutation_consistency(order_predictions(permuted.protocol.views, sums, evidence.items)[:, among])
 
 
 def _asks(protocol: Protocol) -> bool:

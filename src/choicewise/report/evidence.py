@@ -106,6 +106,7 @@ class Evidence:
         self.items: Integers = _offsets(pc.list_value_length(self.about["choices"]).to_numpy())
         self._take_settled(tables.settled[mine.to_numpy()])
         self._seen: dict[str | None, Continuations] = {}
+        self._parts: list[Continuations] = []
         self._scores: dict[tuple[str, str | None, str], Floats] = {}
         self._sensitivities: dict[tuple[str, str | None, str], Floats] = {}
 
@@ -126,8 +127,10 @@ class Evidence:
 
     def parts(self) -> list[Continuations]:
         """What was observed of each thing that the reading asks about a choice; each has the same rows."""
-        count = 1 + int(pc.max(self._spans["part"]).as_py() or 0)
-        return [self._continuations(None, part) for part in range(count)]
+        if not self._parts:
+            count = 1 + int(pc.max(self._spans["part"]).as_py() or 0)
+            self._parts = [self._continuations(None, part) for part in range(count)]
+        return self._parts
 
     def values(self) -> Floats:
         """What was observed of every choice that is no log-probability, float64 [rows]; NaN where there is nothing."""

@@ -11,6 +11,7 @@ import numpy as np
 from choicewise.protocols.protocol import Protocol
 from choicewise.report.decide import LIKELIHOODS, decide
 from choicewise.report.evidence import Evidence, Tables
+from choicewise.scoring.calibrated import NOISE
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import AGGREGATIONS, Value
 from choicewise.scoring.ragged import Floats, Mask, row_of
@@ -67,8 +68,9 @@ class Measurement:
             credit = self.decisions.credit
             return credit, credit, np.zeros(len(credit), dtype=np.bool_)
         axes = self.protocol
-        epsilon = self.noise * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
-        epsilon = np.where(self.evidence.settled[row_of(self.evidence.items)], 0.0, epsilon)
+        epsilon = NOISE[axes.calibration] * self.noise * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
+        if axes.calibration == "none":  # else other items, or the prior, have their part in it
+            epsilon = np.where(self.evidence.settled[row_of(self.evidence.items)], 0.0, epsilon)
         return credit_range(self.scores, self.evidence.items, self.evidence.right, self.decisions, epsilon)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:

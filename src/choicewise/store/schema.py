@@ -45,7 +45,7 @@ SPANS = pa.schema(
         ("prompt", pa.string()),
         ("item", pa.string()),
         ("choice", pa.int16()),  # -1 for a generation, which belongs to no choice
-        ("part", pa.int16()),  # counted from 0 where a reading asks several things about a choice, else 0
+        ("part", pa.int16()),  # from 0 where a choice is asked several things, or in several views of its item
         ("null", pa.string()),  # the null context, null for the request itself
         ("context", pa.string()),  # its own context; null where it is the request's, or the null one
         ("continuation", pa.string()),

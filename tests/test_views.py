@@ -1,0 +1,262 @@
+"""Items in several orders and without content, as they are run, against runs of items that stand so in the data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from choicewise import evaluate
+from choicewise.data.dataset import Dataset
+from choicewise.data.item import Item
+from choicewise.errors import DataError
+from choicewise.models.fake import HashModel
+from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.render import View, render
+from choicewise.protocols.view import CALIBRATIONS, CONTENT_FREE, EVERY, PERMUTED, VIEWS
+from choicewise.report.measure import Measurement
+from choicewise.run import Run
+from choicewise.scoring.calibrated import NOISE, ORDERS, calibrated, order_predictions
+from choicewise.scoring.calibration import batch, contextual
+from choicewise.scoring.permutation import all_orders, cyclic_orders
+
+ITEMS = tuple(
+    Item(
+        f"{number}", f"Which is {number}?", tuple(f"{number}{mark}" for mark in "pqrs"[: 4 - number % 2]), (number % 3,)
+    )
+    for number in range(22)
+)
+"""Of four and of three options in turn; the first and the 21st, which tell PriDe's prior, are of four."""
+
+NAMES = ("permuted-cyclic", "permuted-full", "pride", "batch-calibrated", "contextual-calibrated")
+
+
+def protocol(name: str) -> Protocol:
+    return resolve(f"options/{name}")[f"options/{name}"]
+
+
+def run(protocols: dict[str, Protocol], items: tuple[Item, ...], out: Path, model: Any = None, **how: Any) -> Run:
+    return evaluate(model=model or HashModel(), data=Dataset("d", {"test": items}), protocols=protocols, out=out, **how)
+
+
+def scores(found: Run) -> dict[str, list[float]]:
+    seen: dict[str, list[float]] = {}
+    for row in found.scores().to_pylist():
+        seen.setdefault(row["item"], []).append(row["score"])
+    return seen
+
+
+def turned(item: Item, order: tuple[int, ...]) -> Item:
+    """The item with option ``order[place]`` in each place."""
+    return replace(
+        item, choices=tuple(item.choices[option] for option in order), gold=tuple(map(order.index, item.gold))
+    )
+
+
+class Plain:
+    """Shares of the labels, of items that are asked one by one as they stand."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.asked = 0
+
+    def shares(self, item: Item) -> list[float]:
+        plain = replace(protocol("permuted-cyclic"), views="given", calibration="none")
+        self.asked += 1
+        (found,) = scores(run({"plain": plain}, (item,), self.out / str(self.asked))).values()
+        return [math.exp(score) / sum(map(math.exp, found)) for score in found]
+
+    def permuted(self, item: Item, orders: list[tuple[int, ...]]) -> list[float]:
+        total = [0.0] * len(item.choices)
+        for order in orders:
+            for share, option in zip(self.shares(turned(item, order)), order, strict=True):
+                total[option] += share / len(orders)
+        return [math.log(share) for share in total]
+
+    def contextual(self, item: Item) -> list[float]:
+        empty = [replace(item, question=text, choices=(text,) * len(item.choices)) for text in ("N/A", "", "[MASK]")]
+        prior = np.mean([self.shares(each) for each in empty], axis=0)
+        return [math.log(share / like) for share, like in zip(self.shares(item), prior, strict=True)]
+
+    def pride(self, item: Item, sample: list[Item]) -> list[float]:
+        priors = []
+        for each in sample:
+            observed = [self.shares(turned(each, order)) for order in rotations(len(each.choices))]
+            geometric = np.exp(np.mean(np.log(observed), axis=0))
+            priors.append(geometric / geometric.sum())
+        prior = np.mean(priors, axis=0)
+        return [math.log(share / like) for share, like in zip(self.shares(item), prior, strict=True)]
+
+
+def rotations(options: int) -> list[tuple[int, ...]]:
+    return [tuple((turn + place) % options for place in range(options)) for turn in range(options)]
+
+
+def test_permutations_and_content_free_inputs_equal_items_that_stand_so(tmp_path: Path) -> None:
+    plain, items = Plain(tmp_path / "plain"), ITEMS[:2]
+    found = {name: scores(run({name: protocol(name)}, items, tmp_path / name)) for name in NAMES}
+    for item in items:
+        every = list(permutations(range(len(item.choices))))
+        assert found["permuted-cyclic"][item.id] == pytest.approx(plain.permuted(item, rotations(len(item.choices))))
+        assert found["permuted-full"][item.id] == pytest.approx(plain.permuted(item, every))
+        assert found["contextual-calibrated"][item.id] == pytest.approx(plain.contextual(item), abs=1e-6)
+        assert found["batch-calibrated"][item.id] == pytest.approx([0.0] * len(item.choices), abs=1e-9)
+
+
+def test_pride_takes_the_prior_from_every_twentieth_item(tmp_path: Path) -> None:
+    assert EVERY == 20
+    found = run({"pride": protocol("pride")}, ITEMS, tmp_path / "pride")
+    seen, plain = scores(found), Plain(tmp_path / "plain")
+    for item in (ITEMS[0], ITEMS[2]):
+        assert seen[item.id] == pytest.approx(plain.pride(item, [ITEMS[0], ITEMS[20]]), abs=1e-6)
+    assert np.isnan(seen["1"]).all()  # no item of three options tells how three labels are liked
+    (row,) = found.rows()
+    assert (row.n, row.missing) == (11, 11)
+
+
+def test_batch_calibration_takes_off_the_mean_of_the_items_of_a_kind(tmp_path: Path) -> None:
+    seen, plain = scores(run({"b": protocol("batch-calibrated")}, ITEMS[:4], tmp_path / "b")), Plain(tmp_path / "plain")
+    shares = np.array([plain.shares(ITEMS[0]), plain.shares(ITEMS[2])])
+    np.testing.assert_allclose([seen["0"], seen["2"]], np.log(shares / shares.mean(axis=0)), atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "order"), [("permuted-cyclic", (1, 2, 3, 0)), ("permuted-full", (2, 0, 3, 1))])
+def test_turning_the_options_turns_the_averages_and_nothing_else(
+    name: str, order: tuple[int, ...], tmp_path: Path
+) -> None:
+    items = ITEMS[:6:2]
+    one = scores(run({name: protocol(name)}, items, tmp_path / "one"))
+    other = scores(run({name: protocol(name)}, tuple(turned(item, order) for item in items), tmp_path / "other"))
+    for item in items:
+        assert [one[item.id][option] for option in order] == pytest.approx(other[item.id], rel=1e-9)
+
+
+def test_what_pride_asks_is_among_what_the_rotations_ask(tmp_path: Path) -> None:
+    cyclic, pride = protocol("permuted-cyclic"), protocol("pride")
+    both = run({"cyclic": cyclic, "pride": pride, "same": replace(pride, views="cyclic")}, ITEMS, tmp_path / "both")
+    alone = run({"cyclic": cyclic}, ITEMS, tmp_path / "alone")
+    assert both.tables.observations.num_rows == alone.tables.observations.num_rows
+    assert {each.name: each.decisions.missing.sum() for each in both.measure()} == {"cyclic": 0, "pride": 11, "same": 0}
+
+
+def test_views_are_given_first_and_the_orders_that_scores_go_by() -> None:
+    assert {name for names in CALIBRATIONS.values() for name in names} == set(VIEWS)
+    assert set(NOISE) == set(CALIBRATIONS)
+    assert set(PERMUTED) < set(ORDERS) < set(VIEWS)
+    for options in (1, 3, 4):
+        assert VIEWS["cyclic"](options, 3) == [tuple(order) for order in cyclic_orders(options).tolist()]
+        assert VIEWS["full"](options, 3) == [tuple(order) for order in all_orders(options).tolist()]
+        assert VIEWS["cyclic-5%"](options, 40) == VIEWS["cyclic"](options, 0)
+        for name in ("given", "content-free"):
+            assert VIEWS[name](options, 0) == VIEWS["cyclic-5%"](options, 39) == [tuple(range(options))]
+        for name, (count, orders) in ORDERS.items():
+            assert count(options) == len(orders(options)) == len(VIEWS[name](options, 0))
+
+
+def test_a_view_stands_after_the_same_shots_with_the_continuation_of_each_option() -> None:
+    item = Item("1", "Which?", ("x", "y"), (0,), fields={"hint": "no"})
+    recipe = Protocol(views="cyclic", choices=2, shots=1, header="H:", question="{hint} {question}\n{options}")
+    request = render(recipe, item, [replace(item, question="Shot?")])
+    assert request.views == (View("no Which?\nA. y\nB. x\n", (" B", " A")),)
+    empty = render(replace(recipe, views="content-free"), item, [])
+    assert [view.query for view in empty.views] == [f"{text} {text}\nA. {text}\nB. {text}\n" for text in CONTENT_FREE]
+    assert {(view.continuations, view.content) for view in empty.views} == {((" A", " B"), False)}
+
+
+def test_more_than_four_options_have_too_many_orders(tmp_path: Path) -> None:
+    items, recipes = (*ITEMS[:2], Item("5", "Which?", tuple("vwxyz"), (0,))), {"full": protocol("permuted-full")}
+    with pytest.raises(DataError, match=r"5 choices, and views full shows every order of at most 4.*views cyclic"):
+        run(recipes, items, tmp_path / "refused")
+    (row,) = run(recipes, items, tmp_path / "skipped", skip_bad_items=True).rows()
+    assert (row.n, row.missing) == (2, 1)
+
+
+def test_a_view_that_does_not_fit_leaves_its_item_missing_with_a_reason(tmp_path: Path) -> None:
+    model, item = HashModel(), Item("1", "Q", ("a", "b"), (0,))
+    model.window = 1 + len("Question: Q\nA. a\nB. b\nAnswer: A") + 3  # [MASK] for each of them takes 15 bytes more
+    found = run({"c": protocol("contextual-calibrated")}, (item,), tmp_path / "c", model)
+    assert [row.missing for row in found.rows()] == [1]
+    reasons = {row["missing"] for row in found.observations().to_pylist() if row["key"] is None}
+    assert reasons
+    assert all("window" in reason for reason in reasons)
+
+
+def measured(found: Run, name: str) -> Measurement:
+    return next(each for each in found.measure() if each.name == name)
+
+
+def test_permutation_consistency_is_told_of_every_protocol_that_asks_the_same(tmp_path: Path) -> None:
+    cyclic = protocol("permuted-cyclic")
+    recipes = {"plain": replace(cyclic, views="given", calibration="none"), "cyclic": cyclic}
+    recipes |= {"other": replace(recipes["plain"], question="{options}{question}")}
+    found = run(recipes, ITEMS[:6], tmp_path / "hash")
+    rows = {row.protocol: row.diagnosis for row in found.rows()}
+    plain, alike = Plain(tmp_path / "alone"), 0
+    for item in ITEMS[:6]:
+        orders = rotations(len(item.choices))
+        alike += len({order[int(np.argmax(plain.shares(turned(item, order))))] for order in orders}) == 1
+    assert rows["plain"].permutation_consistency == rows["cyclic"].permutation_consistency == alike / 6
+    assert rows["plain"].permutation_sibling == "cyclic"
+    assert ("permutation" in rows["plain"].flags) == (alike / 6 <= 0.7)
+    assert rows["other"].permutation_sibling is None
+    sure = run(recipes, ITEMS[:6], tmp_path / "oracle", "fake:oracle")
+    assert {row.protocol: row.diagnosis.permutation_consistency for row in sure.rows()}["plain"] == 1
+    assert measured(sure, "cyclic").decisions.credit.tolist() == [1.0] * 6
+
+
+def test_choices_only_shows_no_question_and_is_set_beside_the_labels(tmp_path: Path) -> None:
+    recipes = {name: protocol(name) for name in ("choices-only", "permuted-cyclic")}
+    assert render(recipes["choices-only"], ITEMS[1], []).context() == "A. 1p\nB. 1q\nC. 1r\nAnswer:"
+    rows = {row.protocol: row.diagnosis for row in run(recipes, ITEMS, tmp_path, "fake:oracle").rows()}
+    assert rows["permuted-cyclic"].choices_sibling == "choices-only"
+    assert "choices-only" in rows["permuted-cyclic"].flags
+
+
+SEEN = arrays(np.float64, (4, 5, 3), elements=st.floats(-30, 0))
+
+
+@given(seen=SEEN)
+def test_calibrated_takes_items_of_a_kind_together(seen: np.ndarray) -> None:
+    items = np.array([0, 3, 4, 7, 10, 13])  # the second has one option
+    single = np.arange(13) == 3
+    parts = [np.insert(view.ravel(), 3, -1.0) for view in seen.swapaxes(0, 1)]
+    found = calibrated("batch", "given", parts, items)
+    np.testing.assert_allclose(found[~single].reshape(4, 3), batch(seen[:, 0]), atol=1e-9)
+    found = calibrated("contextual", "content-free", parts, items)
+    each = [contextual(item[:1], item[1:])[0] for item in seen]
+    np.testing.assert_allclose(found[~single].reshape(4, 3), each, atol=1e-9)
+    assert np.isnan(calibrated("permutation", "full", parts, items)[~single]).all()  # five views of six orders
+
+
+@given(seen=SEEN, noise=st.floats(0, 0.1), data=st.data())
+@pytest.mark.parametrize("name", [name for name in NOISE if name != "none"])
+def test_noise_moves_a_calibrated_score_no_further_than_said(
+    name: str, seen: np.ndarray, noise: float, data: st.DataObject
+) -> None:
+    moved = seen + data.draw(arrays(np.float64, seen.shape, elements=st.floats(-noise, noise)))
+    views, items = CALIBRATIONS[name][0], np.arange(0, 13, 3)
+    one, other = (
+        calibrated(name, views, [view.ravel() for view in each.swapaxes(0, 1)], items) for each in (seen, moved)
+    )
+    change = (other - one).reshape(4, 3)
+    change -= change.mean(axis=1, keepdims=True)  # what all options of an item have in common decides nothing
+    apart = change.max(axis=1) - change.min(axis=1)
+    assert (apart <= 2 * NOISE[name] * noise + 1e-9).all()
+
+
+def test_order_predictions_follow_the_options_and_miss_what_was_not_seen() -> None:
+    items = np.array([0, 3, 5])
+    parts = [[0.0, 1, 2, 1, 0], [2.0, 1, 0, 1, 0], [0.0, 0, 1, math.nan, math.nan]]
+    found = order_predictions("cyclic", [np.array(part) for part in parts], items)
+    assert found.tolist() == [[2, 0], [0, 0], [2, 0]]
+    parts[1][4] = math.nan
+    assert order_predictions("cyclic", [np.array(part) for part in parts], items)[:, 1].tolist() == [0, -1, 0]

@@ -61,6 +61,11 @@ def protocols(draw: st.DrawFn) -> Protocol:
     if reading.several:
         axes["continuation"] = "\n".join(f" {number}" for number in range(draw(st.integers(*reading.lines))))
     axes["new_tokens"] = axes["new_tokens"] or 1
+    if axes["reading"] == "chain-of-thought":
+        axes["fit"], axes["proposal"] = "refuse", axes["proposal"].replace("{choice}", "") or "\n"
+        axes["chains"], axes["separator"] = axes["chains"] or 1, axes["separator"] or "\n\n"
+    else:
+        axes["chains"] = None
     axes["seed"] = axes["seed"] or 0
     axes["choices"] = min(axes["choices"], len(axes["letters"])) if axes["choices"] else axes["choices"]
     if axes["sampler"] == "none" or axes["shot_split"] is None:
@@ -96,8 +101,8 @@ def test_signature_of_the_default_protocol() -> None:
         "benchmark:mmlu|split:test|quirk:none|strip:none|header:|question:{question}%0A{options}Answer:|"
         "option:{letter}. {choice}%0A|answer: {letter}|proposal:|continuation: {letter}|separator:%0A%0A|letters:ABCD|"
         "choices:4|shots:5|shot_split:dev|sampler:first|seed:-|fit:drop-last-shot|limit:-|bos:default|boundary:joint|"
-        "reading:loglikelihood|views:given|new_tokens:-|score:sum|null:-|outside:keep|calibration:none|decision:argmax|"
-        "ties:first|metric:acc|aggregation:micro|rev:1"
+        "reading:loglikelihood|views:given|new_tokens:-|chains:-|score:sum|null:-|outside:keep|calibration:none|"
+        "decision:argmax|ties:first|metric:acc|aggregation:micro|rev:1"
     )
 
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from choicewise.engine.asking import Question
+from choicewise.engine.chain import Chain, Conclusion
 from choicewise.engine.cover import Cover, sizes
 from choicewise.engine.cover import answers as scored
 from choicewise.engine.masked import Masked
 from choicewise.engine.pair import Pair
-from choicewise.engine.span import Mass, Prompt, Span, TokenScores
+from choicewise.engine.span import Ids, Mass, Prompt, Span, TokenScores
+from choicewise.errors import ModelError
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -20,7 +22,19 @@ if TYPE_CHECKING:
 
 def answers(model: Model, wanted: Mapping[str, Question]) -> Iterator[dict[str, Any]]:
     """One row of the observation table per question, in the order the model answers."""
-    spans = {key: question for key, question in wanted.items() if isinstance(question, Span | Mass | Cover)}
+    spans: dict[str, Span | Mass | Cover] = {}
+    thoughts: dict[str, Ids] = {}
+    chains = _chains(wanted)
+    keys = list(chains)
+    for index, seen in _sampled(model, list(chains.values())):
+        thoughts[keys[index]] = seen.tokens
+        if keys[index] in wanted:  # an interrupted run has some already, and draws them again for what follows
+            yield _row(keys[index], seen, model, text=model.tokenizer.decode(seen.tokens))
+    for key, question in wanted.items():
+        if isinstance(question, Span | Mass | Cover):
+            spans[key] = question
+        elif isinstance(question, Conclusion):
+            spans[key] = question.after(thoughts[question.chain.key])
     keys = list(spans)
     for index, seen in scored(model, list(spans.values())):
         yield _row(keys[index], seen, model) | {"sizes": sizes(spans[keys[index]], seen, model.tokenizer)}
@@ -36,6 +50,29 @@ def answers(model: Model, wanted: Mapping[str, Question]) -> Iterator[dict[str, 
     keys = list(pairs)
     for index, cosine in model.cosines(list(pairs.values())):
         yield _row(keys[index], _NOTHING, model, value=cosine)
+
+
+def _chains(wanted: Mapping[str, Question]) -> dict[str, Chain]:
+    """Every chain that is asked for, or that something is asked behind."""
+    found: dict[str, Chain] = {}
+    for key, question in wanted.items():
+        if isinstance(question, Chain):
+            found[key] = question
+        elif isinstance(question, Conclusion):
+            found.setdefault(question.chain.key, question.chain)
+    return found
+
+
+def _sampled(model: Model, chains: list[Chain]) -> Iterator[tuple[int, TokenScores]]:
+    """What the model makes of the chains; ModelError where it can't."""
+    if not chains:
+        return iter(())
+    if not callable(getattr(model, "sample", None)):
+        raise ModelError(
+            f"{model.name} samples no text, which reading chain-of-thought asks for; use a model folder, or leave the "
+            "protocol out"
+        )
+    return model.sample(chains)
 
 
 _NOTHING = TokenScores(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int32))

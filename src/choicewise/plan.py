@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from choicewise.data.dataset import Dataset
 from choicewise.engine.asking import Asking, Question
+from choicewise.engine.chain import Chain, Conclusion
 from choicewise.engine.cover import Cover, parts
 from choicewise.engine.masked import Masked
 from choicewise.engine.pair import Pair
@@ -99,12 +102,25 @@ def unique_tokens(questions: Sequence[Question]) -> int:
     Beginnings are common to questions that are answered together: to those of one kind.
     """
     spans = [part for question in questions if isinstance(question, Span | Mass | Cover) for part in parts(question)]
+    spans += _concluded([question for question in questions if isinstance(question, Conclusion)])
     prompts = [question for question in questions if isinstance(question, Prompt)]
+    chains = [question for question in questions if isinstance(question, Chain)]
     masked = [question.span for question in questions if isinstance(question, Masked)]
     texts = [text for question in questions if isinstance(question, Pair) for text in (question.left, question.right)]
     texts += [prompt.context for prompt in prompts]
     generated = sum(prompt.inputs - len(prompt.context) for prompt in prompts)
+    generated += sum(chain.inputs for chain in chains)  # one at a time, each from its beginning
     return len(build(spans)) + len(build(masked)) + len(build([Span(text, text[:1]) for text in texts])) + generated
+
+
+def _concluded(questions: Sequence[Conclusion]) -> list[Span]:
+    """The spans behind chains of full length, no two of which begin alike."""
+    numbers: dict[str, int] = {}
+    found = []
+    for question in questions:
+        number = numbers.setdefault(question.chain.key, len(numbers))
+        found.append(question.after(np.full(question.chain.new_tokens, number, dtype=np.int32)))
+    return found
 
 
 def probed(model: Model, spans: Sequence[Span], seconds: float = PROBE) -> float | None:

@@ -6,26 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from choicewise.data.item import Item
 from choicewise.engine.asked import Asked
 from choicewise.engine.boundary import encode_contexts, spans_batch
+from choicewise.engine.chain import Chain, Conclusion, stream
 from choicewise.engine.char_span import SPANS, char_spans_batch, ends_before
 from choicewise.engine.cover import Cover
 from choicewise.engine.group import Group, groups, refuse_overlap
 from choicewise.engine.masked import Masked
 from choicewise.engine.pair import Pair
-from choicewise.engine.span import Mass, Prompt, Span
+from choicewise.engine.span import Ids, Mass, Prompt, Span
 from choicewise.engine.tokenizer import Tokenizer
 from choicewise.engine.window import cut_end, fit_span
 from choicewise.protocols.fit import Fitted, fit
 from choicewise.protocols.protocol import Protocol as Recipe
 from choicewise.protocols.render import Request
 
-Question = Span | Mass | Cover | Masked | Prompt | Pair
+Question = Span | Mass | Cover | Masked | Prompt | Pair | Chain | Conclusion
 """Everything a model may be asked."""
 
 GENERATED = -1
-"""The choice index of a generation, which belongs to no choice."""
+"""The choice index of a generation or a chain, which belongs to no choice."""
 
 
 class Answerer(Protocol):
@@ -65,6 +68,8 @@ class Asking:
             self._add_prompts(recipe, kept, model)
         elif recipe.reading == "embedding":
             self._add_pairs(recipe, kept, model)
+        elif recipe.reading == "chain-of-thought":
+            self._add_chains(recipe, kept, model)
         else:
             self._add_spans(recipe, kept, model)
 
@@ -140,6 +145,38 @@ class Asking:
                 )
             )
 
+    def _add_chains(self, recipe: Recipe, kept: Sequence[tuple[Request, Fitted]], model: Answerer) -> None:
+        before = encode_contexts(model.tokenizer, recipe.bos, [fit_.context for _, fit_ in kept])
+        contexts = [fit_.context + request.proposals[0] for request, fit_ in kept]
+        texts, gold = [request.continuations for request, _ in kept], [request.gold for request, _ in kept]
+        asked = spans_batch(model.tokenizer, recipe.boundary, recipe.bos, contexts, texts, gold)
+        for (request, fit_), context, choices in zip(kept, before, asked, strict=True):
+            self.requests.append(_request_row(recipe, request.item, request, fit_))
+            behind = [_behind(choice, context) for choice in choices]
+            for number in range(recipe.chains or 0):
+                random = stream(recipe.seed or 0, request.item.id, number)
+                chain = Chain(context, recipe.new_tokens or 0, recipe.separator.encode(), random)
+                self.wanted.setdefault(chain.key, chain)
+                self.spans.append(
+                    _span_row(recipe, request, (GENERATED, number), chain.key, context_tokens=len(context))
+                )
+                for index, (text, choice) in enumerate(zip(request.continuations, behind, strict=True)):
+                    self._conclude(recipe, request, (index, number), text, chain, choice)
+
+    def _conclude(
+        self, recipe: Recipe, request: Request, place: tuple[int, int], text: str, chain: Chain, asked: Asked
+    ) -> None:
+        """Remember a choice behind a chain; its own context, and the number of tokens, lack the chain."""
+        key, tokens = None, 0
+        if isinstance(asked.span, Span):
+            conclusion = Conclusion(chain, asked.span)
+            key, tokens = conclusion.key, len(chain.context) + len(asked.span.context)
+            self.wanted.setdefault(key, conclusion)
+        own = request.proposals[0]
+        self.spans.append(
+            _span_row(recipe, request, place, key, context=own, continuation=text, context_tokens=tokens, asked=asked)
+        )
+
     def _remember(
         self,
         recipe: Recipe,
@@ -212,6 +249,15 @@ def _span_row(
     }
 
 
+def _behind(asked: Asked, context: Ids) -> Asked:
+    """The part of a choice that stands behind ``context``, where a chain comes between."""
+    if not isinstance(asked.span, Span):
+        return asked
+    if not np.array_equal(asked.span.context[: len(context)], context):
+        return asked.refused("the proposal shares a token with the question; begin it with a line break")
+    return asked.without(len(context))
+
+
 def _limit(recipe: Recipe, model: Answerer) -> int:
     """The most input tokens; one less where the last token of a span is an input, too."""
     limit = model.window if recipe.limit is None else min(recipe.limit, model.window)
@@ -243,6 +289,7 @@ def _longest(recipe: Recipe, request: Request, length: Mapping[str, int]) -> int
     proposal = max((length[text] for text in request.proposals), default=0)
     if recipe.reading == "noisy-channel":
         return proposal
+    proposal += recipe.new_tokens or 0  # of a chain; no other reading that comes here has any
     texts = [text for texts in request.parts for text in texts] or request.continuations
     return proposal + max(length[text] for text in texts) - (recipe.reading != "masked")
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from choicewise.engine.chain import Chain
 from choicewise.engine.pair import Pair
 from choicewise.engine.span import Ids, Mass, Prompt, Span, TokenScores
 from choicewise.engine.tokenizer import ByteTokenizer, Tokenizer
@@ -64,6 +65,20 @@ class HashModel(_Fake):
         """(index, the most probable tokens) of every prompt, in order."""
         for index, prompt in enumerate(prompts):
             yield index, self._read(prompt.context, None, prompt.new_tokens)
+
+    def sample(self, chains: Sequence[Chain]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, tokens drawn from the model's distribution) of every chain, in order."""
+        table = self.tokenizer.token_bytes
+        for index, chain in enumerate(chains):
+            text = hashlib.shake_256(self._seed + b"".join(table[token] for token in chain.context))
+            tokens: list[int] = []
+            while len(tokens) < chain.new_tokens:
+                token = chain.draw(_weights(text.digest(2 * len(table))), len(tokens))
+                if not table[token] or chain.ended([*tokens, token], table):
+                    break
+                tokens.append(token)
+                text.update(table[token])
+            yield index, self._read(chain.context, np.asarray(tokens, dtype=np.int32), len(tokens))
 
     def cosines(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, float]]:
         """(index, a number from -1 to 1 drawn from a hash of both texts) of every pair, in order."""
@@ -119,6 +134,10 @@ class Oracle(_Fake):
         for index, prompt in enumerate(prompts):
             tokens = (prompt.answer if self._prefers else prompt.wrong)[: prompt.new_tokens]
             yield index, _scores(tokens, [SURE] * len(tokens), [0] * len(tokens))
+
+    def sample(self, chains: Sequence[Chain]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, no tokens) of every chain: an oracle needs no thought."""
+        yield from ((index, _scores([], [], [])) for index in range(len(chains)))
 
     def cosines(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, float]]:
         """(index, 1 for the preferred texts, -1 for others, 0 where it is not said) of every pair, in order."""

@@ -13,12 +13,13 @@ import torch
 import transformers
 from transformers.utils import logging
 
+from choicewise.engine.chain import Chain
 from choicewise.engine.encoding import PartwiseTokenizer
 from choicewise.engine.pair import Pair
 from choicewise.engine.span import Ids, Mass, Prompt, Span, TokenScores
 from choicewise.engine.tokenizer import Tokenizer
 from choicewise.errors import ModelError
-from choicewise.models import checkpoint, ladder, plain, states
+from choicewise.models import checkpoint, ladder, plain, sampling, states
 from choicewise.models.causal import CausalLM
 from choicewise.models.greedy import answer
 from choicewise.models.hf_tokenizer import HfTokenizer
@@ -106,6 +107,20 @@ class HfModel:
             return
         for index, prompt in enumerate(prompts):
             yield index, plain.generate(self.model, self.vocabulary, prompt, self.ends)
+
+    def sample(self, chains: Sequence[Chain]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, sampled tokens with the log-probabilities of the raw logits) of every chain, in order.
+
+        One chain at a time, so that its numbers don't depend on what is asked besides; with the model's own cache on
+        every rung but the plain one.
+        """
+        for chain in chains:
+            self._check(chain.context, chain.new_tokens)
+        for index, chain in enumerate(chains):
+            asked = self.model, self.vocabulary, chain, self.ends, self.tokenizer.token_bytes
+            seen = plain.sample(*asked) if self._rung == "plain" else sampling.sample(*asked)
+            self._lm.computed += len(chain.context) + max(len(seen.tokens) - 1, 0)
+            yield index, seen
 
     def masked(self, spans: Sequence[Span]) -> Iterator[tuple[int, float]]:
         """(index, the model's own loss on the continuation, all other labels masked, in nats per token) of every span.

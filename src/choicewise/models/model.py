@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from choicewise.engine.chain import Chain
 from choicewise.engine.pair import Pair
 from choicewise.engine.span import Mass, Prompt, Span, TokenScores
 from choicewise.engine.tokenizer import Tokenizer
@@ -31,6 +32,13 @@ class Model(Protocol):
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         """(index into ``prompts``, the greedily generated tokens); stops early at the end-of-sequence token."""
+        ...
+
+    def sample(self, chains: Sequence[Chain]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``chains``, the sampled tokens); what ends a chain is no part of it.
+
+        The same chain gives the same tokens, whatever else is asked.
+        """
         ...
 
     def masked(self, spans: Sequence[Span]) -> Iterator[tuple[int, float]]:

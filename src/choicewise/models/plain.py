@@ -9,13 +9,14 @@ float32.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from inspect import signature
 from typing import Any
 
 import numpy as np
 import torch
 
+from choicewise.engine.chain import Chain
 from choicewise.engine.pair import Pair
 from choicewise.engine.span import Mass, Prompt, Span, TokenScores
 from choicewise.models.causal import known
@@ -46,6 +47,26 @@ def generate(model: Any, vocabulary: int, prompt: Prompt, ends: Collection[int])
         rows.append(_logits(model, vocabulary, tokens, 1))
         tokens = np.append(tokens, np.int32(rows[-1].argmax()))
     return _observe(torch.cat(rows), tokens[len(prompt.context) :])
+
+
+@torch.inference_mode()
+def sample(
+    model: Any, vocabulary: int, chain: Chain, ends: Collection[int], token_bytes: Sequence[bytes]
+) -> TokenScores:
+    """The tokens of ``chain``, every one drawn from a forward pass of its own.
+
+    Only tokens that the tokenizer knows are drawn; log-probabilities are those of the raw logits over all.
+    """
+    drawn: list[int] = []
+    rows = [torch.empty(0, vocabulary)]
+    while len(drawn) < chain.new_tokens:
+        row = _logits(model, vocabulary, np.append(chain.context, np.asarray(drawn, dtype=np.int32)), 1).cpu()
+        token = chain.draw(row[0, : len(token_bytes)].double().softmax(0).numpy(), len(drawn))
+        if token in ends or chain.ended([*drawn, token], token_bytes):
+            break
+        drawn.append(token)
+        rows.append(row)
+    return _observe(torch.cat(rows), np.asarray(drawn, dtype=np.int32))
 
 
 @torch.inference_mode()

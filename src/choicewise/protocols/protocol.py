@@ -10,7 +10,7 @@ from typing import Any
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.boundary import BOUNDARIES, CORRECTABLE, CORRECTED
-from choicewise.protocols.reading import CHOOSING, CONDITIONAL, EXTRACTIONS, READINGS, SCORES, SELECT
+from choicewise.protocols.reading import CHOOSING, CONDITIONAL, EXTRACTIONS, OVER_CHAINS, READINGS, SCORES, SELECT
 from choicewise.protocols.view import CALIBRATIONS, MOST, VIEWS
 
 _REQUEST = {"stage": "request"}
@@ -34,7 +34,8 @@ class Protocol:
     ``proposal`` and ``continuation`` know ``{letter}`` and ``{choice}``.
 
     A prompt is ``header + separator.join([question + answer, ... one per shot ..., question]) + proposal``; each choice
-    is scored as ``continuation`` after it.  Without a proposal all choices of an item have the same prompt.
+    is scored as ``continuation`` after it.  Without a proposal all choices of an item have the same prompt.  Reading
+    ``chain-of-thought`` puts a sampled text before the proposal, which ends before ``separator``.
 
     The signature, equality and digest derive from these fields alone (:mod:`choicewise.protocols.signature`).
     """
@@ -63,7 +64,8 @@ class Protocol:
     reading: str = _axis("loglikelihood", _REQUEST, *READINGS)
     views: str = _axis("given", _REQUEST, *VIEWS)
     new_tokens: int | None = _axis(None, _REQUEST)
-    score: str = _axis("sum", _SCORE, *SCORES, *SELECT, "none")
+    chains: int | None = _axis(None, _REQUEST)
+    score: str = _axis("sum", _SCORE, *SCORES, *SELECT, *OVER_CHAINS, "none")
     null: str | None = _axis(None, _SCORE)
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
     calibration: str = _axis("none", _SCORE, *CALIBRATIONS)
@@ -167,6 +169,28 @@ def _check_views(protocol: Protocol) -> None:
         )
 
 
+def _check_chains(protocol: Protocol) -> None:
+    """Refuse chains of thought that can't be sampled, repeated or told from what stands behind them."""
+    if protocol.reading != "chain-of-thought":
+        if protocol.chains is not None:
+            raise ProtocolError(f"chains are of reading chain-of-thought; {protocol.reading} has none")
+        return
+    for axis, what in (("chains", "the number of chains"), ("new_tokens", "the most tokens of a chain")):
+        if not getattr(protocol, axis):
+            raise ProtocolError(f"reading chain-of-thought needs {axis}, {what}, of at least 1")
+    if protocol.seed is None:
+        raise ProtocolError("reading chain-of-thought draws at random and needs a seed")
+    if not protocol.separator:
+        raise ProtocolError("reading chain-of-thought needs a separator, before which a chain ends")
+    if not protocol.proposal or "{letter}" in protocol.proposal or "{choice}" in protocol.proposal:
+        raise ProtocolError(
+            f"reading chain-of-thought has proposal {protocol.proposal!r}; it needs one text that ends every chain and "
+            "names no option"
+        )
+    if protocol.fit not in ("drop-last-shot", "refuse"):
+        raise ProtocolError(f"reading chain-of-thought can't cut a prompt that a chain follows; not fit {protocol.fit}")
+
+
 def _check_reading(protocol: Protocol) -> None:
     """Refuse what a reading can't be asked for."""
     name, reading = protocol.reading, READINGS[protocol.reading]
@@ -188,6 +212,7 @@ def _check_reading(protocol: Protocol) -> None:
         raise ProtocolError("reading generate needs new_tokens, the number of tokens to generate")
     if reading.proposal and not protocol.proposal:
         raise ProtocolError(f"reading {name} needs the axis proposal, the text that names an option; try ' {{choice}}'")
+    _check_chains(protocol)
     if name == "noisy-channel" and protocol.shots:
         raise ProtocolError("reading noisy-channel scores the question itself; it takes no shots")
     if name == "select" and protocol.fit == "cut-start":

@@ -27,6 +27,9 @@ SELECT = (
 )
 """What SGLang's select compares: scores of what the reading of that name observes, and of nothing else."""
 
+OVER_CHAINS = ("marginal", "vote")
+"""What is made of an option's probabilities after several chains of thought."""
+
 SCORES = (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)
 """The names in :mod:`choicewise.scoring.scores`, which stands to the right of here; a test holds the two together."""
 
@@ -67,6 +70,7 @@ READINGS: Mapping[str, Reading] = MappingProxyType(
         "yes-no": Reading("log P(first line | context, option) - log P(second line | ·)", ("sum",), (2, 2), True),
         "rating": Reading("expected rating, the lines being its labels from the lowest up", ("sum",), (2, 20), True),
         "noisy-channel": Reading("log P(question | proposal of the option)", (*SUMS, *TOKENWISE), proposal=True),
+        "chain-of-thought": Reading("P(continuation | context, chain, proposal) over sampled chains", OVER_CHAINS),
         "embedding": Reading("cosine of the last token's last hidden states of context and continuation", ("none",)),
     }
 )

@@ -7,7 +7,7 @@ from itertools import pairwise
 from choicewise.protocols.protocol import Protocol
 from choicewise.report.evidence import Evidence
 from choicewise.scoring.calibrated import calibrated
-from choicewise.scoring.combined import COMBINED, without_end
+from choicewise.scoring.combined import COMBINED, OVER_CHAINS, without_end
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import Decisions, argmax, greedy_match, letter_match
 from choicewise.scoring.generated import extract, option_match, said_options
@@ -37,6 +37,8 @@ def score(protocol: Protocol, evidence: Evidence) -> Floats:
         return SCORES[protocol.score](without_end(evidence.parts()))
     if protocol.reading == "select":
         return SELECT[protocol.score](evidence.parts())
+    if protocol.reading == "chain-of-thought":
+        return OVER_CHAINS[protocol.score](evidence.parts())
     if protocol.reading == "embedding":
         return evidence.values()
     if protocol.calibration != "none":

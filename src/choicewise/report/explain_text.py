@@ -46,7 +46,12 @@ def _asked(asked: Asked) -> Iterator[str]:
     context: str | None = None
     for scored in asked.scored:
         if scored.context is not None and scored.context != context:
-            yield from ("with a prompt of its own", RULE, *visible(scored.context).split("\n"), RULE)
+            own = (
+                "behind the chain of the same part"
+                if asked.reading == "chain-of-thought"
+                else "with a prompt of its own"
+            )
+            yield from (own, RULE, *visible(scored.context).split("\n"), RULE)
             context = scored.context
         if scored.null != null:
             yield f"after the null context {_quoted(scored.null or '')} instead"

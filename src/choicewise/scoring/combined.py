@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.ragged import Floats, row_of
+from choicewise.scoring.ragged import Floats, reduce_rows, row_of
 
 Parts = Sequence[Continuations]
 
@@ -44,6 +44,30 @@ def expected_rating(parts: Parts) -> Floats:
         shares = np.exp(sums - np.logaddexp.reduce(sums, axis=0))
     return np.asarray(np.arange(1, len(parts) + 1) @ shares, dtype=np.float64)
 
+
+def marginal(parts: Parts) -> Floats:
+    """log (1/R) Σ_r P(option | context, chain r) in nats: self-consistency (Wang et al. 2023), Rao-Blackwellised.
+
+    A vote of R chains counts draws of an answer; this takes the mean of what they are drawn from.
+    """
+    with np.errstate(invalid="ignore"):
+        total = np.logaddexp.reduce([part.sums for part in parts], axis=0)
+    return np.asarray(total - np.log(len(parts)), dtype=np.float64)
+
+
+def vote(parts: Parts) -> Floats:
+    """The share of the chains after which an option is the likeliest of its item; options that tie share theirs."""
+    item = row_of(parts[0].items)
+    total = np.zeros(len(item))
+    for part in parts:
+        at_top = part.sums == reduce_rows(np.maximum, part.sums, part.items)[item]  # NaN when any option is
+        with np.errstate(invalid="ignore"):
+            total += np.where(np.isnan(part.sums), np.nan, at_top / reduce_rows(np.add, at_top, part.items)[item])
+    return total / len(parts)
+
+
+OVER_CHAINS: Mapping[str, Callable[[Parts], Floats]] = MappingProxyType({"marginal": marginal, "vote": vote})
+"""By the name of the score, of the reading chain-of-thought."""
 
 COMBINED: Mapping[str, Callable[[Parts], Floats]] = MappingProxyType(
     {"spellings": log_sum, "yes-no": difference, "rating": expected_rating}

@@ -44,10 +44,13 @@ SPANS = pa.schema(
     [
         ("prompt", pa.string()),
         ("item", pa.string()),
-        ("choice", pa.int16()),  # -1 for a generation, which belongs to no choice
-        ("part", pa.int16()),  # from 0 where a choice is asked several things, or in several views of its item
+        ("choice", pa.int16()),  # -1 for a generation or a chain, which belong to no choice
+        (
+            "part",
+            pa.int16(),
+        ),  # from 0 where a choice is asked several things, in several views, or behind several chains
         ("null", pa.string()),  # the null context, null for the request itself
-        ("context", pa.string()),  # its own context; null where it is the request's, or the null one
+        ("context", pa.string()),  # its own, or what follows the chain; null where it is the request's or the null one
         ("continuation", pa.string()),
         ("key", pa.string()),  # of the observation; null when missing
         ("context_tokens", pa.int32()),
@@ -70,7 +73,7 @@ OBSERVATIONS = pa.schema(
         ("sizes", pa.list_(pa.int32())),  # bytes each token stands for
         ("logprobs", pa.list_(pa.float32())),  # nats; of a loss, which tells their mean alone, that mean at each token
         ("ranks", pa.list_(pa.int32())),  # vocabulary entries with a strictly greater logit
-        ("text", pa.string()),  # of a generation; null for a span
+        ("text", pa.string()),  # of a generation or a chain; null for a span
         ("value", pa.float32()),  # what is no log-probability: a loss (nats per token), a cosine; else null
     ]
 )

@@ -25,6 +25,8 @@ from choicewise.plan import unique_tokens
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.render import render
+from choicewise.report.explain import explain
+from choicewise.report.explain_text import explanation_lines
 from choicewise.run import Run
 from choicewise.scoring.combined import OVER_CHAINS, marginal, vote
 from tests.observed import continuations, row
@@ -293,3 +295,15 @@ def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
     asking.add(protocol, [render(protocol, Item("1", "a", ("a", "b"), (0,)), ())], ToyModel())
     reasons = [row["missing"] for row in asking.spans if row["choice"] >= 0]
     assert reasons == ["the proposal shares a token with the question; begin it with a line break"] * 2
+
+
+def test_the_explanation_shows_the_chains_and_what_stands_behind_them(tmp_path: Path) -> None:
+    run = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path)
+    told = explain(run, "2")
+    chains = [scored for scored in told.asked[0].scored if scored.choice == -1]
+    assert {("2", scored.part): scored.generated for scored in chains}.items() < texts(run).items()
+    behind = [scored for scored in told.asked[0].scored if scored.choice == 0]
+    assert [scored.part for scored in behind] == [0, 1, 2]
+    assert {(scored.context, scored.continuation) for scored in behind} == {(" \nTherefore, the answer is", " (A)")}
+    assert "".join(token.text for token in behind[0].tokens) == " (A)"
+    assert "behind the chain of the same part" in list(explanation_lines(told))

@@ -46,11 +46,8 @@ def _asked(asked: Asked) -> Iterator[str]:
     context: str | None = None
     for scored in asked.scored:
         if scored.context is not None and scored.context != context:
-            own = (
-                "behind the chain of the same part"
-                if asked.reading == "chain-of-thought"
-                else "with a prompt of its own"
-            )
+            chained = asked.reading == "chain-of-thought"
+            own = "behind the chain of the same part" if chained else "with a prompt of its own"
             yield from (own, RULE, *visible(scored.context).split("\n"), RULE)
             context = scored.context
         if scored.null != null:

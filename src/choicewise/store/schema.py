@@ -45,10 +45,7 @@ SPANS = pa.schema(
         ("prompt", pa.string()),
         ("item", pa.string()),
         ("choice", pa.int16()),  # -1 for a generation or a chain, which belong to no choice
-        (
-            "part",
-            pa.int16(),
-        ),  # from 0 where a choice is asked several things, in several views, or behind several chains
+        ("part", pa.int16()),  # from 0 where a choice is asked several things, in several views or after several chains
         ("null", pa.string()),  # the null context, null for the request itself
         ("context", pa.string()),  # its own, or what follows the chain; null where it is the request's or the null one
         ("continuation", pa.string()),

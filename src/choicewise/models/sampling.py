@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,9 @@ def sample(
     logprobs: list[float] = []
     ranks: list[int] = []
     past = None
+    last = {"logits_to_keep": 1} if "logits_to_keep" in signature(model.forward).parameters else {}
     while len(tokens) < chain.new_tokens:
-        found = model(input_ids=inputs, past_key_values=past, use_cache=True)
+        found = model(input_ids=inputs, past_key_values=past, use_cache=True, **last)
         past = getattr(found, "past_key_values", None)
         if past is None:
             return plain.sample(model, vocabulary, chain, ends, token_bytes)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
+from choicewise.scoring.combined import OVER_CHAINS
 from choicewise.scoring.scores import SCORES
 from choicewise.scoring.scores.lengths import bare, bytes_bare, chars, chars_bare, token_bytes, tokens, words
 from choicewise.scoring.select import SELECT
@@ -121,5 +122,5 @@ def test_single_tokens_of_equal_length_rank_alike_under_every_mean(logprobs: lis
 
 def test_every_protocol_score_has_an_entry_with_formula_and_citation() -> None:
     allowed = Protocol.__dataclass_fields__["score"].metadata["allowed"]
-    assert set(allowed) - {"none"} <= {*SCORES, *SELECT}
+    assert set(allowed) - {"none"} <= {*SCORES, *SELECT, *OVER_CHAINS}
     assert all(score.formula and score.citation for score in SCORES.values())

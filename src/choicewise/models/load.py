@@ -37,25 +37,27 @@ def load_model(
         raise ModelError(f"{name} is no model; the fakes are {', '.join(FAKES)}")
     if not Path(name).is_dir():
         raise ModelError(f"there is no model folder {name}; {_advice(name)}")
-    try:
-        with _uncollected():
+    with _uncollected():
+        try:
             from choicewise.models import hf
-    except ImportError as error:
-        raise ModelError(f"{name} needs torch and transformers ({error}); run: pip install 'choicewise[hf]'") from error
-    return hf.load(
-        name,
-        dtype=dtype,
-        device=device,
-        window=window,
-        rung=rung,
-        batch_tokens=batch_tokens,
-        trust_remote_code=trust_remote_code,
-    )
+        except ImportError as error:
+            raise ModelError(
+                f"{name} needs torch and transformers ({error}); run: pip install 'choicewise[hf]'"
+            ) from error
+        return hf.load(
+            name,
+            dtype=dtype,
+            device=device,
+            window=window,
+            rung=rung,
+            batch_tokens=batch_tokens,
+            trust_remote_code=trust_remote_code,
+        )
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No garbage collection while torch and transformers are imported: a sixth of the time, and it finds nothing."""
+    """No garbage collection while libraries and vocabularies are read: a sixth of the time, and it finds nothing."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -20,7 +20,7 @@ from choicewise.models.causal import CausalLM
 from choicewise.models.ladder import BATCH_TOKENS, LADDER, Path, Rung, rungs
 from choicewise.models.unpacked import PlainPath
 
-DEPTH = 200
+DEPTH = 128
 """How deep a probe is at least, in tokens, where the window allows."""
 
 BEYOND = 48
@@ -206,12 +206,12 @@ def probe(depth: int, vocabulary: int) -> list[Span]:
     def draw(tokens: int) -> Ids:
         return random.integers(0, vocabulary, max(1, tokens), dtype=np.int32)
 
-    trunk = draw(depth - depth // 5)
-    spans = []
-    for context in (np.concatenate([trunk, draw(depth // 8)]), np.concatenate([trunk, draw(depth // 16)]), trunk[:9]):
-        choice = draw(depth // 32)
-        spans += [Span(context, choice), Span(context, draw(1)), Span(context, np.concatenate([choice[:2], draw(2)]))]
-    spans += [Span(draw(1), draw(depth // 5)), Span(draw(depth // 4), draw(3)), Span(trunk, draw(2))]
+    trunk, choice = draw(depth - depth // 5), draw(depth // 32)
+    deep, beside = (np.concatenate([trunk, draw(depth // part)]) for part in (8, 16))
+    spans = [Span(deep, choice), Span(beside, choice)]
+    for context in (deep, trunk[:9]):
+        spans += [Span(context, np.concatenate([choice[:2], draw(2)])), Span(context, draw(1))]
+    spans += [Span(trunk, draw(2)), Span(draw(1), draw(depth // 5))]
     return [span for span in spans if len(span.context) + len(span.continuation) <= depth + 1]
 
 

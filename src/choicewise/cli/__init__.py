@@ -5,6 +5,8 @@ Exit codes: 0 done, 1 another Choicewise error, 2 wrong use, 3 data, 4 protocol,
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 
 import typer
@@ -40,6 +42,7 @@ app.command()(demo)
 
 def main() -> None:
     """Entry point: an error a user is meant to read becomes one line on stderr and its exit code."""
+    atexit.register(gc.freeze)  # at the end, looking for garbage in all of torch and transformers takes a second
     try:
         app(prog_name="choicewise")
     except ChoicewiseError as error:

@@ -29,8 +29,8 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
 
-.venv-peers: benchmarks/peers-constraints.txt
-	PYTHON=$(PYTHON) benchmarks/peers.sh
+.venv-peers: benchmarks/peers-constraints.txt constraints.txt pyproject.toml
+	PYTHON=$(PYTHON) benchmarks/environments.sh
 	touch $@
 
 benchmarks: $(STAMP) .venv-peers

@@ -25,7 +25,7 @@ from choicewise.models.hf_tokenizer import HfTokenizer
 from choicewise.run import open_run
 
 HERE = Path(__file__).resolve().parent
-OURS = [sys.executable, "-c", "from choicewise.cli import main; main()", "run"]
+OURS = ["-c", "from choicewise.cli import main; main()", "run"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Case:
-    """A workload for a model in a dtype."""
+    """A workload for a model in a dtype; ``python``: the interpreter that runs ours."""
 
     name: str
     workload: Workload
@@ -59,6 +59,7 @@ class Case:
     data: Path
     work: Path
     threads: Mapping[str, str]
+    python: Path
 
 
 def ask_peer(peer: Peer, case: Case, pairs: Sequence[tuple[str, int, str, str]]) -> Answers:
@@ -79,7 +80,7 @@ def ask_ours(case: Case, pairs: Sequence[tuple[str, int, str, str]]) -> Answers:
     shutil.rmtree(out, ignore_errors=True)
     asked = ["--model", case.model, "--data", case.data / case.workload.data, "--protocol", case.workload.file]
     shape = ["--limit", str(case.workload.questions), "--dtype", case.dtype, "--device", "cpu", "--out", out]
-    process = measure([*OURS, *asked, *shape], case.threads)
+    process = measure([case.python, *OURS, *asked, *shape], case.threads)
     run = open_run(out)
     rows = run.observations().select(["item", "choice", "null", "logprobs"]).to_pylist()
     sums = {(row["item"], row["choice"], row["null"]): sum(row["logprobs"]) for row in rows}
@@ -91,7 +92,7 @@ def ask_ours(case: Case, pairs: Sequence[tuple[str, int, str, str]]) -> Answers:
 def dense(case: Case) -> tuple[Cost, Cost]:
     """What a token and a row of the head cost at this moment, in a process of their own: wall and CPU seconds."""
     out = case.work / "limit.json"
-    measure([sys.executable, HERE / "limit.py", case.model, case.dtype, out], case.threads)
+    measure([case.python, HERE / "limit.py", case.model, case.dtype, out], case.threads)
     found = json.loads(out.read_text())
     return Cost(**found["wall"]), Cost(**found["cpu"])
 
@@ -176,6 +177,7 @@ def main(peer: Peer, out: str) -> None:
     parser.add_argument("--work", type=Path, default=HERE / ".work", help="where models and data are made")
     parser.add_argument("--shared", type=Path, default=SHARED, help="real data, else made up")
     parser.add_argument("--python", type=Path, default=peer.python, help="the interpreter of the peers' environment")
+    parser.add_argument("--ours", type=Path, default=HERE.parent / ".venv-ours/bin/python", help="and of our own")
     parser.add_argument("--results", type=Path, default=HERE / "results" / out)
     choice = parser.parse_args()
     peer = Peer(peer.name, peer.script, choice.python, peer.nulls)
@@ -187,7 +189,9 @@ def main(peer: Peer, out: str) -> None:
                 if WORKLOADS[name].null and not peer.nulls:
                     continue
                 print(f"{name}, {shape}, {dtype}", file=sys.stderr, flush=True)
-                case = Case(name, WORKLOADS[name], model, dtype, data, choice.work, _threads(choice.threads))
+                case = Case(
+                    name, WORKLOADS[name], model, dtype, data, choice.work, _threads(choice.threads), choice.ours
+                )
                 found = compare(peer, case, choice.repeats) | {
                     "machine": machine(choice.python, choice.threads),
                     "real": _real(choice),

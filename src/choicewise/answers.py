@@ -29,7 +29,7 @@ def answers(model: Model, wanted: Mapping[str, Question]) -> Iterator[dict[str, 
     for index, seen in _sampled(model, list(chains.values())):
         thoughts[keys[index]] = seen.tokens
         if keys[index] in wanted:  # an interrupted run has some already, and draws them again for what follows
-            yield _row(keys[index], seen, model, text=model.tokenizer.decode(seen.tokens))
+            yield _row(keys[index], chains[keys[index]], seen, model, text=model.tokenizer.decode(seen.tokens))
     for key, question in wanted.items():
         if isinstance(question, Span | Mass | Cover):
             spans[key] = question
@@ -37,19 +37,20 @@ def answers(model: Model, wanted: Mapping[str, Question]) -> Iterator[dict[str, 
             spans[key] = question.after(thoughts[question.chain.key])
     keys = list(spans)
     for index, seen in scored(model, list(spans.values())):
-        yield _row(keys[index], seen, model) | {"sizes": sizes(spans[keys[index]], seen, model.tokenizer)}
+        yield _row(keys[index], spans[keys[index]], seen, model)
     prompts = {key: question for key, question in wanted.items() if isinstance(question, Prompt)}
     keys = list(prompts)
     for index, seen in model.generate(list(prompts.values())):
-        yield _row(keys[index], seen, model, text=model.tokenizer.decode(seen.tokens))
+        yield _row(keys[index], prompts[keys[index]], seen, model, text=model.tokenizer.decode(seen.tokens))
     masked = {key: question.span for key, question in wanted.items() if isinstance(question, Masked)}
     keys = list(masked)
     for index, loss in model.masked(list(masked.values())):
-        yield _row(keys[index], _evenly(masked[keys[index]], loss), model, value=loss)
+        span = masked[keys[index]]
+        yield _row(keys[index], span, _evenly(span, loss), model, value=loss)
     pairs = {key: question for key, question in wanted.items() if isinstance(question, Pair)}
     keys = list(pairs)
     for index, cosine in model.cosines(list(pairs.values())):
-        yield _row(keys[index], _NOTHING, model, value=cosine)
+        yield _row(keys[index], pairs[keys[index]], _NOTHING, model, value=cosine)
 
 
 def _chains(wanted: Mapping[str, Question]) -> dict[str, Chain]:
@@ -85,13 +86,12 @@ def _evenly(span: Span, loss: float) -> TokenScores:
 
 
 def _row(
-    key: str, seen: TokenScores, model: Model, text: str | None = None, value: float | None = None
+    key: str, question: Question, seen: TokenScores, model: Model, text: str | None = None, value: float | None = None
 ) -> dict[str, Any]:
-    sizes = [len(model.tokenizer.token_bytes[token]) for token in seen.tokens]
     return {
         "key": key,
         "tokens": seen.tokens,
-        "sizes": sizes,
+        "sizes": sizes(question, seen, model.tokenizer),
         "logprobs": seen.logprobs,
         "ranks": seen.ranks,
         "text": text,

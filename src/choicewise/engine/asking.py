@@ -17,6 +17,7 @@ from choicewise.engine.cover import Cover
 from choicewise.engine.group import Group, groups, refuse_overlap
 from choicewise.engine.masked import Masked
 from choicewise.engine.pair import Pair
+from choicewise.engine.rows import request_row, span_row
 from choicewise.engine.span import Ids, Mass, Prompt, Span
 from choicewise.engine.tokenizer import Tokenizer
 from choicewise.engine.window import cut_end, fit_span
@@ -53,7 +54,7 @@ class Asking:
 
     def refuse(self, recipe: Recipe, item: Item, reason: str) -> None:
         """Remember an item that can't be asked under a recipe, and why."""
-        self.requests.append(_request_row(recipe, item, missing=reason))
+        self.requests.append(request_row(recipe, item, missing=reason))
 
     def add(self, recipe: Recipe, requests: Sequence[Request], model: Answerer) -> None:
         """Fit, tokenize and register ``requests`` of one recipe."""
@@ -82,6 +83,12 @@ class Asking:
             for number, text in enumerate(request.continuations):
                 self._remember(recipe, request, (number, 0), text, found[text], null=null)
 
+    def _want(self, question: Question) -> str:
+        """Register a question; its key."""
+        key = question.key
+        self.wanted.setdefault(key, question)
+        return key
+
     def _add_spans(self, recipe: Recipe, kept: Sequence[tuple[Request, Fitted]], model: Answerer) -> None:
         grouped = [groups(recipe, request, fit_.context) for request, fit_ in kept]
         flat = [group for found in grouped for group in found]
@@ -90,7 +97,7 @@ class Asking:
         for (request, fit_), mine in zip(kept, grouped, strict=True):
             asked = [(group, next(answers)) for group in mine]
             dropped = max(choice.tokens_dropped for _, choices in asked for choice in choices)
-            self.requests.append(_request_row(recipe, request.item, request, fit_, dropped))
+            self.requests.append(request_row(recipe, request.item, request, fit_, dropped))
             for group, choices in asked:
                 self._remember_group(recipe, request, group, choices, model)
 
@@ -115,12 +122,12 @@ class Asking:
         texts = list(dict.fromkeys(text for request, _ in kept for text in request.continuations))
         encoded = dict(zip(texts, encode_contexts(model.tokenizer, recipe.bos, texts), strict=True))
         for (request, fit_), context in zip(kept, contexts, strict=True):
-            self.requests.append(_request_row(recipe, request.item, request, fit_))
+            self.requests.append(request_row(recipe, request.item, request, fit_))
             for choice, text in enumerate(request.continuations):
                 pair = Pair(context, encoded[text], choice in request.gold)
-                self.wanted.setdefault(pair.key, pair)
+                key = self._want(pair)
                 self.spans.append(
-                    _span_row(recipe, request, (choice, 0), pair.key, continuation=text, context_tokens=len(context))
+                    span_row(recipe, request, (choice, 0), key, continuation=text, context_tokens=len(context))
                 )
 
     def _add_prompts(self, recipe: Recipe, kept: Sequence[tuple[Request, Fitted]], model: Answerer) -> None:
@@ -132,17 +139,10 @@ class Asking:
             texts = [request.continuations[index].strip() for index in (right, right - 1)]
             answer, wrong = tokenizer.encode(texts, special=False)
             prompt = Prompt(context, new_tokens, answer, wrong)
-            self.requests.append(_request_row(recipe, request.item, request, fit_, dropped))
-            self.wanted.setdefault(prompt.key, prompt)
+            self.requests.append(request_row(recipe, request.item, request, fit_, dropped))
+            key, tokens = self._want(prompt), len(context)
             self.spans.append(
-                _span_row(
-                    recipe,
-                    request,
-                    (GENERATED, 0),
-                    prompt.key,
-                    context_tokens=len(context),
-                    tokens_dropped=dropped,
-                )
+                span_row(recipe, request, (GENERATED, 0), key, context_tokens=tokens, tokens_dropped=dropped)
             )
 
     def _add_chains(self, recipe: Recipe, kept: Sequence[tuple[Request, Fitted]], model: Answerer) -> None:
@@ -151,15 +151,13 @@ class Asking:
         texts, gold = [request.continuations for request, _ in kept], [request.gold for request, _ in kept]
         asked = spans_batch(model.tokenizer, recipe.boundary, recipe.bos, contexts, texts, gold)
         for (request, fit_), context, choices in zip(kept, before, asked, strict=True):
-            self.requests.append(_request_row(recipe, request.item, request, fit_))
+            self.requests.append(request_row(recipe, request.item, request, fit_))
             behind = [_behind(choice, context) for choice in choices]
             for number in range(recipe.chains or 0):
                 random = stream(recipe.seed or 0, request.item.id, number)
                 chain = Chain(context, recipe.new_tokens or 0, recipe.separator.encode(), random)
-                self.wanted.setdefault(chain.key, chain)
-                self.spans.append(
-                    _span_row(recipe, request, (GENERATED, number), chain.key, context_tokens=len(context))
-                )
+                key = self._want(chain)
+                self.spans.append(span_row(recipe, request, (GENERATED, number), key, context_tokens=len(context)))
                 for index, (text, choice) in enumerate(zip(request.continuations, behind, strict=True)):
                     self._conclude(recipe, request, (index, number), text, chain, choice)
 
@@ -169,12 +167,10 @@ class Asking:
         """Remember a choice behind a chain; its own context, and the number of tokens, lack the chain."""
         key, tokens = None, 0
         if isinstance(asked.span, Span):
-            conclusion = Conclusion(chain, asked.span)
-            key, tokens = conclusion.key, len(chain.context) + len(asked.span.context)
-            self.wanted.setdefault(key, conclusion)
+            key, tokens = self._want(Conclusion(chain, asked.span)), len(chain.context) + len(asked.span.context)
         own = request.proposals[0]
         self.spans.append(
-            _span_row(recipe, request, place, key, context=own, continuation=text, context_tokens=tokens, asked=asked)
+            span_row(recipe, request, place, key, context=own, continuation=text, context_tokens=tokens, asked=asked)
         )
 
     def _remember(
@@ -191,15 +187,16 @@ class Asking:
         question: Question | None = asked.span
         if recipe.reading == "masked" and isinstance(asked.span, Span):
             question = Masked(asked.span)
-        for wanted in (question, asked.before, asked.after):
-            if wanted is not None:
-                self.wanted.setdefault(wanted.key, wanted)
+        key = None if question is None else self._want(question)
+        for besides in (asked.before, asked.after):
+            if besides is not None:
+                self._want(besides)
         self.spans.append(
-            _span_row(
+            span_row(
                 recipe,
                 request,
                 place,
-                None if question is None else question.key,
+                key,
                 null=null,
                 context=context,
                 continuation=continuation,
@@ -208,45 +205,6 @@ class Asking:
                 asked=asked,
             )
         )
-
-
-_AS_IT_IS = Asked(None)
-"""Of what is asked without a boundary, there is nothing to say."""
-
-
-def _span_row(
-    recipe: Recipe,
-    request: Request,
-    place: tuple[int, int],
-    key: str | None,
-    *,
-    null: str | None = None,
-    context: str | None = None,
-    continuation: str = "",
-    context_tokens: int = 0,
-    tokens_dropped: int = 0,
-    asked: Asked = _AS_IT_IS,
-) -> dict[str, Any]:
-    return {
-        "prompt": recipe.prompt_digest,
-        "item": request.item.id,
-        "choice": place[0],
-        "part": place[1],
-        "null": null,
-        "context": context,
-        "continuation": continuation,
-        "key": key,
-        "context_tokens": context_tokens,
-        "tokens_dropped": tokens_dropped,
-        "before": None if asked.before is None else asked.before.key,
-        "after": None if asked.after is None else asked.after.key,
-        "merged": asked.merged,
-        "noncanonical": asked.noncanonical,
-        "lossy": asked.lossy,
-        "unknown": asked.unknown,
-        "bos": asked.bos,
-        "missing": asked.missing,
-    }
 
 
 def _behind(asked: Asked, context: Ids) -> Asked:
@@ -307,26 +265,3 @@ def _asked(
         asked = spans_batch(model.tokenizer, recipe.boundary, recipe.bos, contexts, continuations, gold)
     window, cut_start = _limit(recipe, model), recipe.fit == "cut-start"
     return [[fit_span(choice, window, cut_start=cut_start) for choice in choices] for choices in asked]
-
-
-def _request_row(
-    recipe: Recipe,
-    item: Item,
-    request: Request | None = None,
-    fitted: Fitted | None = None,
-    tokens_dropped: int = 0,
-    missing: str | None = None,
-) -> dict[str, Any]:
-    return {
-        "prompt": recipe.prompt_digest,
-        "item": item.id,
-        "subject": item.subject,
-        "context": None if fitted is None else fitted.context,
-        "continuations": None if request is None else request.continuations,
-        "gold": item.gold,
-        "options": None if request is None else request.options,
-        "shots": None if fitted is None else fitted.shots,
-        "shots_dropped": None if fitted is None else fitted.shots_dropped,
-        "tokens_dropped": tokens_dropped,
-        "missing": missing,
-    }

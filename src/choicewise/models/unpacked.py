@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -30,11 +31,8 @@ def branches(tree: Tree) -> list[tuple[int, int]]:
     return list(pairwise([*map(int, starts), len(tree)]))
 
 
-class SequencePath:
-    """Every sequence whole, one at a time; a sequence that is the beginning of another is not run on its own."""
-
-    name = "sequence"
-    cost = "every distinct sequence in full, one at a time"
+class _Unpacked(ABC):
+    """What goes by sequences or branches has nothing to object to, and generates in rounds of scoring."""
 
     def __init__(self, lm: CausalLM) -> None:
         self.lm = lm
@@ -46,6 +44,17 @@ class SequencePath:
     def generate(self, prompts: Sequence[Prompt], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
         """(index into ``prompts``, the greedy tokens), as generations end."""
         return rounds(self, prompts, ends)
+
+    @abstractmethod
+    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``spans``, what was seen)."""
+
+
+class SequencePath(_Unpacked):
+    """Every sequence whole, one at a time; a sequence that is the beginning of another is not run on its own."""
+
+    name = "sequence"
+    cost = "every distinct sequence in full, one at a time"
 
     @torch.inference_mode()
     def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
@@ -62,22 +71,11 @@ class SequencePath:
         yield from readout.rest()
 
 
-class PrefixPath:
+class PrefixPath(_Unpacked):
     """Every branch of the tree from a copy of the state its prefix left behind: a cache or a recurrent state."""
 
     name = "prefix"
     cost = "every unique token about once, one branch at a time"
-
-    def __init__(self, lm: CausalLM) -> None:
-        self.lm = lm
-
-    def objection(self) -> str | None:
-        """Nothing that the numbers would not show."""
-        return None
-
-    def generate(self, prompts: Sequence[Prompt], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``prompts``, the greedy tokens), as generations end."""
-        return rounds(self, prompts, ends)
 
     @torch.inference_mode()
     def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:

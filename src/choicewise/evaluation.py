@@ -149,9 +149,7 @@ def _observe(
     done = total - sum(len(block.items) * len(left) for block, left in work)
     progress(done, total)
     work = [(block, left) for block, left in work if left]
-    if work:
-        folder.describe(_engine(model))
-    for block, left, asking in _asked_ahead(data, work, model, skip_bad_items):
+    for block, left, asking in _asked_ahead(folder, data, work, model, skip_bad_items):
         place = (block.split, block.subject, block.start, block.stop)
         wanted = {key: question for key, question in asking.wanted.items() if key not in known}
         observations: list[dict[str, Any]] = []
@@ -179,15 +177,19 @@ def _left(folder: RunFolder, asks: Sequence[Ask], block: Block) -> list[Ask]:
 
 
 def _asked_ahead(
-    data: Dataset, work: Sequence[tuple[Block, list[Ask]]], model: Model, skip_bad_items: bool
+    folder: RunFolder, data: Dataset, work: Sequence[tuple[Block, list[Ask]]], model: Model, skip_bad_items: bool
 ) -> Iterator[tuple[Block, list[Ask], Asking]]:
-    """Every block with its questions; the next one is rendered and tokenized while the model is busy with this one."""
+    """Every block with its questions, rendered and tokenized while the model is busy: with the block before it, or, to
+    begin with, with its check of itself, which goes into the folder."""
+    if not work:
+        return
     with ThreadPoolExecutor(1) as ahead:
-        coming = [ahead.submit(ask_block, data, *work[0], model, skip_bad_items)] if work else []
-        for number, (block, left) in enumerate(work):
-            asking = coming.pop().result()
-            if number + 1 < len(work):
-                coming.append(ahead.submit(ask_block, data, *work[number + 1], model, skip_bad_items))
+        coming = ahead.submit(ask_block, data, *work[0], model, skip_bad_items)
+        folder.describe(_engine(model))
+        for place, (block, left) in enumerate(work, start=1):
+            asking = coming.result()
+            if place < len(work):
+                coming = ahead.submit(ask_block, data, *work[place], model, skip_bad_items)
             yield block, left, asking
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
@@ -134,7 +135,9 @@ def _ordered(protocol: Protocol, item: Item, question: str, options: tuple[str, 
     return View(_query(protocol, item, question, shown), tuple(texts[label] for label in label_of))
 
 
+@lru_cache(maxsize=1024)
 def _shot(protocol: Protocol, item: Item) -> str:
+    """A solved example; remembered, as the items of a subject mostly show the same ones."""
     question, options = _shown(protocol, item)
     holes = _labelled(protocol, options)[item.gold[0]]
     return _query(protocol, item, question, options) + fill(protocol.answer, holes, axis="answer")

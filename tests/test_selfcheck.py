@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from choicewise.engine.pack import cut, following
+from choicewise.engine.tree import build
 from choicewise.errors import ModelError
 from choicewise.models import attention, packed, selfcheck, unpacked
 from choicewise.models.causal import CausalLM
 from choicewise.models.decode import DecodePass
 from choicewise.models.ladder import LADDER, rungs
 from choicewise.models.packed import Packed
-from choicewise.models.selfcheck import DEPTH, Trial, check, choose_path, probe, probe_depth
+from choicewise.models.selfcheck import BRANCH, DEPTH, Trial, check, choose_path, probe, probe_depth
 
 from .tiny import FAMILIES, VOCABULARY, tiny
 
@@ -142,6 +146,17 @@ def test_probe_fits_its_depth(depth: int) -> None:
     spans = probe(depth, VOCABULARY)
     assert max(len(span.context) + len(span.continuation) - 1 for span in spans) <= depth
     assert all(len(span.context) and len(span.continuation) for span in spans)
+
+
+@given(depth=st.integers(40, 400), vocabulary=st.integers(100, 50_000))
+def test_some_pack_of_the_probe_begins_behind_a_branch_that_is_not_its_past(depth: int, vocabulary: int) -> None:
+    tree = build(probe(depth, vocabulary))
+    start, path, jumps = 0, np.empty(0, dtype=np.int32), 0
+    while start < len(tree):
+        pack = cut(tree, start, path, depth // BRANCH)
+        start, path = pack.stop, following(pack)
+        jumps += len(path) > 0 and not np.array_equal(path, wrong_path(pack))
+    assert jumps
 
 
 def test_rotary_positions_that_depend_on_the_length_are_found_out() -> None:

@@ -9,17 +9,21 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from choicewise.engine.span import Ids, Span
 from choicewise.models import plain
 from choicewise.models.causal import CausalLM
-from choicewise.models.selfcheck import Sums, probe, probe_depth
+from choicewise.models.selfcheck import probe, probe_depth
 
 NEW_TOKENS = 3
 """Tokens generated to hold generation against a forward pass."""
 
 DTYPES = ("float32", "bfloat16", "float16")
+
+Sums = npt.NDArray[np.float64]
+"""The score of every span, in nats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ def _cached(lm: CausalLM, spans: list[Span]) -> Sums:
 @torch.inference_mode()
 def _generated(lm: CausalLM, spans: list[Span]) -> Sums:
     """What ``generate`` says of the tokens it picks, less what one forward pass says of them."""
-    context = spans[-1].context[: max(1, lm.window - NEW_TOKENS)]
+    context = spans[0].context[: max(1, lm.window - NEW_TOKENS)]
     inputs = lm.tensor(context)[None]
     answer = lm.model.generate(
         inputs,

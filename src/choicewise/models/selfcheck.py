@@ -26,8 +26,16 @@ DEPTH = 128
 BEYOND = 48
 """How far a probe goes beyond the longest sliding window or chunk, in tokens."""
 
+BRANCH = 5
+"""Branches and packs of a probe are a fifth of its depth: so a pack must end within the second branch, where what the
+next one needs is not what was computed last."""
+
 EXACT = 1e-4
 """Nats by which a score may always differ in float32; ten times that where the measured noise asks for it."""
+
+WIDER = 4
+"""How many times as far from float32 as the plain path a way may be in a 16-bit dtype, once it was exact on a float32
+copy: the distances of two right ways differ by up to three times in a probe, most where experts are chosen."""
 
 NARROW = 0.5
 """Nats by which a score may differ in a 16-bit dtype where no float32 copy fits beside the model to measure it."""
@@ -42,12 +50,17 @@ SAMPLED = 4
 """The noise is measured on every fourth span of a probe, as a batch needs the vocabulary at every position of every
 sequence, which would take longer than all the rest."""
 
-Sums = npt.NDArray[np.float64]
+Sums = list[npt.NDArray[np.float64]]
+"""Of every span the log-probability (nats) of its continuation's first token, of its first two, and so on to all: as
+many scores to compare as there are tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One rung tried: the largest difference (nats per span) from the plain path, and why it was refused, if it was."""
+    """One rung tried: the largest difference (nats) of a score from the reference, and why it was refused, if it was.
+
+    The reference is the plain path, of a 16-bit model that of its float32 copy.
+    """
 
     rung: str
     difference: float | None
@@ -58,7 +71,7 @@ class Trial:
 class SelfCheck:
     """The rung taken, what it costs in words, and what was measured on the way.
 
-    ``floor``: the noise of the plain path, and ``tolerance``: what a rung may differ from it, both in nats per span.
+    ``floor``: the noise of the plain path, and ``tolerance``: what a rung may differ from the reference, in nats.
     The noise is the distance to a float32 copy of a 16-bit model, or else to the same sequences padded into a batch.
     ``depth``: the probe's longest sequence, in tokens.
     """
@@ -74,7 +87,7 @@ class SelfCheck:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Judge:
-    """A model with the plain path's answers to a probe, and how far from them another path may be."""
+    """A model with the right answers to a probe, and how far from them a path may be."""
 
     lm: CausalLM
     spans: list[Span]
@@ -97,11 +110,11 @@ class _Judge:
         return Trial(name, difference, path.objection())
 
     def _scored(self, path: Path) -> float:
-        """The largest difference of a span's score, in nats; infinity where one is missing or no number."""
-        found = np.full(len(self.spans), np.nan)
+        """The largest difference of a score, in nats; infinity where one is missing or no number."""
+        found = [np.full(len(span.continuation), np.nan) for span in self.spans]
         for index, scores in path.score(self.spans):
-            found[index] = scores.logprobs.sum(dtype=np.float64)
-        return float(np.nan_to_num(np.abs(found - self.truth), nan=np.inf).max())
+            found[index] = scores.logprobs.cumsum(dtype=np.float64)
+        return _apart(found, self.truth)
 
     def _generated(self, path: Path) -> float:
         """The largest difference between what a generation says of its tokens and what the plain path says of them."""
@@ -126,7 +139,7 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung] | None = None) -> SelfCheck:
     trials: list[Trial] = []
     for name, rung in (rungs(lm.device.type) if ladder is None else ladder).items():
         for judge in judges:
-            trial = judge.judge(name, rung, max(1, depth // 3))
+            trial = judge.judge(name, rung, max(1, depth // BRANCH))
             if trial.refused is not None:
                 break
         trials.append(trial)
@@ -144,7 +157,7 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung] | None = None) -> SelfCheck:
 def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
     """The model itself, behind its float32 copy where it has one."""
     truth = _plain(lm, spans)
-    if not np.isfinite(truth).all():
+    if not np.isfinite(np.concatenate(truth)).all():
         raise ModelError(
             f"the model answers {lm.vocabulary} random tokens with NaN or infinity: "
             "its weights are damaged or too large for this dtype; try --dtype float32 or download them again"
@@ -152,9 +165,9 @@ def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
     wide = _widened(lm)
     if wide is not None:
         judges = _judges(wide, spans)
-        floor = float(np.abs(judges[0].truth - truth).max())
-        return [*judges, _Judge(lm, spans, truth, floor, max(EXACT, 2 * floor))]
-    floor = float(np.abs(_padded(lm, spans[::SAMPLED]) - truth[::SAMPLED]).max())
+        floor = _apart(judges[0].truth, truth)
+        return [*judges, _Judge(lm, spans, judges[0].truth, floor, max(EXACT, WIDER * floor))]
+    floor = _apart(_padded(lm, spans[::SAMPLED]), truth[::SAMPLED])
     least = EXACT if lm.model.dtype.itemsize >= 4 else NARROW
     return [_Judge(lm, spans, truth, floor, float(np.clip(2 * floor, least, 10 * EXACT if least == EXACT else least)))]
 
@@ -174,7 +187,12 @@ def _widened(lm: CausalLM) -> CausalLM | None:
 
 
 def _plain(lm: CausalLM, spans: list[Span]) -> Sums:
-    return np.asarray([plain.score(lm.model, lm.vocabulary, span).logprobs.sum(dtype=np.float64) for span in spans])
+    return [plain.score(lm.model, lm.vocabulary, span).logprobs.cumsum(dtype=np.float64) for span in spans]
+
+
+def _apart(left: Sums, right: Sums) -> float:
+    """The largest difference, in nats; infinity where one is no number."""
+    return float(np.nan_to_num(np.abs(np.concatenate(left) - np.concatenate(right)), nan=np.inf).max())
 
 
 def choose_path(lm: CausalLM, batch_tokens: int | None = None, rung: str | None = None) -> tuple[Path, SelfCheck]:
@@ -206,18 +224,17 @@ def probe(depth: int, vocabulary: int) -> list[Span]:
     def draw(tokens: int) -> Ids:
         return random.integers(0, vocabulary, max(1, tokens), dtype=np.int32)
 
-    trunk, choice = draw(depth - depth // 5), draw(depth // 32)
-    deep, beside = (np.concatenate([trunk, draw(depth // part)]) for part in (8, 16))
-    spans = [Span(deep, choice), Span(beside, choice)]
-    for context in (deep, trunk[:9]):
-        spans += [Span(context, np.concatenate([choice[:2], draw(2)])), Span(context, draw(1))]
-    spans += [Span(trunk, draw(2)), Span(draw(1), draw(depth // 5))]
+    trunk, choice = draw(depth - depth // 4), draw(depth // 32)
+    deep, beside = (np.concatenate([trunk, draw(depth // BRANCH)]) for _ in range(2))
+    fork = np.concatenate([choice[:2], draw(2)])
+    spans = [Span(deep, choice), Span(beside, choice), Span(deep, fork), Span(trunk, draw(2))]
+    spans += [Span(draw(1), draw(depth // BRANCH)), Span(trunk[:9], fork), Span(trunk[:9], draw(1))]
     return [span for span in spans if len(span.context) + len(span.continuation) <= depth + 1]
 
 
 @torch.inference_mode()
 def _padded(lm: CausalLM, spans: list[Span]) -> Sums:
-    """The sum of log-probabilities (nats) of every span by the model's own forward on one padded batch of them all."""
+    """The same by the model's own forward on one padded batch of all spans."""
     whole = [torch.from_numpy(np.concatenate([span.context, span.continuation])).long() for span in spans]
     inputs = pad_sequence([sequence[:-1] for sequence in whole], batch_first=True).to(lm.device)
     logits = lm.model(input_ids=inputs, use_cache=False).logits[:, :, : lm.vocabulary]
@@ -225,5 +242,5 @@ def _padded(lm: CausalLM, spans: list[Span]) -> Sums:
     for span, sequence, row in zip(spans, whole, logits, strict=True):
         logprobs = torch.log_softmax(row[len(span.context) - 1 : len(sequence) - 1].float(), dim=-1)
         targets = sequence[len(span.context) :, None].to(lm.device)
-        sums.append(float(logprobs.gather(1, targets).double().sum()))
-    return np.asarray(sums)
+        sums.append(logprobs.gather(1, targets)[:, 0].double().cumsum(0).cpu().numpy())
+    return sums

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,11 +167,21 @@ def test_shots_are_dropped_and_counted(data: Path, tmp_path: Path) -> None:
     [
         ({"protocols": []}, "no protocol"),
         ({"protocols": ["mmlu/original"], "subjects": ["tide"]}, "did you mean tides"),
+        ({"protocols": "mmlu"}, r"write protocols=\['mmlu'\]"),
+        ({"protocols": ["mmlu/original"], "subjects": "tides"}, r"write subjects=\['tides'\]"),
     ],
 )
-def test_wrong_use_is_told(data: Path, tmp_path: Path, arguments: dict[str, list[str]], reason: str) -> None:
+def test_wrong_use_is_told(data: Path, tmp_path: Path, arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        evaluate(model="fake:hash", data=data, out=tmp_path / "run", **arguments)  # type: ignore[arg-type]
+        evaluate(model="fake:hash", data=data, out=tmp_path / "run", **arguments)
+
+
+def test_a_model_is_a_name_or_a_path(data: Path, tmp_path: Path) -> None:
+    runs = [
+        evaluate(model=model, data=data, protocols=["mmlu/original"], limit=1, out=tmp_path / type(model).__name__)
+        for model in ("fake:hash", Path("fake:hash"))
+    ]
+    assert runs[0].scores() == runs[1].scores()
 
 
 def test_a_subject_without_shots_is_named(data: Path, tmp_path: Path) -> None:

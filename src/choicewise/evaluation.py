@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 
 def evaluate(
     *,
-    model: str | Model,
+    model: str | Path | Model,
     data: str | Path | Dataset,
     protocols: Sequence[str] | Mapping[str, Protocol],
     out: str | Path,
@@ -63,12 +63,15 @@ def evaluate(
     from choicewise.protocols.catalogue import resolve
     from choicewise.run import open_run
 
+    for argument, value in (("protocols", protocols), ("subjects", subjects)):
+        if isinstance(value, str):
+            raise UsageError(f"{argument} is the text {value!r}, not a list; write {argument}=[{value!r}]")
     recipes = dict(protocols) if isinstance(protocols, Mapping) else resolve(*protocols)
     if not recipes:
         raise UsageError("no protocol was named; `choicewise protocols` lists them")
     if not isinstance(data, Dataset):
         data = open_dataset(data, on_bad_item="skip" if skip_bad_items else "error")
-    if isinstance(model, str):
+    if isinstance(model, str | Path):
         model = load_model(model)
     recipes = {name: settle(recipe, data) for name, recipe in recipes.items()}
     asks = list_asks(recipes)

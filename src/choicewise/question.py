@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from choicewise.models.model import Model
 
 
-def score(model: str | Model, context: str, choices: Sequence[str], *, boundary: str = "lcp") -> pa.Table:
+def score(model: str | Path | Model, context: str, choices: Sequence[str], *, boundary: str = "lcp") -> pa.Table:
     """One row per choice: its counts and flags, then every score (nats, or nats per unit of length).
 
     Each choice string is scored as it stands, its own leading space included, as a continuation of ``context``; ``pmi``
@@ -31,13 +32,16 @@ def score(model: str | Model, context: str, choices: Sequence[str], *, boundary:
     all, unknown ones among the scored.  ``merged``, ``noncanonical``, ``lossy``: as in
     :class:`~choicewise.engine.asked.Asked`.
 
-    Raises UsageError without choices, ModelError when one can't be scored and ProtocolError for another boundary.
+    Raises UsageError without a list of choices, ModelError when one can't be scored and ProtocolError for another
+    boundary.
     """
     from choicewise.models.load import load_model
 
+    if isinstance(choices, str):
+        raise UsageError(f"choices is the text {choices!r}, not a list; write choices=[{choices!r}]")
     if not choices:
         raise UsageError("there is nothing to score; name at least one choice")
-    if isinstance(model, str):
+    if isinstance(model, str | Path):
         model = load_model(model)
     asked = _ask(model, boundary, context, choices)
     observed = _observe(model, asked, choices)

@@ -1,0 +1,20 @@
+"""One question asked on the spot: what it takes for a model and for a list of choices."""
+
+from pathlib import Path
+
+import pytest
+
+from choicewise import score
+from choicewise.errors import UsageError
+
+
+def test_a_model_is_a_name_or_a_path() -> None:
+    by_name, by_path = (score(model, "The cat", [" sat", " ran"]) for model in ("fake:hash", Path("fake:hash")))
+    assert by_name == by_path
+    assert by_name["choice"].to_pylist() == [" sat", " ran"]
+
+
+@pytest.mark.parametrize(("choices", "reason"), [(" sat", r"write choices=\[' sat'\]"), ([], "at least one choice")])
+def test_choices_are_a_list_of_some(choices: str | list[str], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        score("fake:hash", "The cat", choices)

@@ -167,6 +167,8 @@ def test_shots_are_dropped_and_counted(data: Path, tmp_path: Path) -> None:
     [
         ({"protocols": []}, "no protocol"),
         ({"protocols": ["mmlu/original"], "subjects": ["tide"]}, "did you mean tides"),
+        ({"protocols": ["mmlu/original"], "limit": 0}, "limit is 0; it must be at least 1"),
+        ({"protocols": ["mmlu/original"], "limit": -5}, "limit is -5; it must be at least 1"),
         ({"protocols": "mmlu"}, r"write protocols=\['mmlu'\]"),
         ({"protocols": ["mmlu/original"], "subjects": "tides"}, r"write subjects=\['tides'\]"),
     ],

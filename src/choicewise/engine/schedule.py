@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.engine.asking import Answerer, Asking
-from choicewise.errors import DataError
+from choicewise.errors import DataError, UsageError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.render import Request, check_choices, render
 from choicewise.protocols.shots import sample
@@ -56,8 +56,10 @@ def list_blocks(
 ) -> list[Block]:
     """The items of every split that the recipes test, or of the named subjects, or the first ``limit`` of each.
 
-    Raises DataError when there is no such split, and UsageError when there is no such subject.
+    Raises DataError when there is no such split, and UsageError when there is no such subject or the limit is below 1.
     """
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit is {limit}; it must be at least 1, or left out for all questions")
     blocks: list[Block] = []
     for split in dict.fromkeys(recipe.split or data.evaluated for recipe in recipes.values()):
         for subject in data.choose(split, subjects):

@@ -19,7 +19,7 @@ from choicewise.models.causal import CausalLM
 from choicewise.models.decode import DecodePass
 from choicewise.models.ladder import LADDER, rungs
 from choicewise.models.packed import Packed
-from choicewise.models.selfcheck import BRANCH, DEPTH, Trial, check, choose_path, probe, probe_depth
+from choicewise.models.selfcheck import BEYOND, BRANCH, DEPTH, Trial, check, choose_path, probe, probe_depth
 
 from .tiny import FAMILIES, VOCABULARY, tiny
 
@@ -141,11 +141,12 @@ def test_probe_is_deeper_than_what_layers_see() -> None:
     assert probe_depth(CausalLM(tiny("mistral"), window=60, vocabulary=VOCABULARY)) == 60
 
 
-@pytest.mark.parametrize("depth", [1, 2, 9, DEPTH, 1000])
-def test_probe_fits_its_depth(depth: int) -> None:
+@pytest.mark.parametrize("depth", [1, 2, 9, 40, DEPTH, 1000, 4096 + BEYOND, 8192 + BEYOND])
+def test_probe_is_as_deep_as_it_says(depth: int) -> None:
     spans = probe(depth, VOCABULARY)
-    assert max(len(span.context) + len(span.continuation) - 1 for span in spans) <= depth
     assert all(len(span.context) and len(span.continuation) for span in spans)
+    deepest = max(span.inputs for span in spans)
+    assert deepest == depth if depth > 9 else deepest <= depth
 
 
 @given(depth=st.integers(40, 400), vocabulary=st.integers(100, 50_000))
@@ -164,6 +165,30 @@ def test_rotary_positions_that_depend_on_the_length_are_found_out() -> None:
     stretched = {"rope_type": "dynamic", "factor": 8.0, "rope_theta": 1e4}
     found = check(network("llama", rope_parameters=stretched, max_position_embeddings=100))
     assert found.rung == "plain"
+
+
+@pytest.mark.parametrize("switch", [256, 4096])
+def test_rotary_positions_that_switch_far_out_are_found_out(switch: int) -> None:
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "short_factor": [1.0] * 4,
+        "long_factor": [4.0, 8.0, 16.0, 32.0],
+        "original_max_position_embeddings": switch,
+    }
+    changes = {"max_position_embeddings": 4 * switch, "original_max_position_embeddings": switch}
+    model = tiny("phi3", rope_parameters=rope, **changes)
+    found = check(CausalLM(model, window=4 * switch, vocabulary=VOCABULARY))
+    assert found.rung == "plain"
+    assert f"--window {switch}" in found.cost
+    assert check(CausalLM(model, window=switch, vocabulary=VOCABULARY)).rung == "tree"
+
+
+def test_attention_that_warms_up_with_depth_is_found_out() -> None:
+    warm = {"attn_temperature_tuning": True, "floor_scale": 256, "attn_scale": 0.5}
+    lm = CausalLM(tiny("llama4_text", **warm), window=512, vocabulary=VOCABULARY)
+    assert probe_depth(lm) > 256
+    assert check(lm).rung not in ("tree", "mask")
 
 
 def test_chosen_path_answers_and_can_be_named() -> None:

@@ -43,8 +43,8 @@ NARROW = 0.5
 GENERATED = 3
 """How many tokens a probe generates after its first and its last context."""
 
-LOCAL = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size")
-"""Names under which configurations say how far a layer looks."""
+LOCAL = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size", "floor_scale")
+"""Names under which configurations say how far a layer looks, or from which depth on it looks otherwise."""
 
 SAMPLED = 4
 """The noise is measured on every fourth span of a probe, as a batch needs the vocabulary at every position of every
@@ -144,14 +144,21 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung] | None = None) -> SelfCheck:
                 break
         trials.append(trial)
         if trial.refused is None and trial.difference is not None:
-            return SelfCheck(
-                name, trial.difference, judge.floor, judge.tolerance, depth, tuple(trials), rung(lm, 1).cost
-            )
+            cost = "; ".join(filter(None, [rung(lm, 1).cost, _advice(lm, name)]))
+            return SelfCheck(name, trial.difference, judge.floor, judge.tolerance, depth, tuple(trials), cost)
     told = "; ".join(f"{trial.rung}: {trial.refused}" for trial in trials)
     raise ModelError(
         f"the model gives other numbers in this way than one sequence at a time ({told}); "
         "choose the rung auto, which takes the fastest that is right"
     )
+
+
+def _advice(lm: CausalLM, rung: str) -> str:
+    """How a model would be faster that is slow for what only its longest sequences need."""
+    switch = _stretched(lm.model.config.get_text_config())
+    if rung != "plain" or switch is None or lm.window <= switch:
+        return ""
+    return f"its positions change once a sequence exceeds {switch} tokens; with --window {switch} it can be faster"
 
 
 def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
@@ -212,19 +219,25 @@ def probe_depth(lm: CausalLM) -> int:
 def _stretched(config: Any) -> int | None:
     """The length from which rotary positions depend on how long the whole sequence is, where they do."""
     rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":
-        return rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", None)
-    return config.max_position_embeddings if rope.get("rope_type") == "dynamic" else None
+    for each in (rope, *(kind for kind in rope.values() if isinstance(kind, dict))):  # one for all layers, or by kind
+        if each.get("rope_type") == "longrope":
+            own = getattr(config, "original_max_position_embeddings", None)
+            return each.get("original_max_position_embeddings") or own
+        if each.get("rope_type") == "dynamic":
+            return config.max_position_embeddings
+    return None
 
 
 def probe(depth: int, vocabulary: int) -> list[Span]:
-    """Spans of random tokens up to ``depth`` deep: a trunk, branches on it and beside it, choices that share tokens."""
+    """Spans of random tokens, the deepest of exactly ``depth`` inputs: a trunk, branches on it and beside it, choices
+    that share tokens."""
     random = np.random.default_rng(depth)
 
     def draw(tokens: int) -> Ids:
         return random.integers(0, vocabulary, max(1, tokens), dtype=np.int32)
 
-    trunk, choice = draw(depth - depth // 4), draw(depth // 32)
+    choice = draw(max(4, depth // 32))
+    trunk = draw(depth + 1 - max(1, depth // BRANCH) - len(choice))
     deep, beside = (np.concatenate([trunk, draw(depth // BRANCH)]) for _ in range(2))
     fork = np.concatenate([choice[:2], draw(2)])
     spans = [Span(deep, choice), Span(beside, choice), Span(deep, fork), Span(trunk, draw(2))]

@@ -22,3 +22,12 @@ def test_plain_lines_tell_state_rate_and_time_left(
         "model: 60/100 requests, 4.0/s, 10 s left",
         "model: 100/100 requests, 6.7/s",
     ]
+
+
+def test_a_fresh_run_was_not_begun_before(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.progress("model") as report:
+        report(0, 100)
+        assert capsys.readouterr().err == ""
+        report(100, 100)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("model: 100/100 requests, ")

@@ -42,7 +42,8 @@ class _Lines:
         if self._first is None:
             self._first, self._start = done, now
             self._told = done
-            print(f"{self._title}: {done}/{total} requests done before", file=sys.stderr, flush=True)
+            if done:
+                print(f"{self._title}: {done}/{total} requests done before", file=sys.stderr, flush=True)
         if done == self._told or (now - self._last < EVERY and done < total):
             return
         self._last, self._told = now, done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,30 @@ def test_another_measurement_is_refused(tmp_path: Path, part: str, value: dict[s
     ):
         pass
     assert state(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "told"),
+    [
+        (
+            {"selection": {"subjects": None, "limit": 2}},
+            {"selection": {"subjects": None, "limit": 3}},
+            "(selection limit is 2 there and 3 here); go on there with the old selection, or choose another --out",
+        ),
+        (
+            {"dataset": {"name": "d", "digest": "0123456789abcdef" * 4, "skipped": []}},
+            {"dataset": {"name": "d", "digest": "f" * 64, "skipped": []}},
+            "(dataset digest is 0123456789ab there and ffffffffffff here);",
+        ),
+    ],
+)
+def test_another_measurement_is_told_in_short_with_both_ways_on(
+    tmp_path: Path, there: dict[str, Any], here: dict[str, Any], told: str
+) -> None:
+    with open_folder(tmp_path, manifest(**there), []):
+        pass
+    with pytest.raises(StoreError, match=re.escape(told)), open_folder(tmp_path, manifest(**here), []):
+        pass
 
 
 def test_the_same_name_for_another_protocol_is_refused(tmp_path: Path) -> None:

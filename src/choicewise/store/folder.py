@@ -113,9 +113,16 @@ def _abandoned(path: Path) -> bool:
 def _continued(path: Path, found: Manifest, wanted: Manifest) -> Manifest:
     for part, keys in _IDENTITY.items():
         old, new = getattr(found, part), getattr(wanted, part)
-        told = [f"{part} {key} is {old.get(key)} there and {new.get(key)} here" for key in keys if old[key] != new[key]]
+        told = [
+            f"{part} {key} is {_short(key, old[key])} there and {_short(key, new[key])} here"
+            for key in keys
+            if old[key] != new[key]
+        ]
         if told:
-            raise StoreError(f"{path} was made for another {part} ({'; '.join(told)}); choose another --out folder")
+            raise StoreError(
+                f"{path} was made for another {part} ({'; '.join(told)}); go on there with the old {part}, or choose "
+                "another --out folder"
+            )
     protocols = {**found.protocols, **wanted.protocols}
     if changed := [name for name in wanted.protocols if found.protocols.get(name, protocols[name]) != protocols[name]]:
         raise StoreError(f"{path} holds another protocol under the name {changed[0]}; choose another --out folder")
@@ -124,6 +131,11 @@ def _continued(path: Path, found: Manifest, wanted: Manifest) -> Manifest:
     extended = dataclasses.replace(found, protocols=protocols, complete=False)
     extended.write(path)
     return extended
+
+
+def _short(key: str, value: Any) -> Any:
+    """As much of a value as tells it from another."""
+    return str(value)[:12] if key == "digest" else value
 
 
 @contextmanager

@@ -146,6 +146,11 @@ def test_an_unknown_name_comes_with_the_nearest(selector: str, near: str) -> Non
         resolve(selector)
 
 
+def test_an_unknown_name_without_a_near_one_comes_with_what_to_do() -> None:
+    with pytest.raises(ProtocolError, match=r"'m'; a file's name ends in \.toml; `choicewise protocols` lists them"):
+        resolve("m")
+
+
 def write(path: Path, text: str) -> str:
     path.write_text(text, encoding="utf-8")
     return str(path)

@@ -134,7 +134,7 @@ def _names() -> list[str]:
 
 def _unknown(name: str) -> ProtocolError:
     near = get_close_matches(name, _names(), n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "a file's name ends in .toml"
+    hint = f"did you mean {' or '.join(near)}?" if near else "a file's name ends in .toml;"
     return ProtocolError(f"no protocol is called {name!r}; {hint} `choicewise protocols` lists them all")
 
 

@@ -309,6 +309,20 @@ def test_load_refuses_an_unknown_dtype(shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("gpu", "device is 'gpu'; it must be cpu, cuda or"),
+        ("", "device is ''; it must be cpu"),
+        ("cuda:99", r"device is 'cuda:99', but torch \S+ finds only cpu.*; leave --device out"),
+    ],
+)
+def test_load_blames_the_device_and_not_the_folder(tmp_path: Path, device: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        load(tmp_path, device=device)
+    assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("gpt2", "pass a folder"),

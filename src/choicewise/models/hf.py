@@ -197,8 +197,8 @@ def load(
     Raises ModelError when something is missing, damaged, or no causal language model.
     """
     folder = Path(path)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = dtype or ("float32" if device == "cpu" else "auto")
+    place = _device(device)
+    dtype = dtype or ("float32" if place.type == "cpu" else "auto")
     if dtype not in DTYPES:
         raise ModelError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
     config = checkpoint.read_config(folder)
@@ -207,7 +207,7 @@ def load(
     tokenizer = PartwiseTokenizer(whole, whole.cut)
     identity = checkpoint.digest(folder, tokenizer.digest)
     window = window or checkpoint.window_of(config, folder)
-    model = _from_pretrained(folder, dtype, device, trust_remote_code)
+    model = _from_pretrained(folder, dtype, place, trust_remote_code)
     found = HfModel(
         model,
         tokenizer,
@@ -224,7 +224,26 @@ def load(
     return found
 
 
-def _from_pretrained(folder: Path, dtype: str, device: str, trust_remote_code: bool) -> Any:
+def _device(name: str | None) -> torch.device:
+    """Where to compute; ModelError for a place that torch does not know or does not have."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ModelError(f"device is {name!r}; it must be cpu, cuda or one of several: cuda:0, cuda:1, ...") from error
+    try:
+        torch.empty(0, device=device)
+    except Exception as error:  # every kind of device is missing in a way of its own
+        there = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+        raise ModelError(
+            f"device is {name!r}, but torch {torch.__version__} finds only {there}; "
+            "leave --device out or pass one that is there"
+        ) from error
+    return device
+
+
+def _from_pretrained(folder: Path, dtype: str, device: torch.device, trust_remote_code: bool) -> Any:
     with _quiet():
         try:
             model, loading = transformers.AutoModelForCausalLM.from_pretrained(

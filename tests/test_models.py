@@ -273,7 +273,11 @@ def test_load_names_the_missing_file(shared_data: Path, tmp_path: Path, missing:
             "can't be loaded as a causal language model",
         ),
         ("config.json", lambda data: data.replace(b'"num_hidden_layers": 4', b'"num_hidden_layers": 5'), "be random"),
-        ("config.json", lambda data: data.replace(b"max_position_embeddings", b"unheard_of"), "pass window="),
+        (
+            "config.json",
+            lambda data: data.replace(b"max_position_embeddings", b"unheard_of"),
+            r"--window 2048 \(in Python window=2048\)",
+        ),
         (
             "config.json",
             lambda data: data.replace(b"{", b'{"auto_map": {}, ', 1).replace(b'"llama"', b'"x"'),
@@ -301,6 +305,13 @@ def test_load_runs_an_implementation_of_transformers_own(shared_data: Path, tmp_
     path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {"AutoModelForCausalLM": "evil.Model"}}))
     (tmp_path / "evil.py").write_text("raise SystemExit('ran')")
     assert load(tmp_path, device="cpu").vocabulary == 512
+
+
+@pytest.mark.parametrize("name", ["window", "batch_tokens"])
+@pytest.mark.parametrize("tokens", [0, -5])
+def test_load_refuses_to_do_without_tokens(shared_data: Path, name: str, tokens: int) -> None:
+    with pytest.raises(ModelError, match=f"{name} is {tokens} tokens; it must be at least 1"):
+        load(shared_data / "models/aidreams260K", device="cpu", **{name: tokens})
 
 
 def test_load_refuses_an_unknown_dtype(shared_data: Path) -> None:

@@ -20,6 +20,7 @@ def check(
     model: Folder,
     dtype: options.ModelDtype = None,
     device: options.Device = None,
+    window: options.Window = None,
     json: options.Json = False,
 ) -> None:
     """Measure on this very model how far different ways of computing a score lie apart, in nats.
@@ -31,7 +32,7 @@ def check(
     from choicewise.report.rows import plain
     from choicewise.report.table import console
 
-    found = measured(load_model(model, dtype=dtype, device=device))
+    found = measured(load_model(model, dtype=dtype, device=device, window=window))
     if json:
         print(dumps(plain(found), ensure_ascii=False, indent=1))
         return

@@ -27,6 +27,7 @@ def run(
     mapping: options.Mapping = None,
     dtype: options.ModelDtype = None,
     device: options.Device = None,
+    window: options.Window = None,
     batch_tokens: options.BatchTokens = None,
     rescore_near_ties: Annotated[
         bool, typer.Option("--rescore-near-ties", help="Settle what 16-bit arithmetic leaves open in float32.")
@@ -56,7 +57,7 @@ def run(
             f"note: {len(items)} {split} items show the same choice twice and are kept: {items[0]}, ...",
             file=sys.stderr,
         )
-    answering = load_model(model, dtype=dtype, device=device, batch_tokens=batch_tokens)
+    answering = load_model(model, dtype=dtype, device=device, window=window, batch_tokens=batch_tokens)
     if dry_run:
         planned = plan(
             answering,
@@ -68,6 +69,7 @@ def run(
         )
         print_plan(planned, answering, json)
         return
+    wide = partial(load_model, model, dtype="float32", device=device, window=window)
     narrow = rescore_near_ties and answering.dtype in ("bfloat16", "float16")
     with progress(answering.name) as report:
         found = evaluate(
@@ -78,7 +80,7 @@ def run(
             subjects=subject,
             limit=limit,
             skip_bad_items=on_bad_item == options.OnBadItem.skip,
-            rescore_near_ties=partial(load_model, model, dtype="float32", device=device) if narrow else None,
+            rescore_near_ties=wide if narrow else None,
             progress=report,
         )
     wanted = [row for row in found.rows() if row.protocol in protocols]

@@ -24,13 +24,15 @@ def score(
     ] = "lcp",
     dtype: options.ModelDtype = None,
     device: options.Device = None,
+    window: options.Window = None,
     json: options.Json = False,
 ) -> None:
     """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
     from choicewise.models.load import load_model
     from choicewise.question import score as scored
 
-    table = scored(load_model(model, dtype=dtype, device=device), context, choice, boundary=boundary)
+    answering = load_model(model, dtype=dtype, device=device, window=window)
+    table = scored(answering, context, choice, boundary=boundary)
     if json:
         print(dumps(table.to_pylist(), ensure_ascii=False, indent=1))
         return

@@ -44,7 +44,10 @@ def window_of(config: Mapping[str, Any], folder: Path) -> int:
         for name in _WINDOWS:
             if isinstance(place.get(name), int) and place[name] > 0:
                 return int(place[name])
-    raise ModelError(f"{folder}/config.json does not say how many tokens fit the model; pass window=... to load_model")
+    raise ModelError(
+        f"{folder}/config.json does not say how many tokens fit the model; "
+        "pass how many it was trained on, e.g. --window 2048 (in Python window=2048)"
+    )
 
 
 def weight_files(folder: Path) -> list[Path]:

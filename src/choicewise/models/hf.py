@@ -20,6 +20,7 @@ from choicewise.engine.span import Ids, Mass, Prompt, Span, TokenScores
 from choicewise.engine.tokenizer import Tokenizer
 from choicewise.errors import ModelError
 from choicewise.models import checkpoint, ladder, plain, sampling, states
+from choicewise.models.alone import fast_or_alone
 from choicewise.models.causal import CausalLM
 from choicewise.models.greedy import answer
 from choicewise.models.hf_tokenizer import HfTokenizer
@@ -88,12 +89,7 @@ class HfModel:
                 self._check(question.context, 1)
             else:
                 self._check(np.concatenate([question.context, question.continuation]), 0)
-        if self._rung != "plain":
-            yield from answer(self._chosen[0], questions, self.ends)
-            return
-        for index, question in enumerate(questions):
-            self._lm.computed += question.inputs
-            yield index, plain.score(self.model, self.vocabulary, question)
+        yield from self._answers(questions)
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         """(index, greedy tokens with the log-probabilities of the raw logits) of every prompt, as they end.
@@ -102,11 +98,17 @@ class HfModel:
         """
         for prompt in prompts:
             self._check(prompt.context, prompt.new_tokens)
-        if self._rung != "plain":
-            yield from answer(self._chosen[0], prompts, self.ends)
-            return
-        for index, prompt in enumerate(prompts):
-            yield index, plain.generate(self.model, self.vocabulary, prompt, self.ends)
+        yield from self._answers(prompts)
+
+    def _answers(self, questions: Sequence[Span | Mass | Prompt]) -> Iterator[tuple[int, TokenScores]]:
+        fast = None if self._rung == "plain" else answer(self._chosen[0], questions, self.ends)
+        return fast_or_alone(fast, len(questions), lambda index: self._alone(questions[index]))
+
+    def _alone(self, question: Span | Mass | Prompt) -> TokenScores:
+        if isinstance(question, Prompt):
+            return plain.generate(self.model, self.vocabulary, question, self.ends)
+        self._lm.computed += question.inputs
+        return plain.score(self.model, self.vocabulary, question)
 
     def sample(self, chains: Sequence[Chain]) -> Iterator[tuple[int, TokenScores]]:
         """(index, sampled tokens with the log-probabilities of the raw logits) of every chain, in order.
@@ -129,24 +131,28 @@ class HfModel:
         """
         for span in spans:
             self._check(np.concatenate([span.context, span.continuation]), 1)
-        if rung := self._states_rung():
-            yield from states.masked(self._states, rung, self._budget, spans)
-            return
-        for index, span in enumerate(spans):
-            self._lm.computed += span.inputs + 1
-            yield index, plain.masked(self.model, span)
+
+        def alone(index: int) -> float:
+            self._lm.computed += spans[index].inputs + 1
+            return plain.masked(self.model, spans[index])
+
+        rung = self._states_rung()
+        fast = None if rung is None else states.masked(self._states, rung, self._budget, spans)
+        yield from fast_or_alone(fast, len(spans), alone)
 
     def cosines(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, float]]:
         """(index, the cosine of the last hidden states of both texts at their last tokens) of every pair."""
         for pair in pairs:
             for text in (pair.left, pair.right):
                 self._check(text, 1)
-        if rung := self._states_rung():
-            yield from states.cosines(self._states, rung, self._budget, pairs)
-            return
-        for index, pair in enumerate(pairs):
-            self._lm.computed += pair.inputs
-            yield index, plain.cosine(self.model, pair)
+
+        def alone(index: int) -> float:
+            self._lm.computed += pairs[index].inputs
+            return plain.cosine(self.model, pairs[index])
+
+        rung = self._states_rung()
+        fast = None if rung is None else states.cosines(self._states, rung, self._budget, pairs)
+        yield from fast_or_alone(fast, len(pairs), alone)
 
     @cached_property
     def _states(self) -> states.States:
@@ -201,12 +207,15 @@ def load(
     dtype = dtype or ("float32" if place.type == "cpu" else "auto")
     if dtype not in DTYPES:
         raise ModelError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+    for what, tokens in (("window", window), ("batch_tokens", batch_tokens)):
+        if tokens is not None and tokens < 1:
+            raise ModelError(f"{what} is {tokens} tokens; it must be at least 1, or left out")
     config = checkpoint.read_config(folder)
     _refuse_remote_code(config, folder, trust_remote_code)
     whole = HfTokenizer(folder)
     tokenizer = PartwiseTokenizer(whole, whole.cut)
     identity = checkpoint.digest(folder, tokenizer.digest)
-    window = window or checkpoint.window_of(config, folder)
+    window = checkpoint.window_of(config, folder) if window is None else window
     model = _from_pretrained(folder, dtype, place, trust_remote_code)
     found = HfModel(
         model,

@@ -205,6 +205,42 @@ def test_render_refuses_other_numbers_of_choices(choices: int, expected: int | N
             render(Protocol(choices=expected), item, shots)
 
 
+MANY = replace(TOY, choices=tuple(f"c{number}" for number in range(500)), gold=(499,))
+
+
+@pytest.mark.parametrize("name", ["options/cloze:sum", "compat/lm-eval:acc", "options/yes-no"])
+def test_choices_without_letters_are_as_many_as_there_are(name: str) -> None:
+    protocol = headline(name)
+    few, many = (render(protocol, item, []) for item in (replace(MANY, choices=MANY.choices[:5], gold=(0,)), MANY))
+    assert len(many.continuations) == len(many.options) == 500
+    assert many.continuations[:5] == few.continuations
+    assert many.proposals[:5] == few.proposals
+    assert many.query == few.query
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"question": "{question}\n{options}Answer:"},
+        {"shots": 1},
+        {"continuation": " {letter}"},
+        {"proposal": " {letter}:"},
+        {"reading": "generate", "score": "none", "decision": "letter-match", "new_tokens": 1},
+    ],
+)
+def test_choices_beyond_the_letters_are_refused_where_a_letter_is_used(axes: dict[str, Any]) -> None:
+    protocol = Protocol(**{"question": "{question}", "continuation": " {choice}", "choices": None, "shots": 0, **axes})
+    with pytest.raises(DataError, match="has 500 choices, the protocol has 4 letters"):
+        render(protocol, MANY, [])
+
+
+def test_a_letter_that_is_not_there_is_never_shown() -> None:
+    """Shots come with a protocol that has some; where they don't, the answer has no letter to name."""
+    protocol = Protocol(question="{question}", continuation=" {choice}", choices=None, shots=0)
+    with pytest.raises(ProtocolError, match=r"axis answer has a hole \{letter\} that nothing fills"):
+        render(protocol, TOY, [MANY])
+
+
 def test_any_number_of_choices_shows_as_many_letters() -> None:
     request = render(Protocol(choices=None), replace(TOY, choices=("w", "x"), gold=(0,)), [])
     assert request.query == "Q?\nA. w\nB. x\nAnswer:"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain, repeat
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
@@ -144,13 +145,16 @@ def _shot(protocol: Protocol, item: Item) -> str:
 
 
 def _query(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> str:
-    lines = [fill(protocol.option, holes, axis="option") for holes in _labelled(protocol, options)]
+    listed = _labelled(protocol, options) if "{options}" in protocol.question else []
+    lines = [fill(protocol.option, holes, axis="option") for holes in listed]
     own = {"question": question, "options": "".join(lines), "subject": _spoken(item.subject)}
     return fill(protocol.question, {**item.fields, **own}, axis="question")
 
 
 def _labelled(protocol: Protocol, options: Sequence[str]) -> list[dict[str, str]]:
-    return [{"letter": letter, "choice": option} for letter, option in zip(protocol.letters, options, strict=False)]
+    """The holes of every option; those beyond the letters have no letter, and no template that would show one."""
+    letters = chain(({"letter": letter} for letter in protocol.letters), repeat({}))
+    return [{**letter, "choice": option} for letter, option in zip(letters, options, strict=False)]
 
 
 def _shown(protocol: Protocol, item: Item) -> tuple[str, tuple[str, ...]]:
@@ -180,11 +184,19 @@ def check_choices(protocol: Protocol, item: Item) -> None:
             f"{where} has {number} choices, and views full shows every order of at most {MOST}; leave such items out "
             "with --on-bad-item skip, or use views cyclic"
         )
-    if number > len(protocol.letters):
+    if number > len(protocol.letters) and _needs_letters(protocol):
         raise DataError(
             f"{where} has {number} choices, the protocol has {len(protocol.letters)} letters; leave such items out "
             f"with --on-bad-item skip, or use a protocol file with more letters than {protocol.letters!r}"
         )
+
+
+def _needs_letters(protocol: Protocol) -> bool:
+    """Whether every option has to have a letter: a template shows it, or a rule may read it from generated text."""
+    templates = [protocol.proposal, protocol.continuation]
+    templates += [protocol.option] if "{options}" in protocol.question else []
+    templates += [protocol.answer] if protocol.shots else []
+    return protocol.reading == "generate" or any("{letter}" in template for template in templates)
 
 
 def _spoken(subject: str) -> str:

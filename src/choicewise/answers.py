@@ -29,7 +29,7 @@ def answers(model: Model, wanted: Mapping[str, Question]) -> Iterator[dict[str, 
     for index, seen in _sampled(model, list(chains.values())):
         thoughts[keys[index]] = seen.tokens
         if keys[index] in wanted:  # an interrupted run has some already, and draws them again for what follows
-            yield _row(keys[index], chains[keys[index]], seen, model, text=model.tokenizer.decode(seen.tokens))
+            yield _row(keys[index], chains[keys[index]], seen, model, text=_text(model, seen))
     for key, question in wanted.items():
         if isinstance(question, Span | Mass | Cover):
             spans[key] = question
@@ -41,7 +41,7 @@ def answers(model: Model, wanted: Mapping[str, Question]) -> Iterator[dict[str, 
     prompts = {key: question for key, question in wanted.items() if isinstance(question, Prompt)}
     keys = list(prompts)
     for index, seen in model.generate(list(prompts.values())):
-        yield _row(keys[index], prompts[keys[index]], seen, model, text=model.tokenizer.decode(seen.tokens))
+        yield _row(keys[index], prompts[keys[index]], seen, model, text=_text(model, seen))
     masked = {key: question.span for key, question in wanted.items() if isinstance(question, Masked)}
     keys = list(masked)
     for index, loss in model.masked(list(masked.values())):
@@ -83,6 +83,11 @@ def _evenly(span: Span, loss: float) -> TokenScores:
     """All that a loss tells of the tokens: their number and their mean; ranks are -1, not known."""
     tokens = span.continuation
     return TokenScores(tokens, np.full(len(tokens), -loss, dtype=np.float32), np.full(len(tokens), -1, dtype=np.int32))
+
+
+def _text(model: Model, seen: TokenScores) -> str | None:
+    """What was generated; nothing where the model answered with NaN, of which no token is the likeliest."""
+    return None if np.isnan(seen.logprobs).any() else model.tokenizer.decode(seen.tokens)
 
 
 def _row(

@@ -83,7 +83,7 @@ class CausalLM:
 
         The tokens are ``targets``, with the likeliest in place of every ``GREEDY``.  ``FIRST_SET - i`` asks for the log
         of the total probability of ``sets[i]`` and its likeliest member.  ``rows`` ascend.  A rank is the number of
-        entries with a strictly greater logit.  Nothing waits for the device.
+        entries with a strictly greater logit, or -1 where the log-probability is NaN.  Nothing waits for the device.
         """
         distinct, place = np.unique(rows, return_inverse=True)
         likeliest = bool((targets == GREEDY).any())
@@ -169,7 +169,7 @@ def _read(
         total = all_logprobs.index_select(0, rows[reads]).index_select(1, members).logsumexp(dim=-1)
         logprobs = logprobs.index_copy(0, reads, total)
     ranks = (each > each.gather(1, tokens[:, None])).sum(dim=1, dtype=torch.int32)
-    return tokens.int(), logprobs, ranks
+    return tokens.int(), logprobs, ranks.masked_fill(logprobs.isnan(), -1)
 
 
 @torch.inference_mode()

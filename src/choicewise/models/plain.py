@@ -26,7 +26,7 @@ from choicewise.models.causal import known
 def score(model: Any, vocabulary: int, question: Span | Mass) -> TokenScores:
     """What ``model`` (a transformers causal model) gives the continuation, or the set, in one forward pass.
 
-    A logit that is not a number gives log-probabilities that are none either.
+    A logit that is not a number gives log-probabilities that are none either, and ranks of -1.
     """
     if isinstance(question, Mass):
         return _total(_logits(model, vocabulary, question.context, 1), known(question.members.ids, vocabulary))
@@ -121,5 +121,5 @@ def _total(logits: torch.Tensor, members: np.ndarray[Any, Any]) -> TokenScores:
 def _observe(logits: torch.Tensor, tokens: np.ndarray[Any, Any]) -> TokenScores:
     chosen = torch.from_numpy(tokens.astype(np.int64))[:, None].to(logits.device)
     logprobs = torch.log_softmax(logits, dim=-1).gather(1, chosen)[:, 0]
-    ranks = (logits > logits.gather(1, chosen)).sum(dim=1)
+    ranks = (logits > logits.gather(1, chosen)).sum(dim=1).masked_fill(logprobs.isnan(), -1)
     return TokenScores(tokens, logprobs.cpu().numpy(), ranks.cpu().numpy().astype(np.int32))

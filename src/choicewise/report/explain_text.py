@@ -68,6 +68,7 @@ def _scored(scored: Scored) -> Iterator[str]:
         *([f"{scored.bos} BOS tokens"] if scored.bos > 1 else []),
         *([f"{scored.tokens_dropped} tokens of the context cut off"] if scored.tokens_dropped else []),
         *([f"missing: {safe(scored.missing)}"] if scored.missing else []),
+        *(["missing: the model answers with NaN"] if any(math.isnan(token.logprob) for token in scored.tokens) else []),
     ]
     size = f"{len(scored.tokens)} tokens, {len(text.encode(errors='surrogatepass'))} bytes, {len(text)} characters"
     total = "" if scored.total is None else f", S = {scored.total:.4f} nats"

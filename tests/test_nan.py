@@ -1,0 +1,102 @@
+"""A model that answers with NaN here and there: what it says elsewhere counts, and nothing that is NaN is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from choicewise.answers import answers
+from choicewise.engine.masked import Masked
+from choicewise.engine.pair import Pair
+from choicewise.engine.span import Mass, Prompt, Span, TokenScores, TokenSet
+from choicewise.engine.tokenizer import ByteTokenizer
+from choicewise.models import plain
+from choicewise.models.alone import fast_or_alone
+from choicewise.models.hf import HfModel
+
+from .tiny import VOCABULARY, tiny
+
+DAMAGED = 7
+RUNGS = ("tree", "mask", "prefix", "plain")
+
+
+def ids(*tokens: int) -> np.ndarray:
+    return np.asarray(tokens, dtype=np.int32)
+
+
+@pytest.fixture(scope="module")
+def network() -> Any:
+    model = tiny("llama")
+    with torch.no_grad():
+        model.get_input_embeddings().weight[DAMAGED] = float("nan")
+    return model
+
+
+def loaded(network: Any, rung: str, monkeypatch: pytest.MonkeyPatch) -> HfModel:
+    """A model that passed its check, since the probe holds the damaged token."""
+    monkeypatch.setattr("choicewise.models.hf.choose_path", chosen)
+    return HfModel(network, ByteTokenizer(), name="damaged", digest="", window=64, rung=rung)
+
+
+def chosen(lm: Any, batch_tokens: int | None, rung: str) -> tuple[Any, Any]:
+    from choicewise.models.ladder import LADDER
+
+    return LADDER[rung](lm, 64), SimpleNamespace(rung=rung)
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_one_token_spoils_no_neighbour(network: Any, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = loaded(network, rung, monkeypatch)
+    questions = [
+        Span(ids(1, DAMAGED, 3), ids(4, 5)),
+        Span(ids(1, 2, 3), ids(4, 5)),
+        Span(ids(1, 9), ids(4)),
+        Mass(ids(1, 2), TokenSet(ids(3, 4))),
+    ]
+    seen = dict(model.score(questions))
+    assert np.isnan(seen[0].logprobs).all()
+    assert (seen[0].ranks == -1).all()
+    for index, question in enumerate(questions[1:], start=1):
+        truth = plain.score(network, VOCABULARY, question)
+        np.testing.assert_allclose(seen[index].logprobs, truth.logprobs, atol=1e-4)
+        assert (seen[index].ranks == truth.ranks).all()
+    said = dict(model.generate([Prompt(question.context, 2, ids(4), ids(5)) for question in questions]))
+    assert [bool(np.isnan(said[index].logprobs).any()) for index in range(4)] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_losses_and_states_of_neighbours(network: Any, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = loaded(network, rung, monkeypatch)
+    spans = [Span(ids(1, DAMAGED), ids(4)), Span(ids(1, 2), ids(4))]
+    losses = dict(model.masked(spans))
+    assert np.isnan(losses[0])
+    assert losses[1] == pytest.approx(plain.masked(network, spans[1]), abs=1e-4)
+    cosines = dict(model.cosines([Pair(ids(1, DAMAGED), ids(2), True), Pair(ids(1, 2), ids(3), True)]))
+    assert np.isnan(cosines[0])
+    assert cosines[1] == pytest.approx(plain.cosine(network, Pair(ids(1, 2), ids(3), True)), abs=1e-4)
+
+
+def test_a_generation_of_nan_says_nothing(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = loaded(network, "tree", monkeypatch)
+    prompts = {"bad": Prompt(ids(1, DAMAGED), 1, ids(4), ids(5)), "good": Prompt(ids(1, 2), 1, ids(4), ids(5))}
+    rows = {row["key"]: row for row in answers(model, prompts)}
+    assert rows["bad"]["text"] is None
+    assert isinstance(rows["good"]["text"], str)
+    masked = {"loss": Masked(Span(ids(1, DAMAGED), ids(4)))}
+    assert np.isnan(next(answers(model, masked))["value"])
+
+
+def test_only_what_is_nan_is_asked_again() -> None:
+    def fast() -> Iterator[tuple[int, float]]:
+        yield 1, 0.5
+        yield 0, float("nan")
+
+    assert list(fast_or_alone(fast(), 2, float)) == [(1, 0.5), (0, 0.0)]
+    assert list(fast_or_alone(None, 2, float)) == [(0, 0.0), (1, 1.0)]
+    seen = TokenScores(ids(1), np.asarray([np.nan], dtype=np.float32), ids(-1))
+    assert list(fast_or_alone([(0, seen)], 1, lambda index: seen)) == [(0, seen)]

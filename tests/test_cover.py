@@ -158,6 +158,8 @@ def test_keys_sizes_and_inputs() -> None:
     nothing = TokenScores(ids(), np.empty(0, dtype=np.float32), ids())
     assert sizes(question, nothing, TOY) == [1, 2]
     assert sizes(Span(ids(6), ids(2)), TokenScores(ids(2, 6), nothing.logprobs, ids()), TOY) == [2, 0]
+    beyond = len(TOY.token_bytes)
+    assert sizes(Span(ids(6), ids(2)), TokenScores(ids(2, beyond), nothing.logprobs, ids()), TOY) == [2, 0]
     assert parts(Span(ids(6), ids(2)))[0].context.tolist() == [6]
 
 

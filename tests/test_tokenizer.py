@@ -120,6 +120,8 @@ def test_hf_tokenizer_decodes() -> None:
     (ids,) = ours.encode(["Once upon 👍🏽"], special=True)
     assert ours.decode(ids) == " Once upon 👍🏽"
     assert ours.decode(ids[:-1]) == " Once upon 👍" + "\ufffd"
+    padding = np.asarray([len(ours.token_bytes), len(ours.token_bytes) + 7], dtype=np.int32)
+    assert ours.decode(np.concatenate([ids, padding])) == " Once upon 👍🏽"
 
 
 def copy_of(tmp_path: Path, **files: object) -> Path:

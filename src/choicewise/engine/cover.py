@@ -125,10 +125,11 @@ def parts(question: Span | Mass | Cover) -> list[Span | Mass]:
 
 
 def sizes(question: object, seen: TokenScores, tokenizer: Tokenizer) -> list[int]:
-    """Bytes of every scored unit: the tokens, or what lies between the cuts of a cover."""
+    """Bytes of every scored unit: the tokens, or what lies between the cuts of a cover; none beyond the tokenizer."""
     if isinstance(question, Cover):
         return [stop - start for start, stop in zip(question.cuts, question.cuts[1:], strict=False)]
-    return [len(tokenizer.token_bytes[token]) for token in seen.tokens]
+    known = len(tokenizer.token_bytes)
+    return [len(tokenizer.token_bytes[token]) if token < known else 0 for token in seen.tokens]
 
 
 def _ask(

@@ -46,8 +46,12 @@ class HfTokenizer:
         return [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
 
     def decode(self, ids: Ids) -> str:
-        """The text of ``ids`` without special tokens, a dummy space kept; bytes not UTF-8 become U+FFFD."""
-        return b"".join(self.token_bytes[token] for token in ids).decode(errors="replace")
+        """The text of ``ids`` without special tokens, a dummy space kept; bytes not UTF-8 become U+FFFD.
+
+        Ids beyond the tokenizer's, which a padded model may still find likeliest, stand for no text.
+        """
+        known = len(self.token_bytes)
+        return b"".join(self.token_bytes[token] for token in ids if token < known).decode(errors="replace")
 
 
 def _backend(path: Path) -> Any:

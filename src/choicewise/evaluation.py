@@ -158,12 +158,17 @@ def _observe(
         observations: list[dict[str, Any]] = []
         start, computed = perf_counter(), getattr(model, "computed", None)
         flushed, written = start, 0
-        for observation in answers(model, wanted):
-            observations.append(observation)
-            if perf_counter() - flushed > FLUSH:
+        try:
+            for observation in answers(model, wanted):
+                observations.append(observation)
+                if perf_counter() - flushed > FLUSH:
+                    folder.add_block(*place, [], {"requests": [], "spans": [], "observations": observations})
+                    flushed, written, observations = perf_counter(), written + len(observations), []
+                progress(done + len(left) * len(block.items) * (written + len(observations)) // len(wanted), total)
+        except BaseException:  # an interrupt, too: what was seen is kept
+            if observations:
                 folder.add_block(*place, [], {"requests": [], "spans": [], "observations": observations})
-                flushed, written, observations = perf_counter(), written + len(observations), []
-            progress(done + len(left) * len(block.items) * (written + len(observations)) // len(wanted), total)
+            raise
         spent = None if computed is None else _spent(model, asking, computed, start)
         known.update(wanted)
         tables = {"requests": asking.requests, "spans": asking.spans, "observations": observations}

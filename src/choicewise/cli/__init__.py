@@ -40,6 +40,10 @@ app.command()(check)
 app.command()(demo)
 
 
+INTERRUPTED = 130
+"""The exit code by which typer says that Ctrl-C was pressed."""
+
+
 def main() -> None:
     """Entry point: an error a user is meant to read becomes one line on stderr and its exit code."""
     atexit.register(gc.freeze)  # at the end, looking for garbage in all of torch and transformers takes a second
@@ -48,9 +52,12 @@ def main() -> None:
     except ChoicewiseError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted: what was observed is kept; the same command goes on from there", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            print(
+                "interrupted; a run keeps what was observed, and the same command goes on from there", file=sys.stderr
+            )
+        raise
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from choicewise import evaluate
 from choicewise.engine.span import Mass, Span, TokenScores
 from choicewise.models.fake import HashModel
+from choicewise.protocols.boundary import CORRECTED
+from choicewise.protocols.catalogue import resolve
 from choicewise.rescoring import left_open
 from choicewise.run import Run
 from tests.worlds import write_mmlu
@@ -76,3 +81,29 @@ def test_settled_items_are_not_asked_again(tmp_path: Path) -> None:
     once = wide.asked
     evaluate(model=Noisy(), data=data, protocols=PROTOCOLS, out=tmp_path / "run", rescore_near_ties=lambda: wide)
     assert wide.asked == once
+
+
+@pytest.mark.parametrize("protocol", ["options/permuted-cyclic", "options/batch-calibrated"])
+def test_calibrated_items_are_asked_once_though_other_items_leave_them_open(protocol: str, tmp_path: Path) -> None:
+    data, wide, asked = write_mmlu(tmp_path / "data"), Wide(), []
+    for _ in range(3):
+        run = evaluate(
+            model=Noisy(), data=data, protocols=[protocol], out=tmp_path / "run", rescore_near_ties=lambda: wide
+        )
+        assert sum(row.near_ties for row in run.rows()) > 0
+        asked.append(wide.asked)
+    assert asked[0] > 0
+    assert asked[1] == asked[2]
+
+
+@pytest.mark.parametrize("boundary", CORRECTED)
+def test_corrections_are_settled_with_what_they_correct(boundary: str, tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data")
+    recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], boundary=boundary, continuation=" {letter}")
+    asked = {"data": data, "protocols": {"mine": recipe}}
+    before = evaluate(model=Noisy(), out=tmp_path / "run", **asked)
+    truth = scores(evaluate(model=HashModel(seed=1), out=tmp_path / "wide", **asked))
+    after = evaluate(model=Noisy(), out=tmp_path / "run", rescore_near_ties=Wide, **asked)
+    (items,) = left_open(before).values()
+    assert scores(after) == {key: truth[key] if key[1] in items else had for key, had in scores(before).items()}
+    assert not left_open(after)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from choicewise.answers import answers
 from choicewise.data.dataset import Dataset
 from choicewise.engine.schedule import Ask, Block, ask_block
-from choicewise.engine.span import Span
-from choicewise.report.evidence import SETTLED
+from choicewise.report.evidence import CORRECTING, SETTLED
+from choicewise.store.blocks import read_blocks
 from choicewise.store.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def left_open(run: Run) -> Open:
     found: dict[str, set[str]] = {}
     for measured in run.measure():
         if measured.likelihoods:
-            undecided = measured.near_ties | (measured.decisions.tied & ~measured.evidence.settled)
+            undecided = (measured.near_ties | measured.decisions.tied) & ~measured.evidence.settled
             items = found.setdefault(measured.protocol.prompt_digest, set())
             items.update(item for item, is_open in zip(measured.evidence.ids, undecided, strict=True) if is_open)
     return {prompt: frozenset(items) for prompt, items in found.items() if items}
@@ -39,15 +39,16 @@ def rescore(
     Reports take the float32 answers of an item where they are complete.  Returns how many items were asked about.
     """
     asked = 0
+    known = set(read_blocks(folder.path, folder.manifest.blocks, "observations")["key"].to_pylist())
     for block in blocks:
         mine = [ask for ask in asks if ask.recipe.split == block.split and ask.recipe.prompt_digest in undecided]
         if not any(item.id in undecided[ask.recipe.prompt_digest] for ask in mine for item in block.items):
             continue
         asking = ask_block(data, block, mine, wide, skip_bad_items=True)
         rows = [row for row in asking.spans if row["item"] in undecided[row["prompt"]] and row["key"] is not None]
-        questions = {row["key"]: asking.wanted[row["key"]] for row in rows}
-        spans = {key: question for key, question in questions.items() if isinstance(question, Span)}
-        observations = [{**row, "key": row["key"] + SETTLED} for row in answers(wide, spans)]
+        keys = dict.fromkeys(row[column] for row in rows for column in ("key", *CORRECTING) if row[column] is not None)
+        questions = {key: asking.wanted[key] for key in keys if key + SETTLED not in known}
+        observations = [{**row, "key": row["key"] + SETTLED} for row in answers(wide, questions)]
         place = (block.split, block.subject, block.start, block.stop)
         folder.add_block(*place, [], {"requests": [], "spans": [], "observations": observations})
         asked += len({(row["prompt"], row["item"]) for row in rows})

@@ -23,6 +23,9 @@ from choicewise.scoring.scores.sensitivity import sensitivity
 SETTLED = ":float32"
 """Behind the key of an observation: the same question, answered by a float32 copy of the model."""
 
+CORRECTING = ("before", "after")
+"""The columns of the spans with the keys of what is taken off at the first token and added at the last."""
+
 
 @dataclass(frozen=True)
 class Tables:
@@ -46,27 +49,37 @@ class Tables:
     @cached_property
     def answers(self) -> Integers:
         """Each span's row in the table of observations, int64 [spans]; -1 where there is none."""
-        keys = self.observations["key"].combine_chunks()
-        return _integers(pc.index_in(self.spans["key"], keys))
+        return self._found("key")
 
     @cached_property
     def settled(self) -> Integers:
-        """Each span's row in the table of observations as a float32 copy answered it; -1 where there is none."""
-        keys = self.observations["key"].combine_chunks()
-        return _integers(pc.index_in(pc.binary_join_element_wise(self.spans["key"], SETTLED, ""), keys))
+        """The same for the answers of a float32 copy; -1 unless it answered for the span's corrections, too."""
+        lacks = [self._found(column, SETTLED) < 0 for column in CORRECTING]
+        wants = [pc.is_valid(self.spans[column]).to_numpy() for column in CORRECTING]
+        return np.where(np.logical_or.reduce(np.logical_and(lacks, wants)), -1, self._found("key", SETTLED))
 
     @cached_property
-    def corrections(self) -> tuple[Floats, Floats]:
-        """What each span adds at its first and at its last token, in nats, float64 [spans]."""
-        keys = self.observations["key"].combine_chunks()
-        sums = reduce_rows(np.add, self.flat("logprobs"), self.starts)
+    def corrections(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+        """What each span adds at its first and at its last token, in nats, float64 [spans].
 
-        def total(column: str) -> Floats:
-            found = _integers(pc.index_in(self.spans[column], keys))
-            known = np.append(sums, np.nan)[found]  # -1 is none of them
-            return np.where(pc.is_null(self.spans[column]).to_numpy(), 0.0, known)
+        Each as the model said it, and as a float32 copy of it did.
+        """
+        before, after = ((self._sums(column), self._sums(column, SETTLED)) for column in CORRECTING)
+        return (-before[0], -before[1]), after
 
-        return -total("before"), total("after")
+    def _sums(self, column: str, behind: str = "") -> Floats:
+        """Log-likelihood of the observation that a ``column`` of each span names; 0 where it names none."""
+        known = np.append(self._totals, np.nan)[self._found(column, behind)]  # -1 is none of them
+        return np.where(pc.is_null(self.spans[column]).to_numpy(), 0.0, known)
+
+    @cached_property
+    def _totals(self) -> Floats:
+        return reduce_rows(np.add, self.flat("logprobs"), self.starts)
+
+    def _found(self, column: str, behind: str = "") -> Integers:
+        """The rows of the observations whose keys are in a ``column`` of the spans with ``behind`` behind them."""
+        keys = pc.binary_join_element_wise(self.spans[column], behind, "")
+        return _integers(pc.index_in(keys, self.observations["key"].combine_chunks()))
 
     @cached_property
     def starts(self) -> Integers:
@@ -94,7 +107,6 @@ class Evidence:
         mine = pc.equal(tables.spans["prompt"], prompt)
         self._tables = tables
         self._answers = tables.answers[mine.to_numpy()]
-        self._corrections = [added[mine.to_numpy()] for added in tables.corrections]
         self._spans = tables.spans.filter(mine)
         requests = tables.requests.filter(pc.equal(tables.requests["prompt"], prompt))
         asked = pc.is_in(tables.items["item"], requests["item"].combine_chunks())
@@ -104,20 +116,22 @@ class Evidence:
         self.subjects: list[str] = self.about["subject"].to_pylist()
         self.gold: list[list[int]] = self.about["gold"].to_pylist()
         self.items: Integers = _offsets(pc.list_value_length(self.about["choices"]).to_numpy())
-        self._take_settled(tables.settled[mine.to_numpy()])
+        self._take_settled(mine.to_numpy())
         self._seen: dict[str | None, Continuations] = {}
         self._parts: list[Continuations] = []
         self._scores: dict[tuple[str, str | None, str], Floats] = {}
         self._sensitivities: dict[tuple[str, str | None, str], Floats] = {}
 
-    def _take_settled(self, settled: Integers) -> None:
+    def _take_settled(self, mine: Mask) -> None:
         """Read the float32 answers of those items that have all of them: half an item in each would set them apart."""
-        item, known = self._item_of(self._spans), self._answers >= 0
+        item, known, settled = self._item_of(self._spans), self._answers >= 0, self._tables.settled[mine]
         whole = np.zeros(len(self.ids), dtype=np.bool_)
         whole[item[known & (settled >= 0)]] = True
         whole[item[known & (settled < 0)]] = False
         self.settled: Mask = whole
-        self._answers = np.where(whole[item] & known, settled, self._answers)
+        taken = whole[item] & known
+        self._answers = np.where(taken, settled, self._answers)
+        self._corrections = [np.where(taken, wide[mine], first[mine]) for first, wide in self._tables.corrections]
 
     def continuations(self, null: str | None = None) -> Continuations:
         """The scored continuations after the request's own context, or after the ``null`` context."""

@@ -44,6 +44,32 @@ def test_run_prints_the_table_and_tells_where_it_wrote(data: Path, tmp_path: Pat
     assert f"wrote {tmp_path / 'run'}" in found.stderr
 
 
+def test_a_run_needs_a_folder_it_can_write_before_it_loads_a_model(data: Path, tmp_path: Path) -> None:
+    asked = ["run", "--model", "no/such", "--data", data, "--protocol", "mmlu/original"]
+    missing = choicewise(*asked)
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.startswith("error: --out is missing")
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        found = choicewise(*asked, "--out", out)
+        assert found.returncode == 6
+        assert found.stderr == f"error: {tmp_path / 'file'} is a file; choose another --out folder\n"
+    assert "holds other files" in choicewise(*asked, "--out", tmp_path).stderr
+    assert choicewise(*asked, "--out", tmp_path / "run").returncode == 5
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_choice_shown_twice_is_told_where_it_is_asked(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", subjects=("tides", "winds"))
+    for split in ("dev", "test"):
+        table = data / split / f"winds_{split}.csv"
+        table.write_text("What?,same,same,a,b,A\n" + table.read_text())
+    asked = ["run", "--model", "fake:oracle", "--data", data, "--protocol", "mmlu/original"]
+    told = choicewise(*asked, "--out", tmp_path / "all").stderr
+    assert "note: item winds/test/0 shows the same choice twice and is kept\n" in told
+    assert "note:" not in choicewise(*asked, "--subject", "tides", "--out", tmp_path / "one").stderr
+
+
 def test_report_ranks_models_under_every_protocol(runs: list[Path]) -> None:
     rows = json.loads(choicewise("report", "--json", *runs).stdout)
     needed = {"model", "dataset", "subject", "protocol", "signature", "metric", "value", "n", "missing"}

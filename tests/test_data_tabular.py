@@ -227,10 +227,9 @@ def test_multiple_gold(tmp_path: Path) -> None:
     assert item.gold == (0, 2)
 
 
-def test_duplicate_choices_are_kept_and_named(tmp_path: Path) -> None:
+def test_duplicate_choices_are_kept(tmp_path: Path) -> None:
     dataset = open_dataset(jsonl(tmp_path, GOOD, {**GOOD, "choices": ["a", "a"]}))
     assert [duplicate_choices(item) for item in dataset.splits["test"]] == [False, True]
-    assert dataset.duplicate_choices == {"test": ("test/1",)}
 
 
 def test_unknown_columns(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,15 +13,18 @@ import pytest
 import torch
 
 from choicewise.answers import answers
+from choicewise.cli.run import run
 from choicewise.engine.masked import Masked
 from choicewise.engine.pair import Pair
 from choicewise.engine.span import Mass, Prompt, Span, TokenScores, TokenSet
 from choicewise.engine.tokenizer import ByteTokenizer
 from choicewise.models import plain
 from choicewise.models.alone import fast_or_alone
+from choicewise.models.fake import HashModel
 from choicewise.models.hf import HfModel
 
 from .tiny import VOCABULARY, tiny
+from .worlds import write_mmlu
 
 DAMAGED = 7
 RUNGS = ("tree", "mask", "prefix", "plain")
@@ -100,3 +105,20 @@ def test_only_what_is_nan_is_asked_again() -> None:
     assert list(fast_or_alone(None, 2, float)) == [(0, 0.0), (1, 1.0)]
     seen = TokenScores(ids(1), np.asarray([np.nan], dtype=np.float32), ids(-1))
     assert list(fast_or_alone([(0, seen)], 1, lambda index: seen)) == [(0, seen)]
+
+
+def test_the_command_names_an_item_that_is_answered_with_nan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score = HashModel.score
+
+    def damaged(self: HashModel, questions: list[Any]) -> Iterator[tuple[int, TokenScores]]:
+        for index, answer in score(self, questions):
+            yield index, replace(answer, logprobs=answer.logprobs * (np.nan if index == 0 else 1.0))
+
+    monkeypatch.setattr(HashModel, "score", damaged)
+    data, out = write_mmlu(tmp_path / "data", subjects=("tides",)), tmp_path / "run"
+    run("fake:hash", data, ["mmlu/cloze:sum"], out)
+    shown = capsys.readouterr()
+    assert "1 missing" in shown.out
+    assert f"answers with NaN about 1 item, missing where that is read; `choicewise explain {out} --item" in shown.err

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 
 import typer
@@ -46,6 +47,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Entry point: an error a user is meant to read becomes one line on stderr and its exit code."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it advises on settings that are not this command's
     atexit.register(gc.freeze)  # at the end, looking for garbage in all of torch and transformers takes a second
     try:
         app(prog_name="choicewise")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +13,10 @@ import typer
 
 from choicewise.cli import options
 from choicewise.cli.progress import progress
+from choicewise.errors import UsageError
 
 if TYPE_CHECKING:
+    from choicewise.data.item import Item
     from choicewise.run import Run
 
 
@@ -20,7 +24,9 @@ def run(
     model: options.Model,
     data: options.Data,
     protocol: options.Protocols,
-    out: Annotated[Path, typer.Option("--out", help="The run folder: new, or an earlier one to go on with.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The run folder: new, or an earlier one to go on with.")
+    ] = None,
     subject: options.Subjects = None,
     limit: options.Limit = None,
     on_bad_item: options.BadItems = options.OnBadItem.error,
@@ -43,22 +49,24 @@ def run(
     from choicewise.cli.report import print_rows
     from choicewise.data.columns import read_mapping
     from choicewise.data.open import open_dataset
+    from choicewise.engine.schedule import list_blocks
     from choicewise.evaluation import evaluate
     from choicewise.models.load import load_model
     from choicewise.plan import plan
     from choicewise.protocols.catalogue import resolve
     from choicewise.report.rows import ranked
+    from choicewise.store.folder import check_folder
 
+    if out is not None:
+        check_folder(out)
+    elif not dry_run:
+        raise UsageError("--out is missing: the folder for what is observed; --dry-run needs none")
     protocols = resolve(*protocol)
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
-    for split, items in dataset.duplicate_choices.items():
-        print(
-            f"note: {len(items)} {split} items show the same choice twice and are kept: {items[0]}, ...",
-            file=sys.stderr,
-        )
+    _note_doubles([item for block in list_blocks(dataset, protocols, subject, limit) for item in block.items])
     answering = load_model(model, dtype=dtype, device=device, window=window, batch_tokens=batch_tokens)
-    if dry_run:
+    if out is None or dry_run:
         planned = plan(
             answering,
             dataset,
@@ -88,6 +96,17 @@ def run(
     _tell(found, out)
 
 
+def _note_doubles(items: Sequence[Item]) -> None:
+    """Say on stderr which of the items that will be asked show the same choice twice."""
+    from choicewise.data.item import duplicate_choices
+
+    found = [item.id for item in items if duplicate_choices(item)]
+    if len(found) == 1:
+        print(f"note: item {found[0]} shows the same choice twice and is kept", file=sys.stderr)
+    elif found:
+        print(f"note: {len(found)} items show the same choice twice and are kept: {found[0]}, ...", file=sys.stderr)
+
+
 def _tell(found: Run, out: Path) -> None:
     """What the run took and where it is, on stderr."""
     from choicewise.cli.plan import saved
@@ -97,4 +116,11 @@ def _tell(found: Run, out: Path) -> None:
         print(f"path {engine['rung']!r}: {engine['cost']}; `choicewise check` says why", file=sys.stderr)
     if spent := engine.get("spent"):
         print(saved(spent["asked"], spent["computed"]), file=sys.stderr)
+    if unanswered := found.tables.unanswered:
+        told = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
+        print(
+            f"note: the model answers with NaN about {told}, missing where that is read; "
+            f"`choicewise explain {out} --item {shlex.quote(unanswered[0])}` shows one",
+            file=sys.stderr,
+        )
     print(f"wrote {out}; `choicewise report {out}` shows this table again", file=sys.stderr)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 
-from choicewise.data.item import Item, duplicate_choices
+from choicewise.data.item import Item
 from choicewise.errors import DataError, UsageError
 
 
@@ -42,12 +42,6 @@ class Dataset:
                 record = [split, item.id, item.subject, item.question, item.choices, item.gold, dict(item.fields)]
                 sha.update(json.dumps(record, sort_keys=True, ensure_ascii=True).encode() + b"\n")
         return sha.hexdigest()
-
-    @cached_property
-    def duplicate_choices(self) -> Mapping[str, tuple[str, ...]]:
-        """By split, the ids of the items two choices of which have the same text; a split without any is left out."""
-        found = {split: tuple(i.id for i in items if duplicate_choices(i)) for split, items in self.splits.items()}
-        return {split: ids for split, ids in found.items() if ids}
 
     def subjects(self, split: str) -> tuple[str, ...]:
         """The subjects of a split in order of first appearance."""

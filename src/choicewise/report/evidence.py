@@ -59,6 +59,14 @@ class Tables:
         return np.where(np.logical_or.reduce(np.logical_and(lacks, wants)), -1, self._found("key", SETTLED))
 
     @cached_property
+    def unanswered(self) -> list[str]:
+        """The items about which the model answered with NaN."""
+        no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
+        nan = np.append(np.isnan(self._totals) | no_value, False)[self.answers]  # -1 is none of them
+        found: list[str] = pc.unique(self.spans["item"].filter(pa.array(nan))).to_pylist()
+        return found
+
+    @cached_property
     def corrections(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
         """What each span adds at its first and at its last token, in nats, float64 [spans].
 

@@ -81,6 +81,17 @@ class RunFolder:
         self.manifest = manifest
 
 
+def check_folder(path: Path) -> None:
+    """Raise StoreError when nothing can be written at ``path``, or when it holds something else; makes nothing."""
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        raise StoreError(f"{there} is a file; choose another --out folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StoreError(f"{there} can't be written; choose another --out folder")
+    if there == path and not (path / NAME).exists() and not _abandoned(path):
+        raise StoreError(f"{path} holds other files and no {NAME}; choose an empty or new --out folder")
+
+
 @contextmanager
 def open_folder(path: Path, wanted: Manifest, items: Rows) -> Iterator[RunFolder]:
     """The folder at ``path`` for writing: new, or continued when it was made for the same measurement.
@@ -88,13 +99,12 @@ def open_folder(path: Path, wanted: Manifest, items: Rows) -> Iterator[RunFolder
     ``wanted`` states model, dataset, selection and protocols; a continued folder keeps its own protocols and gains the
     wanted ones.  Raises StoreError when the folder holds something else or another process is writing to it.
     """
+    check_folder(path)
     with disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
         if (path / NAME).exists():
             manifest = _continued(path, read_manifest(path), wanted)
-        elif not _abandoned(path):
-            raise StoreError(f"{path} holds other files and no {NAME}; choose an empty or new --out folder")
         else:
             write_table(path / "items.parquet", ITEMS, items)
             manifest = wanted

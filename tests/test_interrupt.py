@@ -14,6 +14,7 @@ from .worlds import write_mmlu
 AFTER = 30
 PRESSED = f"""
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from choicewise.models.fake import HashModel
 asked, score = 0, HashModel.score
 def interrupted(self, questions):

@@ -18,3 +18,9 @@ def test_a_model_is_a_name_or_a_path() -> None:
 def test_choices_are_a_list_of_some(choices: str | list[str], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         score("fake:hash", "The cat", choices)
+
+
+def test_half_a_character_is_no_text() -> None:
+    for context, choices in (("The \ud83d", [" sat"]), ("The cat", [" sat", " \ude00"])):
+        with pytest.raises(UsageError, match="lone surrogate"):
+            score("fake:hash", context, choices)

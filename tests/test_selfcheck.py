@@ -123,11 +123,14 @@ def test_head_that_forgets_its_scale_is_refused_on_every_rung(monkeypatch: pytes
         check(lm, {"sequence": LADDER["sequence"]})
 
 
-def test_weights_that_are_not_numbers() -> None:
-    model = tiny("llama")
+@pytest.mark.parametrize(
+    ("dtype", "told"), [(torch.float32, "; download"), (torch.float16, " or too large for float16; try --dtype")]
+)
+def test_weights_that_are_not_numbers(dtype: torch.dtype, told: str) -> None:
+    model = tiny("llama").to(dtype)
     with torch.no_grad():
         model.model.layers[0].mlp.up_proj.weight[0, 0] = float("nan")
-    with pytest.raises(ModelError, match="NaN or infinity"):
+    with pytest.raises(ModelError, match=f"NaN or infinity: its weights are damaged{told}"):
         check(CausalLM(model, window=512, vocabulary=VOCABULARY))
 
 

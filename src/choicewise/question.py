@@ -32,8 +32,8 @@ def score(model: str | Path | Model, context: str, choices: Sequence[str], *, bo
     all, unknown ones among the scored.  ``merged``, ``noncanonical``, ``lossy``: as in
     :class:`~choicewise.engine.asked.Asked`.
 
-    Raises UsageError without a list of choices, ModelError when one can't be scored and ProtocolError for another
-    boundary.
+    Raises UsageError without a list of choices or for a text that is not Unicode, ModelError when a choice can't be
+    scored and ProtocolError for another boundary.
     """
     from choicewise.models.load import load_model
 
@@ -41,6 +41,11 @@ def score(model: str | Path | Model, context: str, choices: Sequence[str], *, bo
         raise UsageError(f"choices is the text {choices!r}, not a list; write choices=[{choices!r}]")
     if not choices:
         raise UsageError("there is nothing to score; name at least one choice")
+    for text in (context, *choices):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{text!r} holds a lone surrogate, half a character, which no tokenizer reads") from error
     if isinstance(model, str | Path):
         model = load_model(model)
     asked = _ask(model, boundary, context, choices)

@@ -165,10 +165,11 @@ def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
     """The model itself, behind its float32 copy where it has one."""
     truth = _plain(lm, spans)
     if not np.isfinite(np.concatenate(truth)).all():
-        raise ModelError(
-            f"the model answers {lm.vocabulary} random tokens with NaN or infinity: "
-            "its weights are damaged or too large for this dtype; try --dtype float32 or download them again"
-        )
+        told = "the model answers random tokens with NaN or infinity: its weights are damaged"
+        if lm.model.dtype.itemsize >= 4:
+            raise ModelError(f"{told}; download them again")
+        dtype = str(lm.model.dtype).removeprefix("torch.")
+        raise ModelError(f"{told} or too large for {dtype}; try --dtype float32, or download them again")
     wide = _widened(lm)
     if wide is not None:
         judges = _judges(wide, spans)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise import evaluate, evaluation
+from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.engine.asking import Asking
@@ -128,9 +128,8 @@ class Dying(HashModel):
             yield seen
 
 
-def test_an_interrupted_run_goes_on_with_its_chains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_goes_on_with_its_chains(tmp_path: Path) -> None:
     whole = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path / "whole")
-    monkeypatch.setattr(evaluation, "FLUSH", -1.0)
     with pytest.raises(KeyboardInterrupt):
         evaluate(model=Dying(), data=QUIZ, protocols=SHORT, out=tmp_path / "cut")
     resumed = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path / "cut")

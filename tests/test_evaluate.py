@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from choicewise import evaluate, evaluation, open_dataset, open_run
+from choicewise import evaluate, open_dataset, open_run
 from choicewise.engine.span import Prompt, Span, TokenScores
 from choicewise.errors import DataError, StoreError, UsageError
 from choicewise.models.fake import HashModel
@@ -79,8 +79,7 @@ def test_a_killed_run_goes_on_to_the_same_table(data: Path, tmp_path: Path, kill
     assert resumed.manifest.complete
 
 
-def test_a_long_block_is_written_as_it_goes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "FLUSH", -1.0)
+def test_an_interrupted_block_keeps_what_it_showed(data: Path, tmp_path: Path) -> None:
     whole = Counting()
     table = evaluate(model=whole, data=data, protocols=["mmlu/cloze"], out=tmp_path / "whole").report()
     with pytest.raises(KeyboardInterrupt):
@@ -117,6 +116,14 @@ def test_scores_and_observations_are_tables(data: Path, tmp_path: Path) -> None:
     observed = {(row["item"], row["choice"]): row["logprobs"] for row in run.observations().to_pylist()}
     for row in scores:
         assert row["score"] == pytest.approx(np.sum(observed[row["item"], row["choice"]], dtype=np.float64))
+
+
+def test_a_file_or_no_subject_is_refused_before_the_model_is_loaded(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="is a file"):
+        evaluate(model="no/such", data=data, protocols=["mmlu"], out=tmp_path / "file")
+    with pytest.raises(UsageError, match="empty list"):
+        evaluate(model="no/such", data=data, protocols=["mmlu"], out=tmp_path / "run", subjects=[])
 
 
 def test_limit_and_subject_choose_items_and_are_part_of_the_identity(data: Path, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_an_interrupted_command_keeps_what_it_saw_and_goes_on(tmp_path: Path) ->
     stopped = run(PRESSED, data, out)
     assert stopped.returncode == 130
     assert stopped.stdout == ""
-    assert stopped.stderr.splitlines()[-1].startswith("interrupted; a run keeps what was observed")
+    assert stopped.stderr.splitlines()[-1].startswith("interrupted; a run that was under way keeps what it observed")
     assert "Traceback" not in stopped.stderr
     kept = read_blocks(out, read_manifest(out).blocks, "observations")
     assert len(kept) == AFTER

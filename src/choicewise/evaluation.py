@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from choicewise.answers import answers
@@ -23,15 +22,13 @@ from choicewise.protocols.signature import signature
 from choicewise.protocols.split import settle
 from choicewise.rescoring import left_open, rescore
 from choicewise.store.blocks import read_blocks
-from choicewise.store.folder import RunFolder, open_folder
+from choicewise.store.folder import RunFolder, check_folder, open_folder
 from choicewise.store.manifest import Manifest
+from choicewise.store.pending import Pending
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
     from choicewise.run import Run
-
-FLUSH = 60.0
-"""Seconds between two writes of what a long block has shown so far: what a kill loses at most."""
 
 Progress = Callable[[int, int], None]
 """Told (done, total) in requests: items times distinct prompts."""
@@ -67,6 +64,9 @@ def evaluate(
         if isinstance(value, str):
             raise UsageError(f"{argument} is the text {value!r}, not a list; write {argument}=[{value!r}]")
     recipes = dict(protocols) if isinstance(protocols, Mapping) else resolve(*protocols)
+    if subjects is not None and not subjects:
+        raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
+    check_folder(Path(out))
     if not recipes:
         raise UsageError("no protocol was named; `choicewise protocols` lists them")
     if not isinstance(data, Dataset):
@@ -124,11 +124,6 @@ def _engine(model: Model) -> dict[str, Any]:
     )
 
 
-def _spent(model: Any, asking: Asking, computed: int, start: float) -> dict[str, float]:
-    """Input tokens asked and computed, and seconds, since the model had computed so many and the clock said so."""
-    return {"asked": asking.inputs, "computed": model.computed - computed, "seconds": perf_counter() - start}
-
-
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in ("choicewise", "numpy", "pyarrow", "tokenizers", "torch", "transformers"):
@@ -155,24 +150,12 @@ def _observe(
     for block, left, asking in _asked_ahead(folder, data, work, model, skip_bad_items):
         place = (block.split, block.subject, block.start, block.stop)
         wanted = {key: question for key, question in asking.wanted.items() if key not in known}
-        observations: list[dict[str, Any]] = []
-        start, computed = perf_counter(), getattr(model, "computed", None)
-        flushed, written = start, 0
-        try:
+        with Pending(folder, place, model) as pending:
             for observation in answers(model, wanted):
-                observations.append(observation)
-                if perf_counter() - flushed > FLUSH:
-                    folder.add_block(*place, [], {"requests": [], "spans": [], "observations": observations})
-                    flushed, written, observations = perf_counter(), written + len(observations), []
-                progress(done + len(left) * len(block.items) * (written + len(observations)) // len(wanted), total)
-        except BaseException:  # an interrupt, too: what was seen is kept
-            if observations:
-                folder.add_block(*place, [], {"requests": [], "spans": [], "observations": observations})
-            raise
-        spent = None if computed is None else _spent(model, asking, computed, start)
+                pending.add(observation)
+                progress(done + len(left) * len(block.items) * pending.count // len(wanted), total)
+            pending.write([ask.name for ask in left], asking.inputs, asking.requests, asking.spans)
         known.update(wanted)
-        tables = {"requests": asking.requests, "spans": asking.spans, "observations": observations}
-        folder.add_block(*place, [ask.name for ask in left], tables, spent)
         done += len(left) * len(block.items)
         progress(done, total)
 

@@ -11,6 +11,7 @@ from choicewise.engine.schedule import Ask, Block, ask_block
 from choicewise.report.evidence import CORRECTING, SETTLED
 from choicewise.store.blocks import read_blocks
 from choicewise.store.folder import RunFolder
+from choicewise.store.pending import Pending
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -21,7 +22,7 @@ Open = Mapping[str, frozenset[str]]
 
 
 def left_open(run: Run) -> Open:
-    """The near ties and exact ties of a run, where a likelihood without corrections decides."""
+    """The near ties and exact ties of a run, where a likelihood decides."""
     found: dict[str, set[str]] = {}
     for measured in run.measure():
         if measured.likelihoods:
@@ -33,12 +34,11 @@ def left_open(run: Run) -> Open:
 
 def rescore(
     folder: RunFolder, wide: Model, data: Dataset, asks: Sequence[Ask], blocks: Sequence[Block], undecided: Open
-) -> int:
+) -> None:
     """Ask ``wide``, the float32 copy, about every open item, and keep its answers beside the first ones.
 
-    Reports take the float32 answers of an item where they are complete.  Returns how many items were asked about.
+    Reports take the float32 answers of an item where they are complete.
     """
-    asked = 0
     known = set(read_blocks(folder.path, folder.manifest.blocks, "observations")["key"].to_pylist())
     for block in blocks:
         mine = [ask for ask in asks if ask.recipe.split == block.split and ask.recipe.prompt_digest in undecided]
@@ -48,8 +48,6 @@ def rescore(
         rows = [row for row in asking.spans if row["item"] in undecided[row["prompt"]] and row["key"] is not None]
         keys = dict.fromkeys(row[column] for row in rows for column in ("key", *CORRECTING) if row[column] is not None)
         questions = {key: asking.wanted[key] for key in keys if key + SETTLED not in known}
-        observations = [{**row, "key": row["key"] + SETTLED} for row in answers(wide, questions)]
-        place = (block.split, block.subject, block.start, block.stop)
-        folder.add_block(*place, [], {"requests": [], "spans": [], "observations": observations})
-        asked += len({(row["prompt"], row["item"]) for row in rows})
-    return asked
+        with Pending(folder, (block.split, block.subject, block.start, block.stop)) as pending:
+            for row in answers(wide, questions):
+                pending.add({**row, "key": row["key"] + SETTLED})

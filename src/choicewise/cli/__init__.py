@@ -56,9 +56,8 @@ def main() -> None:
         sys.exit(error.exit_code)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            print(
-                "interrupted; a run keeps what was observed, and the same command goes on from there", file=sys.stderr
-            )
+            told = "a run that was under way keeps what it observed, and the same command goes on from there"
+            print(f"interrupted; {told}", file=sys.stderr)
         raise
     except BrokenPipeError:
         sys.stderr.close()

@@ -1,0 +1,50 @@
+"""Observations on their way to disk: every minute, at the end, and whatever ends them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from choicewise.store import pending
+from choicewise.store.blocks import read_blocks
+from choicewise.store.folder import open_folder
+from choicewise.store.pending import Pending
+
+from .test_store import ITEM, OBSERVATION, manifest
+
+PLACE = ("test", "s", 0, 1)
+
+
+def keys(folder: Path, blocks: tuple) -> list[str]:
+    return read_blocks(folder, blocks, "observations")["key"].to_pylist()
+
+
+def test_a_minute_is_the_most_that_a_kill_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 10_000, 25))
+    monkeypatch.setattr(pending, "perf_counter", lambda: float(next(now)))
+    with open_folder(tmp_path, manifest(), [ITEM]) as folder, Pending(folder, PLACE) as waiting:
+        for number, blocks in enumerate([0, 0, 1, 1, 1, 2]):
+            waiting.add({**OBSERVATION, "key": str(number)})
+            assert len(folder.manifest.blocks) == blocks
+        waiting.write(["ask"])
+        assert keys(tmp_path, folder.manifest.blocks) == ["0", "1", "2", "3", "4", "5"]
+        assert [block.asks for block in folder.manifest.blocks] == [(), (), ("ask",)]
+
+
+def test_what_was_seen_before_an_error_is_kept_with_what_it_cost(tmp_path: Path) -> None:
+    model = SimpleNamespace(computed=100)
+    with open_folder(tmp_path, manifest(), [ITEM]) as folder:
+        with pytest.raises(KeyboardInterrupt), Pending(folder, PLACE, model) as waiting:
+            waiting.add(OBSERVATION)
+            model.computed += 7
+            raise KeyboardInterrupt
+        assert keys(tmp_path, folder.manifest.blocks) == ["k"]
+        assert folder.missing_asks(*PLACE, ["ask"]) == ["ask"]
+        with Pending(folder, PLACE, model) as waiting:
+            model.computed += 3
+            waiting.write(["ask"], asked=50)
+        spent = folder.manifest.engine["spent"]
+        assert (spent["asked"], spent["computed"]) == (50, 10)
+        assert folder.missing_asks(*PLACE, ["ask"]) == []

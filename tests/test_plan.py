@@ -66,6 +66,15 @@ def test_a_plan_counts_what_the_run_then_computes(data: Path, tmp_path: Path) ->
     assert again.manifest.engine["spent"] == spent
 
 
+def test_a_protocol_without_a_split_is_planned_on_the_one_it_would_run_on(data: Path, tmp_path: Path) -> None:
+    model, recipes = load_model(MODEL), resolve("options/cloze:sum")
+    assert next(iter(recipes.values())).split is None
+    planned = plan(model, open_dataset(data), recipes, probe=False)
+    spent = evaluate(model=model, data=data, protocols=recipes, out=tmp_path / "run").manifest.engine["spent"]
+    assert (spent["asked"], spent["computed"]) == (planned.asked, planned.unique)
+    assert planned.requests > 0
+
+
 def test_what_blocks_cost_adds_up(data: Path, tmp_path: Path) -> None:
     model = load_model(MODEL, rung="plain")
     evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run")

@@ -20,6 +20,7 @@ from choicewise.engine.schedule import ask_block, check, list_asks, list_blocks
 from choicewise.engine.span import Mass, Prompt, Span
 from choicewise.engine.tree import build
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.split import settle
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -72,8 +73,9 @@ def plan(
 
     With ``probe`` the model answers the first questions for about a second, and until then its weights are not used.
     """
-    asks = list_asks(protocols)
-    blocks = list_blocks(data, protocols, subjects, limit)
+    recipes = {name: settle(recipe, data) for name, recipe in protocols.items()}
+    asks = list_asks(recipes)
+    blocks = list_blocks(data, recipes, subjects, limit)
     if not skip_bad_items:
         check(data, asks, blocks)
     requests = asked = unique = dropped = cut = 0

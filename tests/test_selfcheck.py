@@ -19,7 +19,7 @@ from choicewise.models.causal import CausalLM
 from choicewise.models.decode import DecodePass
 from choicewise.models.ladder import LADDER, rungs
 from choicewise.models.packed import Packed
-from choicewise.models.selfcheck import BEYOND, BRANCH, DEPTH, Trial, check, choose_path, probe, probe_depth
+from choicewise.models.selfcheck import BEYOND, BRANCH, DEPTH, EXACT, Trial, check, choose_path, probe, probe_depth
 
 from .tiny import FAMILIES, VOCABULARY, tiny
 
@@ -183,6 +183,7 @@ def test_rotary_positions_that_switch_far_out_are_found_out(switch: int) -> None
     model = tiny("phi3", rope_parameters=rope, **changes)
     found = check(CausalLM(model, window=4 * switch, vocabulary=VOCABULARY))
     assert found.rung == "plain"
+    assert found.floor < EXACT, "padding a sequence beyond the switch is no noise"
     assert f"--window {switch}" in found.cost
     assert check(CausalLM(model, window=switch, vocabulary=VOCABULARY)).rung == "tree"
 

@@ -175,7 +175,9 @@ def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
         judges = _judges(wide, spans)
         floor = _apart(judges[0].truth, truth)
         return [*judges, _Judge(lm, spans, judges[0].truth, floor, max(EXACT, WIDER * floor))]
-    floor = _apart(_padded(lm, spans[::SAMPLED]), truth[::SAMPLED])
+    switches = _stretched(lm.model.config.get_text_config()) is not None
+    some = slice(0, 2) if switches else slice(None, None, SAMPLED)  # to such a model padding is another length
+    floor = _apart(_padded(lm, spans[some]), truth[some])
     least = EXACT if lm.model.dtype.itemsize >= 4 else NARROW
     return [_Judge(lm, spans, truth, floor, float(np.clip(2 * floor, least, 10 * EXACT if least == EXACT else least)))]
 

@@ -14,7 +14,7 @@ from choicewise.errors import StoreError
 from choicewise.store import atomic
 from choicewise.store.atomic import disk_errors, new_folder, write_text
 from choicewise.store.blocks import SCHEMAS, read_blocks, write_block, write_table
-from choicewise.store.folder import open_folder
+from choicewise.store.folder import check_folder, open_folder
 from choicewise.store.manifest import Block, Manifest, read_manifest
 from choicewise.store.schema import ITEMS
 
@@ -144,6 +144,19 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="holds other files"), open_folder(tmp_path, manifest(), []):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_complete_folder_need_not_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "run")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    check_folder(tmp_path / "run")
+    with pytest.raises(StoreError, match="can't be written"):
+        check_folder(tmp_path / "other" / "run")
+
+
+def test_a_folder_no_file_system_takes_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="can't be written"):
+        check_folder(tmp_path / ("x" * 300))
 
 
 def test_a_second_writer_is_kept_out(tmp_path: Path) -> None:

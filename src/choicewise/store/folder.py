@@ -83,13 +83,16 @@ class RunFolder:
 
 def check_folder(path: Path) -> None:
     """Raise StoreError when nothing can be written at ``path``, or when it holds something else; makes nothing."""
-    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if not there.is_dir():
-        raise StoreError(f"{there} is a file; choose another --out folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise StoreError(f"{there} can't be written; choose another --out folder")
-    if there == path and not (path / NAME).exists() and not _abandoned(path):
-        raise StoreError(f"{path} holds other files and no {NAME}; choose an empty or new --out folder")
+    with disk_errors(path):
+        if (path / NAME).exists():
+            return  # all may be there, and then nothing is written
+        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if not there.is_dir():
+            raise StoreError(f"{there} is a file; choose another --out folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise StoreError(f"{there} can't be written; choose another --out folder")
+        if there == path and not _abandoned(path):
+            raise StoreError(f"{path} holds other files and no {NAME}; choose an empty or new --out folder")
 
 
 @contextmanager

@@ -150,3 +150,13 @@ def test_a_reader_that_leaves_early_is_no_error(data: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         process.wait()
+
+
+def test_json_has_no_word_for_nan() -> None:
+    asked = ["score", "--model", "fake:hash", "--context", "The cat", "--choice", " sat", "--boundary", "bytes"]
+
+    def refused(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    (row,) = json.loads(choicewise(*asked, "--json").stdout, parse_constant=refused)
+    assert row["greedy"] is None

@@ -71,3 +71,9 @@ def test_a_dataset_knows_the_split_it_is_evaluated_on(splits: str, evaluated: st
     assert dataset.evaluated == evaluated
     assert settle(Protocol(split=None), dataset) == Protocol(split=evaluated)
     assert settle(Protocol(split="dev"), dataset) == Protocol(split="dev")
+
+
+def test_lists_in_an_item_are_as_good_as_tuples() -> None:
+    listed = Item("2", "Q", ["a", "b"], [1], "art")
+    assert listed == SECOND
+    assert hash(listed) == hash(SECOND)

@@ -10,7 +10,7 @@ from choicewise.errors import UsageError
 
 def test_a_model_is_a_name_or_a_path() -> None:
     by_name, by_path = (score(model, "The cat", [" sat", " ran"]) for model in ("fake:hash", Path("fake:hash")))
-    assert by_name == by_path
+    assert by_name == by_path == score("fake:hash", "The cat", iter([" sat", " ran"]))
     assert by_name["choice"].to_pylist() == [" sat", " ran"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from choicewise.models.model import Model
 
 
-def score(model: str | Path | Model, context: str, choices: Sequence[str], *, boundary: str = "lcp") -> pa.Table:
+def score(model: str | Path | Model, context: str, choices: Iterable[str], *, boundary: str = "lcp") -> pa.Table:
     """One row per choice: its counts and flags, then every score (nats, or nats per unit of length).
 
     Each choice string is scored as it stands, its own leading space included, as a continuation of ``context``; ``pmi``
@@ -39,6 +39,7 @@ def score(model: str | Path | Model, context: str, choices: Sequence[str], *, bo
 
     if isinstance(choices, str):
         raise UsageError(f"choices is the text {choices!r}, not a list; write choices=[{choices!r}]")
+    choices = list(choices)
     if not choices:
         raise UsageError("there is nothing to score; name at least one choice")
     for text in (context, *choices):

@@ -30,11 +30,12 @@ def score(
     """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
     from choicewise.models.load import load_model
     from choicewise.question import score as scored
+    from choicewise.report.rows import plain
 
     answering = load_model(model, dtype=dtype, device=device, window=window)
     table = scored(answering, context, choice, boundary=boundary)
     if json:
-        print(dumps(table.to_pylist(), ensure_ascii=False, indent=1))
+        print(dumps(plain(table.to_pylist()), ensure_ascii=False, indent=1))
         return
     from rich.table import Table
 

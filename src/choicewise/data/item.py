@@ -22,6 +22,10 @@ class Item:
     subject: str = ""
     fields: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
+    def __post_init__(self) -> None:
+        for name in ("choices", "gold"):  # a list would do, but for a shot's place in a cache
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
 
 def duplicate_choices(item: Item) -> bool:
     """Whether two choices have the same text.  Published data has such items, so they are kept and reported."""

@@ -12,16 +12,19 @@ import numpy as np
 import pytest
 import torch
 
+from choicewise import evaluate
 from choicewise.answers import answers
 from choicewise.cli.run import run
+from choicewise.engine.chain import Chain, stream
 from choicewise.engine.masked import Masked
 from choicewise.engine.pair import Pair
 from choicewise.engine.span import Mass, Prompt, Span, TokenScores, TokenSet
 from choicewise.engine.tokenizer import ByteTokenizer
-from choicewise.models import plain
+from choicewise.models import plain, sampling
 from choicewise.models.alone import fast_or_alone
 from choicewise.models.fake import HashModel
 from choicewise.models.hf import HfModel
+from choicewise.protocols.catalogue import resolve
 
 from .tiny import VOCABULARY, tiny
 from .worlds import write_mmlu
@@ -86,6 +89,15 @@ def test_losses_and_states_of_neighbours(network: Any, rung: str, monkeypatch: p
     assert cosines[1] == pytest.approx(plain.cosine(network, Pair(ids(1, 2), ids(3), True)), abs=1e-4)
 
 
+def test_a_chain_of_nan_is_greedy_nowhere(network: Any) -> None:
+    table = [b"%d " % token for token in range(VOCABULARY)]
+    chain = Chain(ids(1, DAMAGED), 3, b"x", stream(0, "item", 0))
+    one, other = (way.sample(network, VOCABULARY, chain, [], table) for way in (plain, sampling))
+    assert one.tokens.tolist() == other.tokens.tolist()
+    assert np.isnan([*one.logprobs, *other.logprobs]).all()
+    assert one.ranks.tolist() == other.ranks.tolist() == [-1] * 3
+
+
 def test_a_generation_of_nan_says_nothing(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = loaded(network, "tree", monkeypatch)
     prompts = {"bad": Prompt(ids(1, DAMAGED), 1, ids(4), ids(5)), "good": Prompt(ids(1, 2), 1, ids(4), ids(5))}
@@ -122,3 +134,20 @@ def test_the_command_names_an_item_that_is_answered_with_nan(
     shown = capsys.readouterr()
     assert "1 missing" in shown.out
     assert f"answers with NaN about 1 item, missing where that is read; `choicewise explain {out} --item" in shown.err
+
+
+def test_nan_in_a_correction_is_named_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    score = HashModel.score
+
+    def damaged(self: HashModel, questions: list[Any]) -> Iterator[tuple[int, TokenScores]]:
+        for index, answer in score(self, questions):
+            lost = isinstance(questions[index], Mass)
+            yield index, replace(answer, logprobs=answer.logprobs * (np.nan if lost else 1.0))
+
+    monkeypatch.setattr(HashModel, "score", damaged)
+    cloze = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
+    recipes = {"word": replace(cloze, boundary="word", continuation=" {letter}")}
+    found = evaluate(model=HashModel(), data=write_mmlu(tmp_path / "data"), protocols=recipes, out=tmp_path / "run")
+    missing = [row["item"] for row in found.scores().to_pylist() if row["score"] is None or np.isnan(row["score"])]
+    assert missing
+    assert sorted(found.tables.unanswered) == sorted(set(missing))

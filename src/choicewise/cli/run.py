@@ -77,8 +77,10 @@ def run(
         )
         print_plan(planned, answering, json)
         return
-    wide = partial(load_model, model, dtype="float32", device=device, window=window)
-    narrow = rescore_near_ties and answering.dtype in ("bfloat16", "float16")
+    narrow = answering.dtype in ("bfloat16", "float16")
+    if rescore_near_ties and not narrow:
+        print(f"note: --rescore-near-ties has nothing to settle in {answering.dtype}", file=sys.stderr)
+    wide = partial(load_model, model, dtype="float32", device=device, window=window, batch_tokens=batch_tokens)
     with progress(answering.name) as report:
         found = evaluate(
             model=answering,
@@ -88,7 +90,7 @@ def run(
             subjects=subject,
             limit=limit,
             skip_bad_items=on_bad_item == options.OnBadItem.skip,
-            rescore_near_ties=wide if narrow else None,
+            rescore_near_ties=wide if rescore_near_ties and narrow else None,
             progress=report,
         )
     wanted = [row for row in found.rows() if row.protocol in protocols]

@@ -60,10 +60,11 @@ class Tables:
 
     @cached_property
     def unanswered(self) -> list[str]:
-        """The items about which the model answered with NaN."""
+        """The items about which the model answered with NaN, be it for a correction."""
         no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
-        nan = np.append(np.isnan(self._totals) | no_value, False)[self.answers]  # -1 is none of them
-        found: list[str] = pc.unique(self.spans["item"].filter(pa.array(nan))).to_pylist()
+        nan = np.append(np.isnan(self._totals) | no_value, False)  # -1 is none of them
+        told = np.logical_or.reduce([nan[self._found(column)] for column in ("key", *CORRECTING)])
+        found: list[str] = pc.unique(self.spans["item"].filter(pa.array(told))).to_pylist()
         return found
 
     @cached_property

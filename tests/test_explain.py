@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from choicewise import evaluate, open_dataset
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.cli import app
+from choicewise.engine.pair import Pair
+from choicewise.engine.span import Mass, Span, TokenScores
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.protocol import Protocol
 from choicewise.report.explain import explain
 from choicewise.report.explain_text import explanation_lines
 from choicewise.run import Run
+from tests.test_rescoring import Noisy, Wide
 from tests.worlds import write_mmlu
 
 
@@ -160,3 +167,85 @@ def test_what_a_reading_asks_beside_the_prompt_is_shown(tmp_path: Path) -> None:
     told = "\n".join(explanation_lines(found))
     assert told.count("with a prompt of its own") == 4
     assert f"seen: {embedding.scored[0].value:.4f}" in told
+
+
+SETTLED_UNDER = {"joint": ["mmlu/cloze:sum", "mmlu/cloze:pmi-answer"], "word": ["mmlu/cloze:sum"]}
+
+
+@pytest.fixture(scope="module", params=SETTLED_UNDER)
+def settled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run whose near ties a float32 copy settled, with and without corrections."""
+    folder = tmp_path_factory.mktemp("settled")
+    recipes: dict[str, Protocol] = {}
+    for name in SETTLED_UNDER[request.param]:
+        recipes[name] = replace(resolve(name)[name], boundary=request.param, continuation=" {letter}")
+    asked = {"data": write_mmlu(folder / "data"), "protocols": recipes, "out": folder / "run"}
+    evaluate(model=Noisy(), **asked)
+    return evaluate(model=Noisy(), rescore_near_ties=Wide, **asked)
+
+
+def test_settled_items_show_what_settled_them(settled: Run) -> None:
+    found = [explain(settled, item) for item in settled.tables.items["item"].to_pylist()]
+    assert {asked.settled for each in found for asked in each.asked} == {True, False}
+    for each in found:
+        (asked,) = each.asked
+        totals = [scored.total for scored in asked.scored if scored.null is None]
+        after_null = [scored.total for scored in asked.scored if scored.null is not None]
+        pmi = [total - prior for total, prior in zip(totals, after_null, strict=False)]
+        shown = {"mmlu/cloze:sum": totals, "mmlu/cloze:pmi-answer": pmi}
+        for decided in each.decided:
+            assert shown[decided.protocol] == pytest.approx(decided.scores, abs=1e-4)
+        text = "\n".join(explanation_lines(each))
+        assert ("settled in float32" in text) == asked.settled
+        assert [prompt["settled"] for prompt in each.as_json()["asked"]] == [asked.settled]
+
+
+def test_stored_scores_follow_from_the_observations(settled: Run) -> None:
+    rows = [row for row in settled.observations().to_pylist() if row["null"] is None]
+    assert {row["key"].endswith(":float32") for row in rows} == {True, False}
+    answered = set(settled.tables.observations["key"].to_pylist())
+    assert {row[column] for row in rows for column in ("key", "before", "after")} - {None} <= answered
+    sums = {
+        (row["prompt"], row["item"], row["choice"]): sum(row["logprobs"])
+        + row["correction_first"]
+        + row["correction_last"]
+        for row in rows
+    }
+    assert len(sums) == len(rows)
+    prompts = {name: recipe.prompt_digest for name, recipe in settled.protocols.items()}
+    scores = [row for row in settled.scores().to_pylist() if row["protocol"] != "mmlu/cloze:pmi-answer"]
+    assert [sums[prompts[row["protocol"]], row["item"], row["choice"]] for row in scores] == pytest.approx(
+        [row["score"] for row in scores], abs=1e-4
+    )
+
+
+class UnsureOfWords(HashModel):
+    """A model that answers with NaN when it is asked about several tokens at once."""
+
+    def score(self, questions: list[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        for index, seen in super().score(questions):
+            spoilt = isinstance(questions[index], Mass)
+            yield index, replace(seen, logprobs=seen.logprobs * np.float32("nan")) if spoilt else seen
+
+
+class Unlike(HashModel):
+    """A model whose every cosine is NaN."""
+
+    def cosines(self, pairs: list[Pair]) -> Iterator[tuple[int, float]]:
+        yield from ((index, math.nan) for index in range(len(pairs)))
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "boundary"),
+    [(UnsureOfWords(), "options/cloze:sum", "word"), (Unlike(), "options/embedding", "joint")],
+    ids=["correction", "value"],
+)
+def test_nan_is_told_wherever_it_is(model: HashModel, name: str, boundary: str, tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", ("trees",), questions=1)
+    recipe = replace(resolve(name)[name], boundary=boundary)
+    run = evaluate(model=model, data=data, protocols={"p": recipe}, out=tmp_path / "run")
+    found = explain(run, "trees/test/0")
+    assert not any(math.isnan(token.logprob) for scored in found.asked[0].scored for token in scored.tokens)
+    assert math.isnan(found.decided[0].credit)
+    assert "\n".join(explanation_lines(found)).count("! missing: the model answers with NaN") == 4
+    assert [scored["missing"] for scored in found.as_json()["asked"][0]["scored"]] == ["the model answers with NaN"] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
+from choicewise.report.evidence import CORRECTING, SETTLED, Evidence
 from choicewise.report.measure import Measurement
 from choicewise.report.rows import plain
 
@@ -38,7 +40,7 @@ class Scored:
     ``choice`` is -1 for generated text; ``null`` the null context in place of the prompt; ``part`` tells apart what a
     reading asks about the same choice; ``context`` is its own prompt, where it has one.  ``total`` is the sum of the
     log-probabilities, with the correction ``before`` taken away and ``after`` added (all in nats).  ``value``: what was
-    seen instead of log-probabilities, a loss or a cosine.
+    seen instead of log-probabilities, a loss or a cosine.  ``missing`` says of both when they are NaN.
     """
 
     choice: int
@@ -64,7 +66,10 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One prompt of the item, the protocols that read it, and what was seen after it."""
+    """One prompt of the item, the protocols that read it, and what was seen after it.
+
+    ``settled``: it was a float32 copy of the model that saw it, and not the 16-bit model, whose noise leaves it open.
+    """
 
     protocols: tuple[str, ...]
     reading: str
@@ -73,6 +78,7 @@ class Asked:
     shots: int | None
     shots_dropped: int | None
     tokens_dropped: int
+    settled: bool
     missing: str | None
     scored: tuple[Scored, ...]
 
@@ -137,7 +143,13 @@ def explain(run: Run, item: str) -> Explanation:
         gold=tuple(about["gold"]),
         model=run.manifest.model["name"],
         asked=tuple(
-            _asked(protocols, request, [span for span in mine["spans"] if span["prompt"] == request["prompt"]], seen)
+            _asked(
+                protocols,
+                request,
+                [span for span in mine["spans"] if span["prompt"] == request["prompt"]],
+                seen,
+                _is_settled(run.tables.evidence(request["prompt"]), item),
+            )
             for request in mine["requests"]
             if (protocols := prompts.get(request["prompt"]))
         ),
@@ -150,9 +162,13 @@ def _of(table: pa.Table, item: str) -> list[dict[str, Any]]:
 
 
 def _seen(observations: pa.Table, spans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    named = {span[column] for span in spans for column in ("key", "before", "after")} - {None}
-    keys = pa.array(sorted(named), pa.string())
+    named = {span[column] for span in spans for column in ("key", *CORRECTING)} - {None}
+    keys = pa.array([key + behind for key in sorted(named) for behind in ("", SETTLED)], pa.string())
     return {row["key"]: row for row in observations.filter(pc.is_in(observations["key"], keys)).to_pylist()}
+
+
+def _is_settled(evidence: Evidence, item: str) -> bool:
+    return bool(evidence.settled[evidence.ids.index(item)])
 
 
 def _asked(
@@ -160,6 +176,7 @@ def _asked(
     request: Mapping[str, Any],
     spans: list[dict[str, Any]],
     seen: Mapping[str, Mapping[str, Any]],
+    settled: bool,
 ) -> Asked:
     one = next(iter(protocols.values()))
     nulls = {protocol.null for protocol in protocols.values()} | {None}
@@ -173,27 +190,42 @@ def _asked(
         shots=request["shots"],
         shots_dropped=request["shots_dropped"],
         tokens_dropped=request["tokens_dropped"],
+        settled=settled,
         missing=request["missing"],
-        scored=tuple(_scored(one, request, span, seen) for span in spans),
+        scored=tuple(_scored(one, request, span, _answers(span, seen, settled)) for span in spans),
     )
 
 
+def _answers(
+    span: Mapping[str, Any], seen: Mapping[str, Mapping[str, Any]], settled: bool
+) -> tuple[Mapping[str, Any] | None, ...]:
+    """What answers the span itself, and what corrects it before and after."""
+    behind = SETTLED if settled else ""
+    return tuple(seen.get((span[column] or "") + behind) for column in ("key", *CORRECTING))
+
+
 def _scored(
-    protocol: Protocol, request: Mapping[str, Any], span: Mapping[str, Any], answers: Mapping[str, Mapping[str, Any]]
+    protocol: Protocol,
+    request: Mapping[str, Any],
+    span: Mapping[str, Any],
+    answers: tuple[Mapping[str, Any] | None, ...],
 ) -> Scored:
-    seen = answers.get(span["key"] or "")
+    seen, taken, added = answers[0], _correction(answers[1]), _correction(answers[2])
     before = span["null"] if span["null"] is not None else span["context"] or request["context"] or ""
     text = None if seen is None else seen["text"]
+    value = None if seen is None else seen["value"]
     tokens = () if seen is None else _tokens(protocol, before, text or span["continuation"], seen)
-    taken, added = (_correction(answers.get(span[name] or "")) for name in ("before", "after"))
+    total = sum(token.logprob for token in tokens) - (taken or 0.0) + (added or 0.0) if tokens else None
+    no_number = any(number is not None and math.isnan(number) for number in (total, value))
     kept = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
-    flags = ("merged", "noncanonical", "lossy", "unknown", "missing")
+    flags = ("merged", "noncanonical", "lossy", "unknown")
     return Scored(
         **{name: span[name] for name in (*kept, *flags)},
+        missing=span["missing"] or ("the model answers with NaN" if no_number else None),
         before=taken,
         after=added,
-        total=sum(token.logprob for token in tokens) - (taken or 0.0) + (added or 0.0) if tokens else None,
-        value=None if seen is None else seen["value"],
+        total=total,
+        value=value,
         tokens=tokens,
         generated=text,
     )

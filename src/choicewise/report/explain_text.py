@@ -37,6 +37,8 @@ def _asked(asked: Asked) -> Iterator[str]:
         told.append(f"{asked.shots_dropped} more dropped to fit")
     if asked.tokens_dropped:
         told.append(f"{asked.tokens_dropped} tokens cut off")
+    if asked.settled:
+        told.append("settled in float32")
     yield ", ".join(told)
     if asked.context is not None:
         yield RULE
@@ -68,7 +70,6 @@ def _scored(scored: Scored) -> Iterator[str]:
         *([f"{scored.bos} BOS tokens"] if scored.bos > 1 else []),
         *([f"{scored.tokens_dropped} tokens of the context cut off"] if scored.tokens_dropped else []),
         *([f"missing: {safe(scored.missing)}"] if scored.missing else []),
-        *(["missing: the model answers with NaN"] if any(math.isnan(token.logprob) for token in scored.tokens) else []),
     ]
     size = f"{len(scored.tokens)} tokens, {len(text.encode(errors='surrogatepass'))} bytes, {len(text)} characters"
     total = "" if scored.total is None else f", S = {scored.total:.4f} nats"

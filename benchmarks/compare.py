@@ -8,7 +8,7 @@ import shutil
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +130,21 @@ def compare(peer: Peer, case: Case, repeats: int) -> dict[str, Any]:
         "peer tokens": theirs.tokens,
         "largest difference": float(np.abs(theirs.sums - ours.sums).max()),
         "flips": flips(pairs, theirs.sums, ours.sums),
+        "from float32": None if case.dtype == "float32" else _from_float32(case, pairs, theirs, ours),
         "targets": case.workload.targets if (case.model.name, case.dtype) == ("25m", "float32") else None,
         "turns": turns,
         **{name: spread([turn[name] for turn in turns]) for name in RATIOS},
+    }
+
+
+def _from_float32(
+    case: Case, pairs: Sequence[tuple[str, int, str, str]], theirs: Answers, ours: Answers
+) -> dict[str, dict[str, float]]:
+    """How far either program lies from float32: the largest difference (nats), and the items decided otherwise."""
+    truth = ask_ours(replace(case, dtype="float32"), pairs).sums
+    return {
+        name: {"difference": float(np.abs(found.sums - truth).max()), "flips": flips(pairs, truth, found.sums)}
+        for name, found in (("peer", theirs), ("ours", ours))
     }
 
 

@@ -74,6 +74,13 @@ def _commands(stem: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"≥ {targets[0]}, ≤ {targets[1]}" if targets else "",
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    for row in rows:
+        if apart := row.get("from float32"):
+            told = (
+                f"{name} up to {apart[side]['difference']:.2f} nats, {apart[side]['flips']} flips"
+                for side, name in (("peer", stem), ("ours", "ours"))
+            )
+            lines += ["", f"From float32 ({row['workload']}): {'; '.join(told)}."]
     return lines
 
 

@@ -74,7 +74,7 @@ class Tables:
         Each as the model said it, and as a float32 copy of it did.
         """
         before, after = ((self._sums(column), self._sums(column, SETTLED)) for column in CORRECTING)
-        return (-before[0], -before[1]), after
+        return (0.0 - before[0], 0.0 - before[1]), after  # 0 - 0 is 0, where -0 would be -0.0
 
     def _sums(self, column: str, behind: str = "") -> Floats:
         """Log-likelihood of the observation that a ``column`` of each span names; 0 where it names none."""

@@ -39,7 +39,7 @@ def sample(
             break
         tokens.append(token)
         logprobs.append(float(row.log_softmax(0)[token]))
-        ranks.append(int((row > row[token]).sum()))
+        ranks.append(-1 if np.isnan(logprobs[-1]) else int((row > row[token]).sum()))
         inputs = inputs.new_tensor([[token]])
     seen = TokenScores(
         np.asarray(tokens, dtype=np.int32), np.asarray(logprobs, dtype=np.float32), np.asarray(ranks, dtype=np.int32)

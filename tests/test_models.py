@@ -383,6 +383,20 @@ def test_digest_is_of_the_content(
 ) -> None:
     """The same folder elsewhere has the same digest; other weights, another configuration or tokenizer have not."""
     monkeypatch.setattr(checkpoint, "CHUNK", chunk)  # the small one makes these weights count as large
+def test_window_of_takes_what_is_asked_up_to_what_the_model_knows() -> None:
+    folder = Path("somewhere")
+    assert [checkpoint.window_of({"n_positions": 8}, folder, asked) for asked in (1, 8)] == [1, 8]
+    assert checkpoint.window_of({"state_size": 16}, folder, 100_000) == 100_000
+    with pytest.raises(ModelError, match=r"knows 8 positions \(n_positions in somewhere/config.json\), not 9; leave"):
+        checkpoint.window_of({"n_positions": 8}, folder, 9)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_load_refuses_a_window_beyond_the_model(random_models: Path, name: str) -> None:
+    with pytest.raises(ModelError, match="knows 256 positions .* leave --window out or pass at most 256"):
+        load(random_models / name, device="cpu", window=257)
+
+
     folder = folder_without(tmp_path)
     original = checkpoint.digest(folder, "t")
     assert original == checkpoint.digest(shared_data / "models/aidreams260K", "t")

@@ -38,12 +38,22 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def window_of(config: Mapping[str, Any], folder: Path) -> int:
-    """How many input tokens the configuration allows; ModelError when it does not say."""
+def window_of(config: Mapping[str, Any], folder: Path, asked: int | None = None) -> int:
+    """How many input tokens the configuration allows, or the ``asked`` ones.
+
+    ModelError when that is more than it allows, or when neither says anything.
+    """
     for place in (config, config.get("text_config") or {}):
         for name in _WINDOWS:
             if isinstance(place.get(name), int) and place[name] > 0:
-                return int(place[name])
+                if asked is not None and asked > place[name]:
+                    raise ModelError(
+                        f"the model knows {place[name]} positions ({name} in {folder}/config.json), not {asked}; "
+                        f"leave --window out or pass at most {place[name]}"
+                    )
+                return int(place[name]) if asked is None else asked
+    if asked is not None:
+        return asked
     raise ModelError(
         f"{folder}/config.json does not say how many tokens fit the model; "
         "pass how many it was trained on, e.g. --window 2048 (in Python window=2048)"

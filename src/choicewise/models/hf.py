@@ -215,7 +215,7 @@ def load(
     whole = HfTokenizer(folder)
     tokenizer = PartwiseTokenizer(whole, whole.cut)
     identity = checkpoint.digest(folder, tokenizer.digest)
-    window = checkpoint.window_of(config, folder) if window is None else window
+    window = checkpoint.window_of(config, folder, window)
     model = _from_pretrained(folder, dtype, place, trust_remote_code)
     found = HfModel(
         model,

@@ -288,6 +288,11 @@ def test_load_names_the_missing_file(shared_data: Path, tmp_path: Path, missing:
         ("model.safetensors", lambda data: data[:-1], "should have 927832 bytes but has 927831"),
         ("model.safetensors", lambda data: b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
         ("model.safetensors", lambda data: b"", "not a safetensors file"),
+        (
+            "config.json",
+            lambda data: data.replace(b'"vocab_size": 512', b'"vocab_size": 520'),
+            r"embed_tokens.weight has shape \[512, 64\] instead of \[520, 64\].*; fetch the folder again",
+        ),
     ],
 )
 def test_load_names_the_damage(shared_data: Path, tmp_path: Path, name: str, change: object, message: str) -> None:

@@ -261,10 +261,15 @@ def _from_pretrained(folder: Path, dtype: str, device: torch.device, trust_remot
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=trust_remote_code,
+                ignore_mismatched_sizes=True,  # refused below, where they can be named
                 output_loading_info=True,
             )
             model = model.to(device).eval()
         except Exception as error:  # configurations, weights and devices fail in every way there is
+    loading["mismatched_keys"] = [
+        f"{name} has shape {list(found)} instead of {list(stated)}"
+        for name, found, stated in loading["mismatched_keys"]
+    ]
             raise ModelError(f"{folder} can't be loaded as a causal language model: {error}") from error
     for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
         if wrong := sorted(map(str, loading[kind])):

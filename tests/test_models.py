@@ -345,6 +345,7 @@ def test_load_blames_the_device_and_not_the_folder(tmp_path: Path, device: str, 
         ("org/model-7B", "hf download org/model-7B --local-dir model-7B"),
         (__file__, "it is a file; pass the folder"),
     ],
+        ("meta", r"device is 'meta', but torch \S+ finds only cpu.*; leave --device out"),
 )
 def test_load_model_says_what_to_do(name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):

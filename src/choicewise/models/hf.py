@@ -242,7 +242,7 @@ def _device(name: str | None) -> torch.device:
     except RuntimeError as error:
         raise ModelError(f"device is {name!r}; it must be cpu, cuda or one of several: cuda:0, cuda:1, ...") from error
     try:
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # some devices, like meta, take tensors and give nothing back
     except Exception as error:  # every kind of device is missing in a way of its own
         there = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
         raise ModelError(

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
-from choicewise.engine.span import Prompt, Span
+from choicewise.engine.chain import Chain
+from choicewise.engine.span import Mass, Prompt, Span, TokenSet
 from choicewise.engine.tree import build
 from choicewise.errors import ModelError
-from choicewise.models import attention, packed, plain
+from choicewise.models import attention, packed, plain, sampling
 from choicewise.models.attention import Reach, TreePass, tree_reach, visible
 from choicewise.models.causal import CausalLM
 from choicewise.models.greedy import answer
@@ -20,7 +21,7 @@ from choicewise.models.ladder import LADDER, Path
 from choicewise.models.packed import MaskPath, Packed, TreePath, declared, out_of_memory
 from choicewise.models.selfcheck import probe
 from choicewise.models.transfer import to_device
-from choicewise.models.unpacked import PrefixPath, SequencePath, branches
+from choicewise.models.unpacked import PlainPath, PrefixPath, SequencePath, branches
 
 from .tiny import VOCABULARY, WINDOW, tiny
 
@@ -283,3 +284,28 @@ def test_generating_computes_prompts_once_and_then_one_token_a_step() -> None:
     before = lm.computed
     assert len(list(TreePath(lm, 4096).generate(prompts, ()))) == 6
     assert lm.computed - before == 30 + 6 + 4 * 6
+
+
+def test_the_plain_path_counts_what_it_computes() -> None:
+    lm = network("llama")
+    context = RANDOM.integers(0, VOCABULARY, 6, dtype=np.int32)
+    before = lm.computed
+    assert len(list(PlainPath(lm).score([Span(context, ids(3, 4)), Mass(context, TokenSet([5, 6]))]))) == 2
+    assert lm.computed - before == 7 + 6
+    prompts = [Prompt(context, 3, ids(0), ids(1)), Prompt(context, 1, ids(0), ids(1)), Span(context, ids(3))]
+    assert len(list(answer(PlainPath(lm), prompts, ()))) == 3
+    assert lm.computed - before == 7 + 6 + (6 + 7 + 8) + 6 + 6
+
+
+def test_counted_adds_every_pass_of_the_whole_model() -> None:
+    lm, table = network("llama"), [b"%d " % token for token in range(VOCABULARY)]
+    chain = Chain(RANDOM.integers(0, VOCABULARY, 20, dtype=np.int32), 5, b"x", b"")
+    found = []
+    for way in (plain, sampling):
+        before = lm.computed
+        with plain.counted(lm):
+            assert len(way.sample(lm.model, VOCABULARY, chain, (), table).tokens) == 5
+        plain.score(lm.model, VOCABULARY, Span(chain.context, ids(3)))
+        found.append(lm.computed - before)
+    # With the cache every input once, and once more in the pass that looks whether the cache was right.
+    assert found == [20 + 21 + 22 + 23 + 24, 24 + 24]

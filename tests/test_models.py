@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from choicewise.engine.boundary import encode_contexts, spans  # noqa: E402
+from choicewise.engine.chain import Chain  # noqa: E402
 from choicewise.engine.span import Ids, Prompt, Span  # noqa: E402
 from choicewise.errors import ModelError  # noqa: E402
 from choicewise.models import checkpoint, plain  # noqa: E402
@@ -153,6 +154,20 @@ def test_generate_keeps_the_raw_log_probabilities_and_stops(name: str) -> None:
     assert short.tokens.tolist() == long.tokens[: long.tokens.tolist().index(end) + 1].tolist()
 
 
+def test_the_plain_rung_counts_what_it_computes(shared_data: Path) -> None:
+    model = load(shared_data / "models/stories260K", device="cpu", rung="plain")
+    asked = prompt(model, "Once upon", 3)
+    length = len(asked.context)
+    assert len(list(model.score([Span(asked.context, asked.context)]))) == 1
+    assert model.computed == 2 * length - 1
+    chain = Chain(asked.context, 3, b"\x00", b"")
+    for answers in (model.generate([asked]), model.sample([chain])):
+        before = model.computed
+        ((_, seen),) = answers
+        assert len(seen.tokens) == 3
+        assert model.computed - before == length + (length + 1) + (length + 2)
+
+
 def test_sixteen_bit_weights_still_get_a_float32_softmax() -> None:
     """Sixteen-bit log-probabilities lie on a coarse grid and tie; ours must not be rounded to it."""
     model = load(SHARED / "models" / "stories260K", dtype="bfloat16", device="cpu") if SHARED.is_dir() else real()
@@ -275,6 +290,11 @@ def test_load_names_the_missing_file(shared_data: Path, tmp_path: Path, missing:
         ("config.json", lambda data: data.replace(b'"num_hidden_layers": 4', b'"num_hidden_layers": 5'), "be random"),
         (
             "config.json",
+            lambda data: data.replace(b'"vocab_size": 512', b'"vocab_size": 520'),
+            r"embed_tokens.weight has shape \[512, 64\] instead of \[520, 64\].*; fetch the folder again",
+        ),
+        (
+            "config.json",
             lambda data: data.replace(b"max_position_embeddings", b"unheard_of"),
             r"--window 2048 \(in Python window=2048\)",
         ),
@@ -288,11 +308,6 @@ def test_load_names_the_missing_file(shared_data: Path, tmp_path: Path, missing:
         ("model.safetensors", lambda data: data[:-1], "should have 927832 bytes but has 927831"),
         ("model.safetensors", lambda data: b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
         ("model.safetensors", lambda data: b"", "not a safetensors file"),
-        (
-            "config.json",
-            lambda data: data.replace(b'"vocab_size": 512', b'"vocab_size": 520'),
-            r"embed_tokens.weight has shape \[512, 64\] instead of \[520, 64\].*; fetch the folder again",
-        ),
     ],
 )
 def test_load_names_the_damage(shared_data: Path, tmp_path: Path, name: str, change: object, message: str) -> None:
@@ -330,6 +345,7 @@ def test_load_refuses_an_unknown_dtype(shared_data: Path) -> None:
         ("gpu", "device is 'gpu'; it must be cpu, cuda or"),
         ("", "device is ''; it must be cpu"),
         ("cuda:99", r"device is 'cuda:99', but torch \S+ finds only cpu.*; leave --device out"),
+        ("meta", r"device is 'meta', but torch \S+ finds only cpu.*; leave --device out"),
     ],
 )
 def test_load_blames_the_device_and_not_the_folder(tmp_path: Path, device: str, message: str) -> None:
@@ -345,7 +361,6 @@ def test_load_blames_the_device_and_not_the_folder(tmp_path: Path, device: str, 
         ("org/model-7B", "hf download org/model-7B --local-dir model-7B"),
         (__file__, "it is a file; pass the folder"),
     ],
-        ("meta", r"device is 'meta', but torch \S+ finds only cpu.*; leave --device out"),
 )
 def test_load_model_says_what_to_do(name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
@@ -366,6 +381,20 @@ def test_window_of_prefers_the_model_to_its_parts() -> None:
     assert checkpoint.window_of({"text_config": {"max_position_embeddings": 9}}, folder) == 9
     with pytest.raises(ModelError, match="somewhere"):
         checkpoint.window_of({"max_position_embeddings": None}, folder)
+
+
+def test_window_of_takes_what_is_asked_up_to_what_the_model_knows() -> None:
+    folder = Path("somewhere")
+    assert [checkpoint.window_of({"n_positions": 8}, folder, asked) for asked in (1, 8)] == [1, 8]
+    assert checkpoint.window_of({"state_size": 16}, folder, 100_000) == 100_000
+    with pytest.raises(ModelError, match=r"knows 8 positions \(n_positions in somewhere/config.json\), not 9; leave"):
+        checkpoint.window_of({"n_positions": 8}, folder, 9)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_load_refuses_a_window_beyond_the_model(random_models: Path, name: str) -> None:
+    with pytest.raises(ModelError, match="knows 256 positions .* leave --window out or pass at most 256"):
+        load(random_models / name, device="cpu", window=257)
 
 
 def test_weight_files_follow_the_index(shared_data: Path, tmp_path: Path) -> None:
@@ -389,20 +418,6 @@ def test_digest_is_of_the_content(
 ) -> None:
     """The same folder elsewhere has the same digest; other weights, another configuration or tokenizer have not."""
     monkeypatch.setattr(checkpoint, "CHUNK", chunk)  # the small one makes these weights count as large
-def test_window_of_takes_what_is_asked_up_to_what_the_model_knows() -> None:
-    folder = Path("somewhere")
-    assert [checkpoint.window_of({"n_positions": 8}, folder, asked) for asked in (1, 8)] == [1, 8]
-    assert checkpoint.window_of({"state_size": 16}, folder, 100_000) == 100_000
-    with pytest.raises(ModelError, match=r"knows 8 positions \(n_positions in somewhere/config.json\), not 9; leave"):
-        checkpoint.window_of({"n_positions": 8}, folder, 9)
-
-
-@pytest.mark.parametrize("name", RANDOM)
-def test_load_refuses_a_window_beyond_the_model(random_models: Path, name: str) -> None:
-    with pytest.raises(ModelError, match="knows 256 positions .* leave --window out or pass at most 256"):
-        load(random_models / name, device="cpu", window=257)
-
-
     folder = folder_without(tmp_path)
     original = checkpoint.digest(folder, "t")
     assert original == checkpoint.digest(shared_data / "models/aidreams260K", "t")

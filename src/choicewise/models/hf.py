@@ -25,6 +25,7 @@ from choicewise.models.causal import CausalLM
 from choicewise.models.greedy import answer
 from choicewise.models.hf_tokenizer import HfTokenizer
 from choicewise.models.selfcheck import SelfCheck, choose_path
+from choicewise.models.unpacked import PlainPath
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 RUNGS = ("auto", *ladder.LADDER)
@@ -71,7 +72,7 @@ class HfModel:
 
     @property
     def computed(self) -> int:
-        """Input tokens that went through the model so far, those of the self-check included."""
+        """Input tokens that went through the model so far, those on which the self-check tried its paths included."""
         return self._lm.computed + (self._states.computed if "_states" in self.__dict__ else 0)
 
     @cached_property
@@ -105,10 +106,8 @@ class HfModel:
         return fast_or_alone(fast, len(questions), lambda index: self._alone(questions[index]))
 
     def _alone(self, question: Span | Mass | Prompt) -> TokenScores:
-        if isinstance(question, Prompt):
-            return plain.generate(self.model, self.vocabulary, question, self.ends)
-        self._lm.computed += question.inputs
-        return plain.score(self.model, self.vocabulary, question)
+        ((_, seen),) = answer(PlainPath(self._lm), [question], self.ends)
+        return seen
 
     def sample(self, chains: Sequence[Chain]) -> Iterator[tuple[int, TokenScores]]:
         """(index, sampled tokens with the log-probabilities of the raw logits) of every chain, in order.
@@ -120,8 +119,8 @@ class HfModel:
             self._check(chain.context, chain.new_tokens)
         for index, chain in enumerate(chains):
             asked = self.model, self.vocabulary, chain, self.ends, self.tokenizer.token_bytes
-            seen = plain.sample(*asked) if self._rung == "plain" else sampling.sample(*asked)
-            self._lm.computed += len(chain.context) + max(len(seen.tokens) - 1, 0)
+            with plain.counted(self._lm):
+                seen = plain.sample(*asked) if self._rung == "plain" else sampling.sample(*asked)
             yield index, seen
 
     def masked(self, spans: Sequence[Span]) -> Iterator[tuple[int, float]]:
@@ -133,8 +132,8 @@ class HfModel:
             self._check(np.concatenate([span.context, span.continuation]), 1)
 
         def alone(index: int) -> float:
-            self._lm.computed += spans[index].inputs + 1
-            return plain.masked(self.model, spans[index])
+            with plain.counted(self._lm):
+                return plain.masked(self.model, spans[index])
 
         rung = self._states_rung()
         fast = None if rung is None else states.masked(self._states, rung, self._budget, spans)
@@ -147,8 +146,8 @@ class HfModel:
                 self._check(text, 1)
 
         def alone(index: int) -> float:
-            self._lm.computed += pairs[index].inputs
-            return plain.cosine(self.model, pairs[index])
+            with plain.counted(self._lm):
+                return plain.cosine(self.model, pairs[index])
 
         rung = self._states_rung()
         fast = None if rung is None else states.cosines(self._states, rung, self._budget, pairs)
@@ -196,9 +195,9 @@ def load(
 
     ``dtype``: of weights and arithmetic; ``auto`` takes the checkpoint's own; by default float32 on a CPU and the
     checkpoint's own elsewhere.  ``device``: a CUDA device where there is one, else the CPU.  ``window``: input tokens,
-    from the configuration unless given.  ``rung``, ``batch_tokens``: as in :class:`HfModel`.  Only safetensors files
-    are opened, nothing is downloaded, and code that comes with the folder runs only with ``trust_remote_code``, and
-    only where transformers has no implementation of its own.
+    from the configuration unless given, and never more than it states.  ``rung``, ``batch_tokens``: as in
+    :class:`HfModel`.  Only safetensors files are opened, nothing is downloaded, and code that comes with the folder
+    runs only with ``trust_remote_code``, and only where transformers has no implementation of its own.
 
     Raises ModelError when something is missing, damaged, or no causal language model.
     """
@@ -261,16 +260,16 @@ def _from_pretrained(folder: Path, dtype: str, device: torch.device, trust_remot
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=trust_remote_code,
-                ignore_mismatched_sizes=True,  # refused below, where they can be named
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused below, where they can be named
             )
             model = model.to(device).eval()
         except Exception as error:  # configurations, weights and devices fail in every way there is
+            raise ModelError(f"{folder} can't be loaded as a causal language model: {error}") from error
     loading["mismatched_keys"] = [
         f"{name} has shape {list(found)} instead of {list(stated)}"
         for name, found, stated in loading["mismatched_keys"]
     ]
-            raise ModelError(f"{folder} can't be loaded as a causal language model: {error}") from error
     for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
         if wrong := sorted(map(str, loading[kind])):
             raise ModelError(

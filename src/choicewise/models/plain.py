@@ -9,7 +9,8 @@ float32.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 from choicewise.engine.chain import Chain
 from choicewise.engine.pair import Pair
 from choicewise.engine.span import Mass, Prompt, Span, TokenScores
-from choicewise.models.causal import known
+from choicewise.models.causal import CausalLM, known
 
 
 @torch.inference_mode()
@@ -87,6 +88,20 @@ def cosine(model: Any, pair: Pair) -> float:
         states.append(model(input_ids=inputs, output_hidden_states=True, use_cache=False).hidden_states[-1][0, -1])
     left, right = (state.double() for state in states)
     return float(torch.nn.functional.cosine_similarity(left, right, dim=0))
+
+
+@contextmanager
+def counted(lm: CausalLM) -> Iterator[None]:
+    """Adds to ``lm.computed`` every input token of the whole model's passes meanwhile, as often as it goes through."""
+
+    def add(_: Any, __: Any, inputs: dict[str, Any]) -> None:
+        lm.computed += inputs["input_ids"].numel()
+
+    hook = lm.model.register_forward_pre_hook(add, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @torch.inference_mode()

@@ -129,16 +129,23 @@ class PlainPath:
     def generate(self, prompts: Sequence[Prompt], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
         """(index into ``prompts``, the greedy tokens)."""
         for index, prompt in enumerate(prompts):
-            yield index, plain.generate(self.lm.model, self.lm.vocabulary, prompt, ends)
+            yield index, self._generate(prompt, ends)
 
     def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
         """(index into ``spans``, what was seen)."""
         for index, span in enumerate(spans):
             if isinstance(span, Span) and span.continuation[0] == GREEDY:
-                prompt = Prompt(span.context, 1, span.continuation, span.continuation)
-                yield index, plain.generate(self.lm.model, self.lm.vocabulary, prompt, ())
+                yield index, self._generate(Prompt(span.context, 1, span.continuation, span.continuation), ())
             else:
-                yield index, plain.score(self.lm.model, self.lm.vocabulary, span)
+                yield index, self._score(span)
+
+    def _generate(self, prompt: Prompt, ends: Collection[int]) -> TokenScores:
+        with plain.counted(self.lm):
+            return plain.generate(self.lm.model, self.lm.vocabulary, prompt, ends)
+
+    def _score(self, span: Span | Mass) -> TokenScores:
+        with plain.counted(self.lm):
+            return plain.score(self.lm.model, self.lm.vocabulary, span)
 
 
 def _needed(begins: Ids, at: int) -> list[int]:

@@ -319,6 +319,14 @@ def test_load_names_the_damage(shared_data: Path, tmp_path: Path, name: str, cha
         load(tmp_path, device="cpu")
 
 
+def test_load_tells_of_weights_that_the_configuration_has_no_place_for(shared_data: Path, tmp_path: Path) -> None:
+    folder = folder_without(tmp_path)
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"num_hidden_layers": 4', '"num_hidden_layers": 3'))
+    with pytest.warns(UserWarning, match=r"not used: model\.layers\.3\..*; 9 in all"):
+        load(folder)
+
+
 def test_load_runs_an_implementation_of_transformers_own(shared_data: Path, tmp_path: Path) -> None:
     """Folders may offer code although transformers knows the model; that code is never needed or run."""
     path = folder_without(tmp_path) / "config.json"

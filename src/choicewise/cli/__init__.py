@@ -9,6 +9,7 @@ import atexit
 import gc
 import os
 import sys
+import warnings
 
 import typer
 
@@ -47,6 +48,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Entry point: an error a user is meant to read becomes one line on stderr and its exit code."""
+    warnings.formatwarning = lambda message, *_: f"note: {message}\n"
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it advises on settings that are not this command's
     atexit.register(gc.freeze)  # at the end, looking for garbage in all of torch and transformers takes a second
     try:

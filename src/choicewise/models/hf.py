@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -199,7 +200,8 @@ def load(
     :class:`HfModel`.  Only safetensors files are opened, nothing is downloaded, and code that comes with the folder
     runs only with ``trust_remote_code``, and only where transformers has no implementation of its own.
 
-    Raises ModelError when something is missing, damaged, or no causal language model.
+    Raises ModelError when something is missing, damaged, or no causal language model, and warns of weights in the
+    folder that the model does not use.
     """
     folder = Path(path)
     place = _device(device)
@@ -276,6 +278,12 @@ def _from_pretrained(folder: Path, dtype: str, device: torch.device, trust_remot
                 f"the weights in {folder} do not fit its config.json, and parts of the model would be random "
                 f"({kind}: {', '.join(wrong[:3])}; {len(wrong)} in all); fetch the folder again"
             )
+    if unused := sorted(loading["unexpected_keys"]):
+        warnings.warn(
+            f"{folder} holds weights that the model its config.json describes has no place for, and they are not used: "
+            f"{', '.join(unused[:3])}; {len(unused)} in all",
+            stacklevel=3,
+        )
     return model
 
 

@@ -18,8 +18,11 @@ rendered texts. Machines are shared and noisy: compare ratios, which have their 
 where the load was above the number of cores, the CPU seconds.
 
 - **limit**: the unique tokens at the speed of one long dense forward pass, and the rows that are read at the speed of
-  the head, both measured beside the turn (`benchmarks/limit.py`). Attention is in the first figure, so a workload of
-  short contexts can be faster.
+  the head, both measured beside the turn (`benchmarks/limit.py`). Attention is in the first figure, at 512 tokens a
+  row: a workload of short contexts can be faster, one of long ones is slower (a token of the letters' prompts looks
+  at 789 others in the mean).
+- The whole command starts with four seconds of importing torch and transformers, which the peers spend as well. It is
+  what keeps the small workloads away from their targets, of which the inner figures speak without it.
 - **inner**: the model's part alone, of the peer and of ours.
 - Models have random weights from a seed (`benchmarks/llama.py`); 25m: 8 layers x 512, 125m: 12 x 768.
 """

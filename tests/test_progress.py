@@ -24,6 +24,20 @@ def test_plain_lines_tell_state_rate_and_time_left(
     ]
 
 
+def test_a_second_piece_of_the_work_has_a_rate_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 0.0, 100.0, 100.0, 102.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with progress.progress("model") as report:
+        for done, total in ((0, 100), (100, 100), (0, 8), (8, 8)):
+            report(done, total)
+    assert capsys.readouterr().err.splitlines() == [
+        "model: 100/100 requests, 1.0/s",
+        "model: 8/8 requests, 4.0/s",
+    ]
+
+
 def test_a_fresh_run_was_not_begun_before(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.progress("model") as report:
         report(0, 100)

@@ -15,7 +15,7 @@ from choicewise.models.fake import HashModel
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.catalogue import resolve
 from choicewise.rescoring import left_open
-from choicewise.run import Run
+from choicewise.run import Run, open_run
 from tests.worlds import write_mmlu
 
 NOISE = 0.8
@@ -72,6 +72,26 @@ def test_open_items_get_the_better_answers_and_no_others(tmp_path: Path) -> None
         assert settled[name, item] == (truth if is_open else everything)[name, item]
     assert wide.asked > 0
     assert sum(row.near_ties for row in after.rows()) == 0
+
+
+def test_what_is_asked_again_is_told(tmp_path: Path) -> None:
+    data, told = write_mmlu(tmp_path / "data"), []
+    for again in (None, Wide):
+        evaluate(
+            model=Noisy(),
+            data=data,
+            protocols=PROTOCOLS,
+            out=tmp_path / "run",
+            rescore_near_ties=again,
+            progress=lambda done, total: told.append((done, total)),
+        )
+        if again is None:
+            (requests, _), undecided = told[-1], left_open(open_run(tmp_path / "run"))
+            told.clear()
+    total = sum(map(len, undecided.values()))
+    assert told[0] == (requests, requests)
+    assert told[-1] == (total, total)
+    assert told[1:] == sorted(told[1:])
 
 
 def test_settled_items_are_not_asked_again(tmp_path: Path) -> None:

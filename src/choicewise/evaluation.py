@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from choicewise.run import Run
 
 Progress = Callable[[int, int], None]
-"""Told (done, total) in requests: items times distinct prompts."""
+"""Told (done, total) in requests: items times distinct prompts.  Those asked again in float32 are counted anew."""
 
 
 def evaluate(
@@ -82,7 +82,7 @@ def evaluate(
     with open_folder(Path(out), wanted, _item_rows(blocks)) as folder:
         _observe(folder, model, data, asks, blocks, skip_bad_items, progress or _unseen)
         if rescore_near_ties is not None and (undecided := left_open(open_run(out))):
-            rescore(folder, rescore_near_ties(), data, asks, blocks, undecided)
+            rescore(folder, rescore_near_ties(), data, asks, blocks, undecided, progress or _unseen)
         folder.finish()
     return open_run(out)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from choicewise.answers import answers
@@ -33,12 +33,20 @@ def left_open(run: Run) -> Open:
 
 
 def rescore(
-    folder: RunFolder, wide: Model, data: Dataset, asks: Sequence[Ask], blocks: Sequence[Block], undecided: Open
+    folder: RunFolder,
+    wide: Model,
+    data: Dataset,
+    asks: Sequence[Ask],
+    blocks: Sequence[Block],
+    undecided: Open,
+    progress: Callable[[int, int], None],
 ) -> None:
     """Ask ``wide``, the float32 copy, about every open item, and keep its answers beside the first ones.
 
-    Reports take the float32 answers of an item where they are complete.
+    Reports take the float32 answers of an item where they are complete.  ``progress`` is told (done, total) open items,
+    under every prompt anew.
     """
+    done, total = 0, sum(map(len, undecided.values()))
     known = set(read_blocks(folder.path, folder.manifest.blocks, "observations")["key"].to_pylist())
     for block in blocks:
         mine = [ask for ask in asks if ask.recipe.split == block.split and ask.recipe.prompt_digest in undecided]
@@ -48,6 +56,9 @@ def rescore(
         rows = [row for row in asking.spans if row["item"] in undecided[row["prompt"]] and row["key"] is not None]
         keys = dict.fromkeys(row[column] for row in rows for column in ("key", *CORRECTING) if row[column] is not None)
         questions = {key: asking.wanted[key] for key in keys if key + SETTLED not in known}
+        asked = {(row["prompt"], row["item"]) for row in rows}
         with Pending(folder, (block.split, block.subject, block.start, block.stop)) as pending:
             for row in answers(wide, questions):
                 pending.add({**row, "key": row["key"] + SETTLED})
+                progress(done + len(asked) * pending.count // len(questions), total)
+        done += len(asked)

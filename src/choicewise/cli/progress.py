@@ -34,14 +34,14 @@ class _Lines:
     def __init__(self, title: str) -> None:
         self._title = title
         self._start = self._last = time.monotonic()
-        self._first: int | None = None
-        self._told = -1
+        self._first = self._told = -1
+        self._total = -1
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if self._first is None:
-            self._first, self._start = done, now
-            self._told = done
+        if total != self._total:  # another piece of the work
+            self._first = self._told = done
+            self._start, self._total = now, total
             if done:
                 print(f"{self._title}: {done}/{total} requests done before", file=sys.stderr, flush=True)
         if done == self._told or (now - self._last < EVERY and done < total):

@@ -21,8 +21,9 @@ where the load was above the number of cores, the CPU seconds.
   the head, both measured beside the turn (`benchmarks/limit.py`). Attention is in the first figure, at 512 tokens a
   row: a workload of short contexts can be faster, one of long ones is slower (a token of the letters' prompts looks
   at 789 others in the mean).
-- The whole command starts with four seconds of importing torch and transformers, which the peers spend as well. It is
-  what keeps the small workloads away from their targets, of which the inner figures speak without it.
+- A whole command begins with importing torch and transformers, the peers' and ours: five seconds on this machine
+  (`time python -c "import torch, transformers.modeling_utils, transformers.models.llama.modeling_llama"`), nearly as
+  much as the limit of the smaller workloads. It is what keeps those from their targets; the inner figures are without.
 - **inner**: the model's part alone, of the peer and of ours.
 - Models have random weights from a seed (`benchmarks/llama.py`); 25m: 8 layers x 512, 125m: 12 x 768.
 """

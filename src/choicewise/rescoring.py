@@ -57,7 +57,7 @@ def rescore(
         keys = dict.fromkeys(row[column] for row in rows for column in ("key", *CORRECTING) if row[column] is not None)
         questions = {key: asking.wanted[key] for key in keys if key + SETTLED not in known}
         asked = {(row["prompt"], row["item"]) for row in rows}
-        with Pending(folder, (block.split, block.subject, block.start, block.stop)) as pending:
+        with Pending(folder, (block.split, block.subject, block.start, block.stop), wide) as pending:
             for row in answers(wide, questions):
                 pending.add({**row, "key": row["key"] + SETTLED})
                 progress(done + len(asked) * pending.count // len(questions), total)

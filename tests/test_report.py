@@ -18,13 +18,14 @@ from choicewise import evaluate, open_run
 from choicewise.cli import app
 from choicewise.engine.span import Span, TokenScores
 from choicewise.errors import UsageError
-from choicewise.models.fake import HashModel
+from choicewise.models.fake import HashModel, Oracle
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.report.diagnosis import FLAGS, nearest
 from choicewise.report.interval import INTERVALS, interval
 from choicewise.report.measure import Measurement
-from choicewise.report.rows import Row, plain
+from choicewise.report.ranks import bounded
+from choicewise.report.rows import Row, plain, ranked, selection
 from choicewise.report.table import alarms, legend, rank_table, report_tables, table, titled
 from choicewise.run import Run
 from choicewise.scoring.metrics import AGGREGATIONS, GROUPS
@@ -290,3 +291,25 @@ def test_measuring_again_lays_nothing_out_again(noisy: Run) -> None:
     first = measured(again, "mmlu/cloze:sum")
     assert measured(again, "mmlu/cloze:token_mean").evidence is first.evidence
     assert measured(again.choose(["mmlu/cloze:sum"]), "mmlu/cloze:sum").scores is first.scores
+
+
+def test_other_parts_of_the_data_are_named_and_not_ranked_together(data: Path, tmp_path: Path) -> None:
+    asked = {"data": data, "protocols": ["mmlu/original"]}
+    few = evaluate(model=HashModel(), out=tmp_path / "few", subjects=["tides"], limit=2, **asked)
+    whole = evaluate(model=Oracle(), out=tmp_path / "whole", **asked)
+    again = evaluate(model=HashModel(), out=tmp_path / "again", **asked)
+    runs = [few, whole, again]
+    rows = bounded(ranked([row for run in runs for row in run.rows()]), runs)
+    assert [row.selection for row in rows] == ["tides, first 2 of each subject", "", ""]
+    assert [row.rank for row in rows] == [1, 1, 2]
+    assert [row.rank_low is None for row in rows] == [True, False, False]
+    told = "\n".join(line for shown in report_tables(rows, 120) for line in printed(shown, 120))
+    assert "(tides, first 2 of each subject), acc" in told
+    assert "mmlu/original (all)" in told
+
+
+def test_a_run_that_is_not_complete_says_so(data: Path, tmp_path: Path) -> None:
+    run = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    assert selection(replace(run.manifest, complete=False)) == "incomplete"
+    many = replace(run.manifest, selection={"subjects": list("abcd"), "limit": None})
+    assert selection(many) == "4 subjects"

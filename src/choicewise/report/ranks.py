@@ -11,7 +11,7 @@ import numpy as np
 
 from choicewise.report.measure import Measurement
 from choicewise.report.pairing import paired_credits
-from choicewise.report.rows import Row
+from choicewise.report.rows import Row, selection
 from choicewise.scoring.metrics import GROUPS
 from choicewise.scoring.ragged import Floats
 from choicewise.scoring.statistics.kendall import kendall_tau_b
@@ -26,17 +26,20 @@ def bounded(found: Sequence[Row], runs: Sequence[Run], by: str | None = None) ->
 
     The bootstrap draws items, the same for all models; ranks of a mean over subjects weigh its items accordingly.
     """
-    rivals: dict[tuple[str, str], list[tuple[Run, Measurement]]] = {}
+    rivals: dict[tuple[str, str, str], list[tuple[Run, Measurement]]] = {}
     for run in runs:
         for each in run.measure():
-            rivals.setdefault((run.manifest.dataset["digest"][:6], each.protocol.digest), []).append((run, each))
-    bounds: dict[tuple[str, str, str, str], tuple[int, int]] = {}
-    for (data, digest), group in rivals.items():
+            key = run.manifest.dataset["digest"][:6], selection(run.manifest), each.protocol.digest
+            rivals.setdefault(key, []).append((run, each))
+    bounds: dict[tuple[str, ...], tuple[int, int]] = {}
+    for (data, part, digest), group in rivals.items():
         if len(group) > 1:
             for subject, low, high in _bounds([each for _, each in group], by):
                 for (run, _), *edges in zip(group, low, high, strict=True):
-                    bounds[run.manifest.model["name"], f"#D{data}", digest[:6], subject] = (edges[0], edges[1])
-    return [_with_bounds(row, bounds.get((row.model, row.data, row.id[2:], row.subject))) for row in found]
+                    bounds[run.manifest.model["name"], f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
+    return [
+        _with_bounds(row, bounds.get((row.model, row.data, row.selection, row.id[2:], row.subject))) for row in found
+    ]
 
 
 def _with_bounds(row: Row, edges: tuple[int, int] | None) -> Row:

@@ -17,27 +17,33 @@ from choicewise.scoring.metrics import GROUPS, Value
 from choicewise.scoring.ragged import Mask
 from choicewise.store.manifest import Manifest
 
+MANY = 3
+"""Subjects that are named; more of them are counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One number with everything that is needed to trust or distrust it.
 
-    ``data`` and ``id`` are the short digests of dataset and protocol.  ``value``, ``se``, ``ci_low`` and ``ci_high``
-    are shares of 1, NaN where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and ``high``
-    bound the value that numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the items that are
-    tied exactly, ``near_ties`` the further ones that noise leaves open.  ``n`` counts the items the value is a mean
-    over, ``missing`` those that could not be scored, ``invalid`` those of ``n`` whose generated text names no option,
-    ``skipped`` the rows of the data that could not be used at all.
+    ``data`` and ``id`` are the short digests of dataset and protocol.  ``selection`` says in words which part of the data
+    the run is about, nothing for all of it.  ``value``, ``se``, ``ci_low`` and ``ci_high`` are shares of 1, NaN where
+    there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and ``high`` bound the value that numeric
+    noise of ``noise`` nats allows (None: not measured), ``ties`` counts the items that are tied exactly, ``near_ties``
+    the further ones that noise leaves open.  ``n`` counts the items the value is a mean over, ``missing`` those that
+    could not be scored, ``invalid`` those of ``n`` whose generated text names no option, ``skipped`` the rows of the
+    data that could not be used at all.
 
     Items of the row with a doubt: ``shots_dropped`` and ``truncated`` lost few-shot examples or tokens, ``merged`` have
     a token across the end of the context, ``noncanonical`` were scored in other tokens than the text's own, ``lossy``
     in tokens that do not spell it, ``unknown`` in unknown ones.  ``diagnosis`` says what speaks against the value.
-    ``rank`` is 1 for the best of the models in the report; ``rank_low`` and ``rank_high`` bound it over draws of items.
+    ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
+    items.
     """
 
     model: str
     dataset: str
     data: str
+    selection: str
     subject: str
     protocol: str
     signature: str
@@ -124,6 +130,7 @@ def _row(
         model=about.model["name"],
         dataset=about.dataset["name"],
         data=f"#D{digest[:6]}",
+        selection=selection(about),
         subject=subject,
         protocol=measured.name,
         signature=signature(measured.protocol),
@@ -153,6 +160,14 @@ def _row(
     )
 
 
+def selection(about: Manifest) -> str:
+    """The part of the data that a run is about, in words: subjects, a limit, or that it is not all there yet."""
+    chosen, limit = about.selection["subjects"], about.selection["limit"]
+    named = [] if chosen is None else chosen if len(chosen) <= MANY else [f"{len(chosen)} subjects"]
+    first = [] if limit is None else [f"first {limit} of each subject"]
+    return ", ".join([*named, *first, *([] if about.complete else ["incomplete"])])
+
+
 def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, asked: str | None) -> tuple[str, Value]:
     """The interval's name, and the value with it."""
     if asked is None:
@@ -165,14 +180,14 @@ def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, ask
 
 def ranked(found: Sequence[Row]) -> list[Row]:
     """The same rows with the rank of each model among those measured the same way; equal values share a rank."""
-    rivals: dict[tuple[str, str, str], list[float]] = {}
+    rivals: dict[tuple[str, ...], list[float]] = {}
     for row in found:
         rivals.setdefault(_same(row), []).append(row.value)
     return [replace(row, rank=rank(row.value, rivals[_same(row)])) for row in found]
 
 
-def _same(row: Row) -> tuple[str, str, str]:
-    return row.data, row.subject, row.signature
+def _same(row: Row) -> tuple[str, ...]:
+    return row.data, row.selection, row.subject, row.signature
 
 
 def rank(value: float, rivals: Sequence[float]) -> int | None:

@@ -55,7 +55,8 @@ def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
     width = width or console().width
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        runs.setdefault((row.model, f"{row.dataset} {row.data}"), []).append(row)
+        part = f" ({row.selection})" if row.selection else ""
+        runs.setdefault((row.model, f"{row.dataset} {row.data}{part}"), []).append(row)
     several = len({row.model for row in rows}) > 1
     tables = [_run_table(f"{model} on {dataset}", found, several, width) for (model, dataset), found in runs.items()]
     return [*tables, rank_table("accuracy in % and rank", _cells(rows), width)] if several else tables
@@ -123,10 +124,11 @@ def percent(share: float) -> str:
 
 
 def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]]:
-    grouped = len({row.subject for row in rows}) > 1
+    grouped, parts = len({row.subject for row in rows}) > 1, len({row.selection for row in rows}) > 1
     cells: dict[str, dict[str, tuple[float, int | None]]] = {}
     for row in rows:
         name = f"{row.protocol} {row.subject}" if grouped else row.protocol
+        name += f" ({row.selection or 'all'})" if parts else ""
         cells.setdefault(name, {})[row.model] = (row.value, row.rank)
     return cells
 

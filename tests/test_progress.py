@@ -38,6 +38,20 @@ def test_a_second_piece_of_the_work_has_a_rate_of_its_own(
     ]
 
 
+def test_the_first_answers_say_nothing_of_the_rest(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 0.0, 5.0, 10.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with progress.progress("model") as report:
+        for done in (0, 1, 500):
+            report(done, 1000)
+    assert capsys.readouterr().err.splitlines() == [
+        "model: 1/1000 requests",
+        "model: 500/1000 requests, 50.0/s, 10 s left",
+    ]
+
+
 def test_a_fresh_run_was_not_begun_before(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.progress("model") as report:
         report(0, 100)

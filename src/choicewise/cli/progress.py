@@ -11,6 +11,9 @@ from typing import Protocol
 EVERY = 5.0
 """Seconds between two plain lines."""
 
+ENOUGH = 0.02
+"""The share of the work that says how long the rest takes: the first answers wait for all that they have in common."""
+
 
 class Progress(Protocol):
     """Told how many of the ``total`` requests are done; the first report of a resumed run starts above zero."""
@@ -48,8 +51,9 @@ class _Lines:
             return
         self._last, self._told = now, done
         rate = (done - self._first) / max(now - self._start, 1e-9)
-        left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
-        print(f"{self._title}: {done}/{total} requests, {rate:.1f}/s{left}", file=sys.stderr, flush=True)
+        told = f", {rate:.1f}/s" if done - self._first >= ENOUGH * (total - self._first) else ""
+        left = f", {(total - done) / rate:.0f} s left" if told and done < total else ""
+        print(f"{self._title}: {done}/{total} requests{told}{left}", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 
 from choicewise.errors import DataError
@@ -19,8 +20,9 @@ def read_source(path: Path) -> str:
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
+        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start} (line {line}, from 1);"
-            " save it as UTF-8, for instance with: iconv -f latin1 -t utf-8"
+            f" save it as UTF-8, for instance with: iconv -f {'utf-16' if wide else 'latin1'} -t utf-8"
         ) from error

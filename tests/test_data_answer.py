@@ -81,6 +81,16 @@ def test_settle_refuses_a_mixture() -> None:
         settle(rows(Answer("plum", FRUIT), Answer("2", FRUIT)))
 
 
+def test_settle_refuses_indices_that_seem_counted_from_one() -> None:
+    counted = [Answer(number, FRUIT) for number in (1, 2, 3, 2)]
+    with pytest.raises(DataError, match="row 2: .*counted from 1"):
+        settle(rows(*counted))
+    with pytest.raises(DataError, match="counted from 1"):
+        settle(rows(*counted[2:3]))
+    assert settle(rows(*counted, Answer(0, FRUIT))) == "index", "a single wrong row is its own affair"
+    assert settle(rows(Answer("3", FRUIT, ("1", "2", "3")))) == "label"
+
+
 def test_settle_lets_other_rows_decide() -> None:
     """A row that is open by itself is not, once another can only be read one way; whichever comes first."""
     open_row, text_row = Answer("2", ("2", "4", "6")), Answer("9", ("7", "8", "9"))

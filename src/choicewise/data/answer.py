@@ -30,7 +30,7 @@ class Answer:
         can only be an index.
         """
         kinds = ("label",) if self.labels else ("label", "index", "text")
-        if not self.labels and not self.numbers and all(is_number(cell) for cell in self._cells):
+        if not self.labels and not self.numbers and all(is_number(cell) for cell in self.cells):
             kinds = ("index",)
         found = {}
         for kind in kinds:
@@ -47,15 +47,16 @@ class Answer:
         """
         if kind == "flags":
             return self._flagged()
-        if not self._cells:
+        if not self.cells:
             raise UnusableRow("the list of answers is empty")
-        gold = sorted(self._one(_spelling(cell), kind) for cell in self._cells)
+        gold = sorted(self._one(_spelling(cell), kind) for cell in self.cells)
         if len(set(gold)) < len(gold):
             raise UnusableRow(f"the answers name choice {_repeated(gold)} (counted from 0) twice")
         return tuple(gold)
 
     @property
-    def _cells(self) -> list[object]:
+    def cells(self) -> list[object]:
+        """The answers of a row that may have several."""
         return list(self.cell) if isinstance(self.cell, list | tuple) else [self.cell]
 
     def _one(self, answer: str, kind: str) -> int:
@@ -72,7 +73,7 @@ class Answer:
         return names.index(answer)
 
     def _flagged(self) -> tuple[int, ...]:
-        flags = [_spelling(cell) for cell in self._cells]
+        flags = [_spelling(cell) for cell in self.cells]
         if len(flags) != len(self.choices) or not set(flags) <= {"0", "1"} or "1" not in flags:
             raise UnusableRow(f"the answer must flag each of {len(self.choices)} choices by 1 or 0, at least one by 1")
         return tuple(index for index, flag in enumerate(flags) if flag == "1")
@@ -81,10 +82,10 @@ class Answer:
 def settle(answers: Iterable[tuple[str, Answer]]) -> str:
     """How all the answers of a dataset are to be read, decided once for all rows; each comes with where it stands.
 
-    Rows that can be read in no way have no say.  Raises DataError when no reading fits the others, or when several
-    fit but mean different choices.
+    Rows that can be read in no way have no say.  Raises DataError when no reading fits the others, when several fit but
+    mean different choices, or when indices seem to be counted from 1.
     """
-    kinds = ["label", "index", "text"]
+    answers, kinds = list(answers), ["label", "index", "text"]
     readable = [(where, answer, found) for where, answer in answers if (found := answer.readings())]
     for where, answer, found in readable:
         left = [kind for kind in kinds if kind in found]
@@ -101,7 +102,26 @@ def settle(answers: Iterable[tuple[str, Answer]]) -> str:
                 f"{where}: the answer {answer.cell!r} can be read as {meant};"
                 ' declare answer_is = "label", "index" or "text" in a mapping'
             )
+    if "index" in kinds[:1] or not readable:
+        _refuse_counting_from_one(answers)
     return kinds[0]
+
+
+def _refuse_counting_from_one(answers: Iterable[tuple[str, Answer]]) -> None:
+    """DataError where an index is the number of choices and none is 0: left out, such rows would leave others wrong."""
+    beyond = ""
+    for where, answer in answers:
+        cells = [] if answer.labels else map(str, answer.cells)
+        indices = [int(cell) for cell in cells if re.fullmatch("[0-9]{1,9}", cell)]
+        if 0 in indices:
+            return
+        if len(answer.choices) in indices:
+            beyond = beyond or where
+    if beyond:
+        raise DataError(
+            f"{beyond}: the answer is the number of choices, and no answer is 0: they seem to be counted from 1, where "
+            'an index counts from 0; take 1 off, write letters, or declare answer_is = "index" in a mapping'
+        )
 
 
 def _spelling(cell: object) -> str:

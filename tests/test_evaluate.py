@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from choicewise import evaluate, open_dataset, open_run
@@ -229,3 +231,22 @@ def test_groups_and_their_names(data: Path, tmp_path: Path) -> None:
     run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
     assert [row.subject for row in run.rows("subjects")] == ["tides", "trees"]
     assert open_run(tmp_path / "run").report("subjects").num_rows == 2
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "another gold"])
+def test_a_run_whose_questions_changed_is_reported_no_more(data: Path, tmp_path: Path, damage: str) -> None:
+    out = tmp_path / "run"
+    arguments: dict[str, Any] = {"data": data, "protocols": ["mmlu/original"], "limit": 1, "out": out}
+    items = evaluate(model="fake:hash", **arguments).tables.items
+    path = out / "items.parquet"
+    if damage == "another gold":
+        gold = pa.array([[3 - right[0]] for right in items["gold"].to_pylist()], items.schema.field("gold").type)
+        pq.write_table(items.set_column(items.schema.get_field_index("gold"), "gold", gold), path)
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-10])
+    else:
+        path.unlink()
+    with pytest.raises(StoreError, match=r"items\.parquet .*new --out"):
+        open_run(out).rows()
+    with pytest.raises(StoreError, match=r"items\.parquet .*new --out"):
+        evaluate(model="fake:hash", **arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 
 from choicewise.errors import StoreError
-from choicewise.store import atomic
-from choicewise.store.atomic import disk_errors, new_folder, write_text
-from choicewise.store.blocks import SCHEMAS, read_blocks, write_block, write_table
+from choicewise.store import atomic, items
+from choicewise.store.atomic import disk_errors, new_file, new_folder, write_text
+from choicewise.store.blocks import SCHEMAS, read_blocks, write_block
 from choicewise.store.folder import check_folder, open_folder
+from choicewise.store.items import read_items, write_items
 from choicewise.store.manifest import Block, Manifest, read_manifest
 from choicewise.store.schema import ITEMS
+from choicewise.store.table import fingerprint, read_table, write_table
 
 ITEM = {
     "position": 0, "split": "test", "item": "q", "subject": "s", "question": "?", "choices": ["a", "b"], "gold": [1],
@@ -225,6 +228,94 @@ def test_a_damaged_block_is_named(tmp_path: Path, damage: str) -> None:
         path.write_bytes(path.read_bytes()[:-10] if damage == "truncated" else b"PAR1")
     with pytest.raises(StoreError, match=r"observations\.parquet"):
         read_blocks(tmp_path / "run", read_manifest(tmp_path / "run").blocks, "observations")
+
+
+def damage_items(folder: Path, damage: str) -> None:
+    path = folder / "items.parquet"
+    match damage:
+        case "missing":
+            path.unlink()
+        case "truncated":
+            path.write_bytes(path.read_bytes()[:-10])
+        case "a folder":
+            path.unlink()
+            path.mkdir()
+        case "another gold":
+            write_table(path, ITEMS, [{**ITEM, "gold": [0]}])
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "a folder", "another gold"])
+def test_a_damaged_item_table_is_named_and_stops_a_continued_run(tmp_path: Path, damage: str) -> None:
+    fill(tmp_path)
+    found = read_manifest(tmp_path)
+    assert read_items(tmp_path, found).to_pylist() == [ITEM]
+    damage_items(tmp_path, damage)
+    before = state(tmp_path)
+    told = r"items\.parquet .*`choicewise run` line with a new --out"
+    with pytest.raises(StoreError, match=told):
+        read_items(tmp_path, found)
+    with pytest.raises(StoreError, match=told), open_folder(tmp_path, manifest(protocols={"q": "other"}), [ITEM]):
+        pass
+    assert state(tmp_path) == before
+
+
+@pytest.mark.parametrize("damage", ["none", "missing", "truncated", "a folder"])
+def test_a_manifest_that_lists_no_item_table_is_read_without_the_check(tmp_path: Path, damage: str) -> None:
+    fill(tmp_path)
+    content = json.loads((tmp_path / "manifest.json").read_text())
+    del content["files"]  # as early versions wrote it
+    (tmp_path / "manifest.json").write_text(json.dumps(content))
+    if damage == "none":
+        assert read_items(tmp_path, read_manifest(tmp_path)).to_pylist() == [ITEM]
+        return
+    damage_items(tmp_path, damage)
+    with pytest.raises(StoreError, match=r"items\.parquet .*`choicewise run` line with a new --out"):
+        read_items(tmp_path, read_manifest(tmp_path))
+
+
+def test_the_item_table_is_listed_with_size_and_sha256(tmp_path: Path) -> None:
+    fill(tmp_path / "run")
+    content = (tmp_path / "run" / "items.parquet").read_bytes()
+    listed = {"items.parquet": {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}}
+    assert read_manifest(tmp_path / "run").files == listed
+    (tmp_path / "again").mkdir()
+    assert write_items(tmp_path / "again", [ITEM]) == listed
+
+
+def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "items.parquet"
+    write_table(path, ITEMS, [ITEM])
+    assert read_table(path, ITEMS, fingerprint(path.read_bytes())).to_pylist() == [ITEM]
+    with pytest.raises(StoreError, match="not the file"):
+        read_table(path, ITEMS, fingerprint(b""))
+    with pytest.raises(StoreError, match="another schema"):
+        read_table(path, SCHEMAS["spans"], None)
+
+
+def test_a_killed_item_table_leaves_no_half_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(path: Path, *_: Any) -> None:
+        path.write_bytes(b"PAR1")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(items, "write_table", killed)
+        with pytest.raises(KeyboardInterrupt), open_folder(tmp_path, manifest(), [ITEM]):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["items.parquet.partial"]
+    fill(tmp_path)
+    assert read_items(tmp_path, read_manifest(tmp_path)).to_pylist() == [ITEM]
+
+
+def test_a_new_file_replaces_the_old_one_only_when_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), new_file(path) as partial:
+        partial.write_text("ha")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    with new_file(path) as partial:
+        partial.write_text("new")
+    assert {found.name: found.read_text() for found in tmp_path.iterdir()} == {"file": "new"}
 
 
 def test_another_schema_is_refused_even_when_listed(tmp_path: Path) -> None:

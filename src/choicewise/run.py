@@ -12,7 +12,6 @@ from shlex import quote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from choicewise.engine.schedule import list_asks
 from choicewise.errors import UsageError
@@ -25,8 +24,8 @@ from choicewise.report.measure import Measurement, measure
 from choicewise.report.rows import Row, rows
 from choicewise.scoring.ragged import Mask, row_of
 from choicewise.store.blocks import read_blocks
+from choicewise.store.items import read_items
 from choicewise.store.manifest import Manifest, read_manifest
-from choicewise.store.schema import ITEMS
 
 
 def open_run(folder: str | Path) -> Run:
@@ -74,7 +73,7 @@ class Run:
     def tables(self) -> Tables:
         """The four tables of the folder, checked against the manifest."""
         blocks = self.manifest.blocks
-        items = pq.read_table(self.folder / "items.parquet", schema=ITEMS)
+        items = read_items(self.folder, self.manifest)
         requests, spans = read_blocks(self.folder, blocks, "requests"), read_blocks(self.folder, blocks, "spans")
         return Tables(items, requests, spans, read_blocks(self.folder, blocks, "observations"))
 

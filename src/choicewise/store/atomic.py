@@ -34,16 +34,21 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"{problem}; {advice}") from error
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` (UTF-8) in one step."""
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A temporary name that replaces ``path`` in one step when the block ends well."""
     partial = path.with_name(path.name + PARTIAL)
     with disk_errors(path):
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        yield partial
+        _sync(partial)
         partial.replace(path)
-        _sync_folder(path.parent)
+        _sync(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` (UTF-8) in one step."""
+    with new_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -56,19 +61,19 @@ def new_folder(path: Path) -> Iterator[Path]:
         try:
             yield partial
             for file in partial.iterdir():
-                with file.open("rb") as handle:
-                    os.fsync(handle.fileno())
+                _sync(file)
             if path.exists():  # a block whose manifest entry was never written: its content is not vouched for
                 shutil.rmtree(path)
             partial.rename(path)
-            _sync_folder(path.parent)
+            _sync(path.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Flush a file's content, or a folder's names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

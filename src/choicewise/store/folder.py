@@ -13,9 +13,11 @@ from typing import Any
 
 from choicewise.errors import StoreError
 from choicewise.store.atomic import PARTIAL, disk_errors
-from choicewise.store.blocks import FOLDER, Rows, write_block, write_table
+from choicewise.store.blocks import FOLDER, write_block
+from choicewise.store.items import NAME as ITEM_TABLE
+from choicewise.store.items import read_items, write_items
 from choicewise.store.manifest import NAME, Block, Manifest, read_manifest
-from choicewise.store.schema import ITEMS
+from choicewise.store.table import Rows
 
 _IDENTITY = {
     "model": ("digest", "dtype", "device", "window"),
@@ -107,10 +109,11 @@ def open_folder(path: Path, wanted: Manifest, items: Rows) -> Iterator[RunFolder
         path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
         if (path / NAME).exists():
-            manifest = _continued(path, read_manifest(path), wanted)
+            found = read_manifest(path)
+            read_items(path, found)  # a damaged one is told before hours of work, not behind them
+            manifest = _continued(path, found, wanted)
         else:
-            write_table(path / "items.parquet", ITEMS, items)
-            manifest = wanted
+            manifest = dataclasses.replace(wanted, files=write_items(path, items))
             manifest.write(path)
         for leftover in (path / FOLDER).glob(f"*{PARTIAL}"):
             shutil.rmtree(leftover)
@@ -119,7 +122,7 @@ def open_folder(path: Path, wanted: Manifest, items: Rows) -> Iterator[RunFolder
 
 def _abandoned(path: Path) -> bool:
     """Empty, or a first start that was killed before its manifest: nothing but the item table and unfinished files."""
-    names = {child.name for child in path.iterdir()} - {"items.parquet"}
+    names = {child.name for child in path.iterdir()} - {ITEM_TABLE}
     return all(name.endswith(PARTIAL) for name in names)
 
 

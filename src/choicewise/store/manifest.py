@@ -39,7 +39,7 @@ class Manifest:
 
     ``model``, ``dataset`` and ``selection`` identify what was measured: another model's or dataset's run never
     continues in this folder.  ``protocols`` maps names to signatures.  ``versions`` and ``engine`` tell how it was
-    computed.
+    computed.  ``files`` maps those outside the blocks to bytes and sha256; early versions listed none.
     """
 
     model: dict[str, Any]
@@ -50,6 +50,7 @@ class Manifest:
     engine: dict[str, Any] = field(default_factory=dict)
     blocks: tuple[Block, ...] = ()
     complete: bool = False
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Replace the folder's manifest in one step."""

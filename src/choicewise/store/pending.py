@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from choicewise.store.blocks import Rows
 from choicewise.store.folder import RunFolder
+from choicewise.store.table import Rows
 
 FLUSH = 60.0
 """Seconds between two writes of what a long block has shown so far: what a kill loses at most."""

@@ -22,6 +22,7 @@ from choicewise.report.compare import VERDICTS, Comparison, comparisons, text_di
 from choicewise.report.compare_text import comparison_lines
 from choicewise.report.evidence import Evidence
 from choicewise.run import Run
+from choicewise.scoring.statistics.sign_flip import SignFlip
 from tests.worlds import write_mmlu
 
 NAMES = ["mmlu/original", "mmlu/harness-v1", "mmlu/cloze:sum"]
@@ -60,6 +61,10 @@ def test_a_repetition_is_the_same_measurement(run: Run, data: Path, tmp_path: Pa
         assert (found.verdict, found.axes, found.parting) == ("same measurement", (), None)
         assert (found.difference.value, found.flips.predicted_differently, found.furthest) == (0, 0, 0)
         assert "different results" not in told(found)
+        assert "A - B = +0.00 points over 48 items no item differs in its credit, so nothing can be said" in told(found)
+        assert not any(word in told(found) for word in ("interval", "McNemar", "probability"))
+        content = found.as_json()
+        assert content["difference"]["ci_low"] is content["difference"]["ci_high"] is content["detectable"] is None
     assert len(comparisons(run, again, [])) == 3
 
 
@@ -81,7 +86,7 @@ def test_two_models_are_compared_item_by_item(run: Run, data: Path, tmp_path: Pa
     a, b = left.decisions.credit, right.decisions.credit
     assert found.difference.value == pytest.approx(np.mean(a - b))
     only = int(((a == 1) & (b == 0)).sum()), int(((a == 0) & (b == 1)).sum())
-    assert found.mcnemar.p == pytest.approx(scipy.stats.binomtest(only[0], sum(only)).pvalue)
+    assert found.test.p == pytest.approx(scipy.stats.binomtest(only[0], sum(only)).pvalue)
     assert (found.flips.left_better, found.flips.right_better) == only
     differently = sum(x != y for x, y in zip(left.decisions.prediction, right.decisions.prediction, strict=True))
     assert found.flips.predicted_differently == differently
@@ -91,6 +96,30 @@ def test_two_models_are_compared_item_by_item(run: Run, data: Path, tmp_path: Pa
     assert found.clusters == 12
     assert found.difference.se == pytest.approx(math.sqrt(np.var(a - b, ddof=1) / 48 + extra / 48**2))
     assert [each.left.protocol for each in comparisons(run, other, [])] == NAMES[:2]
+
+
+def test_a_lead_on_every_item_is_no_certainty_either(data: Path, tmp_path: Path) -> None:
+    oracle, anti = (
+        evaluate(model=f"fake:{name}", data=data, protocols=NAMES[:1], out=tmp_path / name)
+        for name in ("oracle", "anti-oracle")
+    )
+    words = told(one(oracle, anti))
+    assert "A - B = +100.00 points over 48 items McNemar's exact test: only A right 48, only B right 0" in words
+    assert "all items differ alike, so nothing can be said" in words
+
+
+def test_the_test_is_called_what_it_is(run: Run) -> None:
+    found = one(run, None, "mmlu/original", "mmlu/harness-v1")
+    tied = replace(found, test=SignFlip(56, 19, 215, 0.09092, exact=True))
+    expected = (
+        "paired sign-flip test of the credits, exact: only A right 56, only B right 19, 215 differ only by a tie, "
+        "p = 0.09092"
+    )
+    assert expected in told(tied)
+    limit = replace(found, test=SignFlip(56, 19, 0, 0.01, exact=False))
+    assert "sign-flip test of the credits, in the normal limit: only A right 56, only B right 19, p = 0.01" in told(
+        limit
+    )
 
 
 def test_other_questions_are_other_inputs(run: Run, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from io import StringIO
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +20,8 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
-from choicewise.report.multiverse import multiverse, multiverse_json
+from choicewise.report.measure import Measurement
+from choicewise.report.multiverse import Multiverse, multiverse, multiverse_json
 from choicewise.report.multiverse_table import multiverse_tables
 from choicewise.report.pairing import paired_credits, paired_predictions, shared_items
 from choicewise.report.ranks import bounded, rank_agreement
@@ -130,6 +133,69 @@ def test_the_panel_is_told_in_words_and_as_json(runs: list[Run]) -> None:
     assert content["duels"][0]["agreement"]["share"] == found.duels[0].agreement.share
     shown = CliRunner().invoke(app, ["report", "--multiverse", "--json", *(str(run.folder) for run in runs)])
     assert json.loads(shown.stdout) == json.loads(json.dumps(content))
+
+
+def without(monkeypatch: pytest.MonkeyPatch, lost: Callable[[Run, str], Sequence[int] | slice]) -> None:
+    """Measurements without the items that ``lost`` names for a run and a protocol."""
+    measure = Run.measure
+
+    def measured(self: Run) -> Iterator[Measurement]:
+        for each in measure(self):
+            credit, prediction = each.decisions.credit.copy(), each.decisions.prediction.copy()
+            credit[lost(self, each.name)], prediction[lost(self, each.name)] = math.nan, -1
+            yield replace(each, decisions=replace(each.decisions, credit=credit, prediction=prediction))
+
+    monkeypatch.setattr(Run, "measure", measured)
+
+
+def told(found: Multiverse) -> str:
+    out = StringIO()
+    for part in multiverse_tables(found):
+        Console(file=out, width=400, markup=False).print(part)
+    return out.getvalue()
+
+
+def test_a_protocol_without_a_scored_item_counts_nowhere(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = multiverse([run.choose([PROTOCOLS[0], *PROTOCOLS[2:]]) for run in runs])
+    without(monkeypatch, lambda _, name: slice(None) if name == PROTOCOLS[1] else [])
+    found = multiverse(runs)
+    assert [replace(each, unmeasured=()) for each in found.spreads] == list(kept.spreads)
+    assert {each.unmeasured for each in found.spreads} == {(PROTOCOLS[1],)}
+    for duel, expected in zip(found.duels, kept.duels, strict=True):
+        assert duel.measured == list(expected.contests)  # Holm's correction included
+        assert duel.unmeasured == [PROTOCOLS[1]]
+        assert duel.agreement == expected.agreement
+        assert sum((duel.agreement.left, duel.agreement.right, duel.agreement.even)) == 3
+    assert found.ranks == kept.ranks
+    text = told(found)
+    assert text.replace(f"not measured: {PROTOCOLS[1]}\n", "").replace("\n\n", "\n") == told(kept).replace("\n\n", "\n")
+    assert text.count(f"not measured: {PROTOCOLS[1]}") == 1
+    contest = multiverse_json(found)["duels"][0]["contests"][1]
+    assert contest == {"protocol": PROTOCOLS[1], "difference": None, "n": 0, "p": None, "p_holm": None}
+
+
+def test_what_only_some_models_were_measured_with_is_told(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(run: Run, name: str) -> slice:
+        if name == PROTOCOLS[0]:  # no item is scored on both sides
+            return slice(None, 5) if run.folder == runs[0].folder else slice(5, None)
+        return slice(None) if name == PROTOCOLS[1] and run.folder == runs[1].folder else slice(0)
+
+    without(monkeypatch, lost)
+    found = multiverse(runs[:2])
+    assert [each.protocols for each in found.spreads] == [4, 3]
+    assert len(found.duels[0].measured) == 2
+    text = told(found)
+    assert f"not measured with {found.spreads[1].model}: {PROTOCOLS[1]}\n" in text
+    assert f"not measured: {PROTOCOLS[0]}\n" in text
+    assert "The greatest of 4 numbers" in text
+
+
+def test_runs_without_a_scored_item_have_no_extremes(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, lambda *_: slice(None))
+    found = multiverse(runs[:1])
+    assert (found.spreads[0].protocols, found.spreads[0].lowest, found.spreads[0].highest) == (0, None, None)
+    assert f"not measured: {', '.join(PROTOCOLS)}" in told(found)
+    assert "The greatest" not in told(found)
 
 
 def test_one_protocol_is_no_multiverse(runs: list[Run]) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import math
+from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +19,10 @@ from choicewise.scoring.statistics.chi_square import chi_square_tail
 from choicewise.scoring.statistics.clustered import clustered_standard_error, standard_error
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.kendall import kendall_tau_b
-from choicewise.scoring.statistics.mcnemar import mcnemar
 from choicewise.scoring.statistics.paired import paired_difference
 from choicewise.scoring.statistics.power import items_needed, minimum_detectable_effect
 from choicewise.scoring.statistics.rank_interval import rank_intervals
+from choicewise.scoring.statistics.sign_flip import exact_tail, normal_tail, sign_flip, whole_differences
 from choicewise.scoring.statistics.spearman import average_ranks, spearman_rho
 
 CREDIT = st.sampled_from([0.0, 1.0, 0.5, math.nan])
@@ -78,6 +80,9 @@ def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[flo
     assert (result.n, result.missing) == (len(kept), len(pairs) - len(kept))
     if len(kept) > 1:
         assert result.value == pytest.approx(differences.mean())
+        if len(set(differences)) == 1:
+            assert all(map(math.isnan, (result.se, result.ci_low, result.ci_high)))
+            return
         assert result.se == pytest.approx(scipy.stats.sem(differences))
         assert result.ci_high - result.value == pytest.approx(1.959963984540054 * result.se)
         grouped = paired_difference(left, right, [pair[2] for pair in pairs])
@@ -86,18 +91,77 @@ def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[flo
         assert math.isnan(result.se)
 
 
-@given(pairs=st.lists(st.tuples(CREDIT, CREDIT), max_size=40))
-def test_mcnemar_equals_scipys_binomial_test(pairs: list[tuple[float, float]]) -> None:
-    result = mcnemar(*(np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1)))
+def test_items_that_all_differ_alike_have_no_interval() -> None:
+    thirds = paired_difference(np.array([1 / 3, 1.0]), np.array([0.0, 2 / 3]), ["a", "b"])
+    assert thirds.value == pytest.approx(1 / 3)
+    assert all(map(math.isnan, (thirds.se, thirds.ci_low, thirds.ci_high)))
+
+
+@given(pairs=st.lists(st.tuples(*[st.sampled_from([0.0, 1.0, math.nan])] * 2), max_size=40))
+def test_sign_flip_is_mcnemars_exact_test_without_ties(pairs: list[tuple[float, float]]) -> None:
+    result = sign_flip(*(np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1)))
     assert (result.left_only, result.right_only) == (pairs.count((1.0, 0.0)), pairs.count((0.0, 1.0)))
+    assert (result.by_tie, result.exact) == (0, True)
     n = result.left_only + result.right_only
-    expected = scipy.stats.binomtest(result.left_only, n).pvalue if n else 1.0
-    assert result.p == pytest.approx(expected)
+    assert result.differing == n
+    if all(math.isnan(a + b) for a, b in pairs):
+        assert math.isnan(result.p)
+    else:
+        assert result.p == pytest.approx(scipy.stats.binomtest(result.left_only, n).pvalue if n else 1.0, rel=1e-12)
 
 
-def test_mcnemar_stays_exact_for_thousands_of_items() -> None:
+def test_sign_flip_stays_exact_for_thousands_of_items() -> None:
     left, right = np.repeat([1.0, 0.0], [4200, 3900]), np.repeat([0.0, 1.0], [4200, 3900])
-    assert mcnemar(left, right).p == pytest.approx(scipy.stats.binomtest(4200, 8100).pvalue, rel=1e-9)
+    assert sign_flip(left, right).p == pytest.approx(scipy.stats.binomtest(4200, 8100).pvalue, rel=1e-9)
+
+
+SHARE = st.integers(1, 6).flatmap(lambda tied: st.integers(0, tied).map(lambda right: Fraction(right, tied)))
+
+
+@given(pairs=st.lists(st.tuples(SHARE, SHARE), min_size=1, max_size=9))
+def test_sign_flip_equals_the_enumeration_of_all_signs(pairs: list[tuple[Fraction, Fraction]]) -> None:
+    differences = [a - b for a, b in pairs]
+    sums = [sum(map(Fraction.__mul__, differences, map(Fraction, s))) for s in product((1, -1), repeat=len(pairs))]
+    expected = sum(abs(each) >= abs(sum(differences)) for each in sums) / len(sums)
+    left, right = (np.array([float(pair[side]) for pair in pairs]) for side in (0, 1))
+    result = sign_flip(left, right)
+    assert result.p == pytest.approx(expected, rel=1e-12)
+    only = [sum(pair == each for pair in pairs) for each in ((1, 0), (0, 1))]
+    assert [result.left_only, result.right_only] == only
+    assert result.by_tie == sum(a != b for a, b in pairs) - sum(only)
+    wholes = whole_differences(left, right)
+    assert math.gcd(*wholes) in (0, 1)
+    assert (
+        [each * Fraction(wholes[0]) for each in differences if each]
+        == [each * next(filter(None, differences)) for each in wholes]
+        if wholes
+        else not any(differences)
+    )
+
+
+@pytest.mark.parametrize("shares", [(0.0, 1.0), (0.0, 1.0, 1 / 2, 1 / 3, 1 / 5)])
+def test_sign_flips_normal_limit_is_close_to_the_exact_distribution(shares: tuple[float, ...]) -> None:
+    rng = np.random.default_rng(5)
+    for lead in (0.0, 0.03, 0.06):
+        left, right = rng.choice(shares, size=(2, 1500))
+        left = np.where(rng.random(1500) < lead, 1.0, left)
+        exact, limit = sign_flip(left, right), sign_flip(left, right, steps=0)
+        assert (exact.exact, limit.exact) == (True, False)
+        assert limit.p == pytest.approx(exact.p, rel=0.02, abs=1e-4)
+        differences = whole_differences(left, right)
+        assert (exact_tail(differences), normal_tail(differences)) == (exact.p, limit.p)
+
+
+def test_a_lead_that_ties_outweigh_is_not_significant() -> None:
+    left = np.repeat([1.0, 0.0, 0.25, 0.0], [56, 19, 465, 60])
+    right = np.repeat([0.0, 1.0, 0.25, 0.5], [56, 19, 465, 60])
+    result = sign_flip(left, right)
+    assert (result.left_only, result.right_only, result.by_tie) == (56, 19, 60)
+    assert scipy.stats.binomtest(56, 75).pvalue < 1e-4  # what dropping the ties claimed
+    assert result.p > 0.05
+    flipped = np.random.default_rng(1).choice([-1.0, 1.0], size=(20000, 600)) @ (left - right)
+    assert result.p == pytest.approx((np.abs(flipped) >= 7).mean(), abs=0.015)
+    assert math.isnan(sign_flip(left[:0], right[:0]).p)
 
 
 @given(pairs=PAIRS)
@@ -178,7 +242,7 @@ def test_two_real_models_on_winogrande(shared_data: Path) -> None:
     published = {(0.7380, 0.0124), (0.7814, 0.0116)}
     assert {(round(value.value, 4), round(value.se, 4)) for value in map(micro, (llama, mistral))} == published
     difference = paired_difference(mistral.credit, llama.credit)
-    test = mcnemar(mistral.credit, llama.credit)
+    test = sign_flip(mistral.credit, llama.credit)
     b, c, n = test.left_only, test.right_only, 1267
     table = [[int(((mistral.credit == x) & (llama.credit == y)).sum()) for y in (1, 0)] for x in (1, 0)]
     assert [table[0][1], table[1][0]] == [b, c]

@@ -17,9 +17,9 @@ from choicewise.report.evidence import Evidence
 from choicewise.report.measure import Measurement
 from choicewise.report.pairing import paired_credits, paired_predictions, shared_items
 from choicewise.report.rows import plain
-from choicewise.scoring.statistics.mcnemar import McNemar, mcnemar
 from choicewise.scoring.statistics.paired import Difference, paired_difference
 from choicewise.scoring.statistics.power import minimum_detectable_effect
+from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
 
 if TYPE_CHECKING:
     from choicewise.run import Run
@@ -89,8 +89,9 @@ class Comparison:
     """Two numbers set against each other.
 
     ``difference``: left less right over the shared items, its standard error clustered by the ``clusters`` subjects
-    where there are enough of them; ``mcnemar``: exact test; ``detectable``: the difference that this many items would
-    show with probability 0.8; ``furthest``: the largest difference of a score, where both protocols are the same.
+    where there are enough of them; ``test``: of the credits, item by item; ``detectable``: the difference that this
+    many items would show with probability 0.8, NaN where they do not vary; ``furthest``: the largest difference of a
+    score, where both protocols are the same.
     """
 
     verdict: str
@@ -100,7 +101,7 @@ class Comparison:
     parting: Parting | None
     difference: Difference
     clusters: int | None
-    mcnemar: McNemar
+    test: SignFlip
     detectable: float
     flips: Flips
     furthest: float
@@ -169,10 +170,10 @@ def _compare(left: Run, ours: Measurement, right: Run, theirs: Measurement) -> C
         parting=None if one.i == other.i else _parting(ours.evidence, theirs.evidence),
         difference=difference,
         clusters=clusters if clusters >= FEWEST else None,
-        mcnemar=mcnemar(*credits),
-        detectable=minimum_detectable_effect(float(deviations.std(ddof=1)), len(deviations))
-        if len(deviations) > 1
-        else math.nan,
+        test=sign_flip(*credits),
+        detectable=math.nan
+        if math.isnan(difference.se)
+        else minimum_detectable_effect(float(deviations.std(ddof=1)), len(deviations)),
         flips=_flips(pair),
         furthest=_furthest(pair),
     )

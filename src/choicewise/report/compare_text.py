@@ -9,6 +9,7 @@ from textwrap import wrap
 from choicewise.report.compare import VERDICTS, Comparison
 from choicewise.report.table import percent
 from choicewise.report.visible import safe, visible
+from choicewise.scoring.statistics.sign_flip import SignFlip
 
 
 def comparison_lines(found: Comparison) -> Iterator[str]:
@@ -32,20 +33,22 @@ def comparison_lines(found: Comparison) -> Iterator[str]:
 
 
 def _difference(found: Comparison) -> Iterator[str]:
-    difference, test = found.difference, found.mcnemar
+    difference = found.difference
     if math.isnan(difference.value):
         yield "no item was scored on both sides: there is no difference to test"
         return
     told = f"A - B = {100 * difference.value:+.2f} points over {difference.n} items"
     if not math.isnan(difference.se):
         told += f", 95 % interval {100 * difference.ci_low:+.2f} to {100 * difference.ci_high:+.2f}"
-    if found.clusters:
+    if found.clusters and not math.isnan(difference.se):
         told += f", clustered by {found.clusters} subjects"
     yield from _wrapped(told + (f" ({difference.missing} missing on a side left out)" if difference.missing else ""))
-    yield from _wrapped(
-        f"McNemar's exact test: only A right {test.left_only}, only B right {test.right_only}, p = {test.p:.4g}"
-    )
-    if not math.isnan(found.detectable):
+    if found.test.differing:
+        yield from _wrapped(_test(found.test))
+    if math.isnan(found.detectable):
+        alike = "all items differ alike" if found.test.differing else "no item differs in its credit"
+        yield from _wrapped(f"{alike}, so nothing can be said about what difference these items would show")
+    else:
         yield from _wrapped(
             f"these items would show a difference of {100 * found.detectable:.2f} points with probability 0.8"
         )
@@ -53,6 +56,13 @@ def _difference(found: Comparison) -> Iterator[str]:
         yield from _wrapped(
             f"the same was computed twice with different results: scores are up to {found.furthest:.3g} apart"
         )
+
+
+def _test(test: SignFlip) -> str:
+    way = "exact" if test.exact else "in the normal limit"
+    name = f"paired sign-flip test of the credits, {way}" if test.by_tie or not test.exact else "McNemar's exact test"
+    ties = f"{test.by_tie} differ only by a tie, " if test.by_tie else ""
+    return f"{name}: only A right {test.left_only}, only B right {test.right_only}, {ties}p = {test.p:.4g}"
 
 
 def _flips(found: Comparison) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -15,9 +16,9 @@ from choicewise.report.pairing import paired_credits, paired_predictions
 from choicewise.report.ranks import RankAgreement, rank_agreement
 from choicewise.report.rows import plain
 from choicewise.scoring.statistics.holm import holm
-from choicewise.scoring.statistics.mcnemar import mcnemar
 from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
 from choicewise.scoring.statistics.paired import paired_difference
+from choicewise.scoring.statistics.sign_flip import sign_flip
 
 if TYPE_CHECKING:
     from choicewise.run import Run
@@ -25,22 +26,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One model on one dataset over ``protocols`` protocols: mean accuracies over items, and who gave the extremes."""
+    """One model on one dataset over ``protocols`` protocols: mean accuracies over items, and who gave the extremes.
+
+    ``unmeasured``: further protocols, under which no item was scored; with no other the extremes are None.
+    """
 
     model: str
     dataset: str
     protocols: int
     panel: Panel
-    lowest: str
-    highest: str
+    lowest: str | None
+    highest: str | None
+    unmeasured: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
     """One protocol's verdict on two models.
 
-    ``difference``: left minus right, mean over the ``n`` items both scored; ``p``: exact McNemar test, two-sided;
-    ``p_holm``: corrected for all protocols that were tried.
+    ``difference``: left minus right, mean over the ``n`` items both scored; ``p``: paired sign-flip test,
+    two-sided; ``p_holm``: corrected for all protocols that were tried.  All three are NaN where ``n`` is 0: that is no
+    verdict, and counts nowhere.
     """
 
     protocol: str
@@ -59,6 +65,16 @@ class Duel:
     dataset: str
     agreement: Agreement
     contests: tuple[Contest, ...]
+
+    @property
+    def measured(self) -> list[Contest]:
+        """The protocols under which both scored an item."""
+        return [contest for contest in self.contests if contest.n]
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """The names of the others."""
+        return [contest.protocol for contest in self.contests if not contest.n]
 
     def significant(self, level: float = 0.05) -> tuple[int, int]:
         """Protocols under which left, and right, is significantly better after Holm's correction."""
@@ -89,7 +105,8 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
         for i, j in combinations(range(len(runs)), 2)
         if about[i][1]["digest"] == about[j][1]["digest"] and measured[i].keys() & measured[j].keys()
     ]
-    return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement([row for run in runs for row in run.rows()])))
+    rows = [row for run in runs for row in run.rows() if not math.isnan(row.value)]
+    return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement(rows)))
 
 
 def multiverse_json(found: Multiverse) -> dict[str, Any]:
@@ -102,12 +119,15 @@ def multiverse_json(found: Multiverse) -> dict[str, Any]:
 
 
 def _spread(model: str, dataset: str, found: dict[str, Measurement]) -> Spread:
-    measured = list(found.values())
+    means = {each.name: _mean(each) for each in found.values()}
+    known = {name: mean for name, mean in means.items() if not math.isnan(mean)}
+    unmeasured = tuple(name for name in means if name not in known)
+    measured = [each for each in found.values() if each.name in known] or list(found.values())
     _, credits = paired_credits(measured)
-    means = {each.name: _mean(each) for each in measured}
-    known = {name: mean for name, mean in means.items() if not np.isnan(mean)} or dict.fromkeys(means, 0.0)
-    lowest, highest = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
-    return Spread(model, dataset, len(measured), panel(credits, paired_predictions(measured)), lowest, highest)
+    lowest = min(known, key=known.__getitem__, default=None)
+    highest = max(known, key=known.__getitem__, default=None)
+    seen = panel(credits, paired_predictions(measured))
+    return Spread(model, dataset, len(known), seen, lowest, highest, unmeasured)
 
 
 def _mean(measured: Measurement) -> float:
@@ -119,12 +139,13 @@ def _mean(measured: Measurement) -> float:
 def _duel(left: str, right: str, dataset: str, ours: dict[str, Measurement], theirs: dict[str, Measurement]) -> Duel:
     pairs = [(each, theirs[digest]) for digest, each in ours.items() if digest in theirs]
     credits = [paired_credits(pair) for pair in pairs]
-    tests = [mcnemar(*both) for _, both in credits]
+    ps = np.array([sign_flip(*both).p for _, both in credits])
     differences = [paired_difference(both[0], both[1], subjects) for subjects, both in credits]
-    adjusted = holm([test.p for test in tests])
+    adjusted, known = np.full_like(ps, np.nan), ~np.isnan(ps)
+    adjusted[known] = holm(ps[known])
     contests = [
-        Contest(pair[0].name, difference.value, difference.n, test.p, float(p))
-        for pair, difference, test, p in zip(pairs, differences, tests, adjusted, strict=True)
+        Contest(pair[0].name, difference.value, difference.n, p, p_holm)
+        for pair, difference, p, p_holm in zip(pairs, differences, ps.tolist(), adjusted.tolist(), strict=True)
     ]
     signs = [sign_agreement(both[:1], both[1:]) for _, both in credits]
     agreement = Agreement(

@@ -19,18 +19,34 @@ SHOWN = 12
 def multiverse_tables(found: Multiverse) -> list[Group | Text]:
     """The spread over protocols, a table per pair of models, and what to make of it in words."""
     parts: list[Group | Text] = [_spreads(found.spreads)]
+    missed = dict.fromkeys(spread.unmeasured for spread in found.spreads)
+    for names in missed:
+        models = ", ".join(safe(spread.model) for spread in found.spreads if spread.unmeasured == names)
+        parts += _unmeasured(names, f" with {models}" if len(missed) > 1 else "")
     for duel in found.duels:
-        parts += [_duel(duel), Text(_verdict(duel))]
+        parts += [_duel(duel), Text(_verdict(duel)), *_unmeasured(_untold(duel, found.spreads))]
     if found.ranks:
         parts.append(Text(_order(found.ranks)))
     most = max(spread.protocols for spread in found.spreads)
-    parts.append(
-        Text(
-            f"The greatest of {most} numbers is no estimate of accuracy: it was picked for being great. Choose the "
-            "protocol beforehand or on other items, or report the whole spread."
+    if most > 1:
+        parts.append(
+            Text(
+                f"The greatest of {most} numbers is no estimate of accuracy: it was picked for being great. Choose the "
+                "protocol beforehand or on other items, or report the whole spread."
+            )
         )
-    )
     return parts
+
+
+def _unmeasured(names: Sequence[str], models: str = "") -> list[Text]:
+    return [Text(f"not measured{models}: {', '.join(names)}")] if names else []
+
+
+def _untold(duel: Duel, spreads: Sequence[Spread]) -> list[str]:
+    """Protocols that measured each of the two models, but on no item of both."""
+    sides = [each for each in spreads if each.model in (duel.left, duel.right) and each.dataset == duel.dataset]
+    told = {name for each in sides for name in each.unmeasured}
+    return [name for name in duel.unmeasured if name not in told]
 
 
 def _spreads(spreads: Sequence[Spread]) -> Group:
@@ -45,7 +61,7 @@ def _spreads(spreads: Sequence[Spread]) -> Group:
             percent(panel.median),
             percent(panel.greatest),
             percent(panel.flips),
-            f"{spread.lowest}, {spread.highest}",
+            f"{spread.lowest}, {spread.highest}" if spread.protocols else "-",
         )
     title = "accuracy in % over protocols (means over items)"
     return titled(title, shown, "flips: % of items that the protocols do not all predict alike")
@@ -53,16 +69,11 @@ def _spreads(spreads: Sequence[Spread]) -> Group:
 
 def _duel(duel: Duel) -> Group:
     shown = table("protocol", "difference", "n", "p", "p (Holm)")
-    for contest in sorted(duel.contests, key=lambda each: -abs(each.difference))[:SHOWN]:
-        cells = (
-            "-" if contest.n == 0 else f"{100 * contest.difference:+.1f}",
-            str(contest.n),
-            _p(contest.p),
-            _p(contest.p_holm),
-        )
+    for contest in sorted(duel.measured, key=lambda each: -abs(each.difference))[:SHOWN]:
+        cells = (f"{100 * contest.difference:+.1f}", str(contest.n), _p(contest.p), _p(contest.p_holm))
         shown.add_row(contest.protocol, *cells)
-    if len(duel.contests) > SHOWN:
-        shown.add_row(f"... {len(duel.contests) - SHOWN} more with smaller differences")
+    if len(duel.measured) > SHOWN:
+        shown.add_row(f"... {len(duel.measured) - SHOWN} more with smaller differences")
     return titled(f"{duel.left} less {duel.right} on {duel.dataset}, in percentage points", shown)
 
 
@@ -75,7 +86,7 @@ def _verdict(duel: Duel) -> str:
     ours, theirs = duel.significant()
     told = (
         f"{left} is ahead under {agreement.left}, {right} under {agreement.right}, neither under {agreement.even} of "
-        f"{len(duel.contests)} protocols; {percent(agreement.share)} % agree on the sign. After Holm's correction "
+        f"{len(duel.measured)} protocols; {percent(agreement.share)} % agree on the sign. After Holm's correction "
         f"{left} is significantly better under {ours}, {right} under {theirs}."
     )
     return told + (" The conclusion depends on the protocol." if agreement.left and agreement.right else "")

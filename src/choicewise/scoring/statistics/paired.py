@@ -14,7 +14,10 @@ from choicewise.scoring.statistics.clustered import clustered_standard_error, st
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Left mean minus right mean over the ``n`` items both scored; ``missing``: items at least one did not score."""
+    """Left mean minus right mean over the ``n`` items both scored; ``missing``: items at least one did not score.
+
+    ``se`` and the interval are NaN where all items differ alike, or none: how much others would vary is not known.
+    """
 
     value: float
     se: float
@@ -34,7 +37,9 @@ def paired_difference(
     both = ~(np.isnan(left) | np.isnan(right))
     differences = (left - right)[both]
     n = len(differences)
-    if clusters is None:
+    if n and np.ptp(differences) < 1e-9:  # a third less nothing, but for rounding, is two thirds less a third
+        se = float("nan")
+    elif clusters is None:
         se = standard_error(differences)
     else:
         se = clustered_standard_error(differences, [name for name, seen in zip(clusters, both, strict=True) if seen])

@@ -110,8 +110,8 @@ def open_folder(path: Path, wanted: Manifest, items: Rows) -> Iterator[RunFolder
     with _locked(path):
         if (path / NAME).exists():
             found = read_manifest(path)
-            read_items(path, found)  # a damaged one is told before hours of work, not behind them
-            manifest = _continued(path, found, wanted)
+            held = set(read_items(path, found)["split"].to_pylist())  # damage is told before hours of work
+            manifest = _continued(path, found, wanted, sorted({row["split"] for row in items} - held))
         else:
             manifest = dataclasses.replace(wanted, files=write_items(path, items))
             manifest.write(path)
@@ -126,7 +126,8 @@ def _abandoned(path: Path) -> bool:
     return all(name.endswith(PARTIAL) for name in names)
 
 
-def _continued(path: Path, found: Manifest, wanted: Manifest) -> Manifest:
+def _continued(path: Path, found: Manifest, wanted: Manifest, lacking: Sequence[str]) -> Manifest:
+    """The manifest to go on with; ``lacking``: splits that are to be asked and whose items the folder lacks."""
     for part, keys in _IDENTITY.items():
         old, new = getattr(found, part), getattr(wanted, part)
         told = [
@@ -139,6 +140,11 @@ def _continued(path: Path, found: Manifest, wanted: Manifest) -> Manifest:
                 f"{path} was made for another {part} ({'; '.join(told)}); go on there with the old {part}, or choose "
                 "another --out folder"
             )
+    if lacking:
+        raise StoreError(
+            f"{path} holds no items of split {', '.join(lacking)}, which a protocol tests; "
+            "begin another --out folder with all the protocols at once"
+        )
     protocols = {**found.protocols, **wanted.protocols}
     if changed := [name for name in wanted.protocols if found.protocols.get(name, protocols[name]) != protocols[name]]:
         raise StoreError(f"{path} holds another protocol under the name {changed[0]}; choose another --out folder")

@@ -128,6 +128,26 @@ def test_a_file_or_no_subject_is_refused_before_the_model_is_loaded(data: Path, 
         evaluate(model="no/such", data=data, protocols=["mmlu"], out=tmp_path / "run", subjects=[])
 
 
+def test_a_protocol_on_another_split_needs_its_items(data: Path, tmp_path: Path) -> None:
+    asked = {"model": HashModel(), "data": data}
+    test = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
+    recipes = {"test": test, "validation": replace(test, split="validation")}
+    evaluate(protocols={"test": test}, out=tmp_path / "run", **asked)
+    with pytest.raises(StoreError, match=r"no items of split validation.*begin another --out"):
+        evaluate(protocols=recipes, out=tmp_path / "run", **asked)
+    assert open_run(tmp_path / "run").manifest.complete
+    assert [row.n for row in evaluate(protocols=recipes, out=tmp_path / "both", **asked).rows()] == [12, 12]
+
+
+def test_what_was_not_asked_comes_with_the_line_that_asks_it(data: Path, tmp_path: Path) -> None:
+    run = evaluate(
+        model=HashModel(), data=data, protocols=["mmlu/cloze:sum"], out=tmp_path / "run", subjects=["trees"], limit=3
+    )
+    line = "run --model PATH --data PATH --protocol mmlu/original --subject trees --limit 3 --out"
+    with pytest.raises(UsageError, match=f"with the paths of fake:hash and data: choicewise {line}"):
+        run.choose(["mmlu/original"])
+
+
 def test_limit_and_subject_choose_items_and_are_part_of_the_identity(data: Path, tmp_path: Path) -> None:
     names, out = ["mmlu/original"], tmp_path / "run"
     run = evaluate(model=HashModel(), data=data, protocols=names, out=out, subjects=["trees"], limit=3)

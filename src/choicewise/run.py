@@ -154,11 +154,14 @@ class Run:
         asked = {ask for block in self.manifest.blocks for ask in block.asks}
         lacking = [name for name, recipe in settled.items() if {ask.name for ask in list_asks({name: recipe})} - asked]
         if lacking:
-            model, data = self.manifest.model["name"], self.manifest.dataset["name"]
-            lines = " ".join(f"--protocol {quote(name)}" for name in lacking)
+            model, data, chosen = self.manifest.model["name"], self.manifest.dataset["name"], self.manifest.selection
+            options = [f"--protocol {quote(name)}" for name in lacking]
+            options += [f"--subject {quote(subject)}" for subject in chosen["subjects"] or ()]
+            options += [] if chosen["limit"] is None else [f"--limit {chosen['limit']}"]
             raise UsageError(
-                f"{self.folder} was not asked what {', '.join(lacking)} asks; add it to the run: "
-                f"choicewise run --model {quote(model)} --data {quote(data)} {lines} --out {quote(str(self.folder))}"
+                f"{self.folder} was not asked what {', '.join(lacking)} asks; add it to the run, with the paths of "
+                f"{model} and {data}: choicewise run --model PATH --data PATH {' '.join(options)} "
+                f"--out {quote(str(self.folder))}"
             )
         return settled
 

@@ -18,9 +18,10 @@ from choicewise.protocols.catalogue import SCORES, resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.run import open_run
-from choicewise.store.blocks import SCHEMAS, write_block, write_table
+from choicewise.store.blocks import SCHEMAS, write_block
 from choicewise.store.manifest import Block, Manifest
 from choicewise.store.schema import ITEMS
+from choicewise.store.table import write_table
 
 BLOCK = 200
 NULLS = (None, "", "Answer:", "Answer: ", ":")

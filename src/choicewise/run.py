@@ -22,7 +22,7 @@ from choicewise.report.distribution import distribution_table
 from choicewise.report.evidence import CORRECTING, SETTLED, Tables
 from choicewise.report.measure import Measurement, measure
 from choicewise.report.rows import Row, rows
-from choicewise.scoring.ragged import Mask, row_of
+from choicewise.scoring.ragged import row_of
 from choicewise.store.blocks import read_blocks
 from choicewise.store.items import read_items
 from choicewise.store.manifest import Manifest, read_manifest
@@ -94,7 +94,7 @@ class Run:
         that end in ``:float32``.  ``correction_first`` and ``correction_last`` are the nats that a boundary policy adds
         at the first and the last token, 0 where it corrects nothing.
         """
-        spans, seen, settled = self.tables.spans, self.tables.observations.combine_chunks(), self._settled()
+        spans, seen, settled = self.tables.spans, self.tables.observations.combine_chunks(), self.tables.taken
         for column in ("key", *CORRECTING):
             better = pc.binary_join_element_wise(spans[column], SETTLED, "")
             place = spans.schema.get_field_index(column)
@@ -105,15 +105,6 @@ class Run:
         for column, (first, wide) in zip(("correction_first", "correction_last"), self.tables.corrections, strict=True):
             spans = spans.append_column(column, pa.array(np.where(settled, wide, first)))
         return spans
-
-    def _settled(self) -> Mask:
-        """The spans of the items whose float32 answers count, bool [spans]."""
-        spans, found = self.tables.spans, np.zeros(len(self.tables.spans), dtype=np.bool_)
-        for prompt in pc.unique(spans["prompt"].filter(pa.array(self.tables.settled >= 0))):
-            evidence = self.tables.evidence(prompt.as_py())
-            items = pa.array(evidence.ids, pa.string()).filter(pa.array(evidence.settled))
-            found |= pc.and_(pc.equal(spans["prompt"], prompt), pc.is_in(spans["item"], items)).to_numpy()
-        return found
 
     def scores(self) -> pa.Table:
         """One row per protocol, item and choice: ``protocol, item, choice, score, prediction, credit``."""

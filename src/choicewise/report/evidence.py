@@ -59,6 +59,22 @@ class Tables:
         return np.where(np.logical_or.reduce(np.logical_and(lacks, wants)), -1, self._found("key", SETTLED))
 
     @cached_property
+    def taken(self) -> Mask:
+        """The spans whose float32 answers count, bool [spans]: those of items that have all of them, under a prompt.
+
+        Half an item in each would set its choices apart.
+        """
+        known, found = self.answers >= 0, self.settled >= 0
+        if not found.any():
+            return np.asarray(found, dtype=np.bool_)
+        prompt, item = (
+            self.spans[column].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+            for column in ("prompt", "item")
+        )
+        asked = prompt * len(self.spans) + item
+        return np.asarray(known & found & ~np.isin(asked, asked[known & ~found]), dtype=np.bool_)
+
+    @cached_property
     def unanswered(self) -> list[str]:
         """The items about which the model answered with NaN, be it for a correction."""
         no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
@@ -87,8 +103,21 @@ class Tables:
 
     def _found(self, column: str, behind: str = "") -> Integers:
         """The rows of the observations whose keys are in a ``column`` of the spans with ``behind`` behind them."""
-        keys = pc.binary_join_element_wise(self.spans[column], behind, "")
-        return _integers(pc.index_in(keys, self.observations["key"].combine_chunks()))
+        keys = self.spans[column]
+        if behind:
+            if not self._rescored:
+                return np.full(len(keys), -1, dtype=np.int64)
+            keys = pc.binary_join_element_wise(keys, behind, "")
+        return _integers(pc.index_in(keys, self._keys))
+
+    @cached_property
+    def _keys(self) -> pa.Array:
+        return self.observations["key"].combine_chunks()
+
+    @cached_property
+    def _rescored(self) -> bool:
+        """Whether a float32 copy answered anything: mostly not, and then there is nothing to look for."""
+        return bool(pc.any(pc.ends_with(self._keys, SETTLED)).as_py())
 
     @cached_property
     def starts(self) -> Integers:
@@ -132,14 +161,11 @@ class Evidence:
         self._sensitivities: dict[tuple[str, str | None, str], Floats] = {}
 
     def _take_settled(self, mine: Mask) -> None:
-        """Read the float32 answers of those items that have all of them: half an item in each would set them apart."""
-        item, known, settled = self._item_of(self._spans), self._answers >= 0, self._tables.settled[mine]
-        whole = np.zeros(len(self.ids), dtype=np.bool_)
-        whole[item[known & (settled >= 0)]] = True
-        whole[item[known & (settled < 0)]] = False
-        self.settled: Mask = whole
-        taken = whole[item] & known
-        self._answers = np.where(taken, settled, self._answers)
+        """Read the float32 answers that count."""
+        taken = self._tables.taken[mine]
+        self.settled: Mask = np.zeros(len(self.ids), dtype=np.bool_)
+        self.settled[self._item_of(self._spans)[taken]] = True
+        self._answers = np.where(taken, self._tables.settled[mine], self._answers)
         self._corrections = [np.where(taken, wide[mine], first[mine]) for first, wide in self._tables.corrections]
 
     def continuations(self, null: str | None = None) -> Continuations:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from choicewise.models.unpacked import PlainPath
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 RUNGS = ("auto", *ladder.LADDER)
+Asked = TypeVar("Asked", Span, Pair)
 
 
 class HfModel:
@@ -131,28 +132,30 @@ class HfModel:
         """
         for span in spans:
             self._check(np.concatenate([span.context, span.continuation]), 1)
-
-        def alone(index: int) -> float:
-            with plain.counted(self._lm):
-                return plain.masked(self.model, spans[index])
-
-        rung = self._states_rung()
-        fast = None if rung is None else states.masked(self._states, rung, self._budget, spans)
-        yield from fast_or_alone(fast, len(spans), alone)
+        yield from self._values(spans, states.masked, plain.masked)
 
     def cosines(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, float]]:
         """(index, the cosine of the last hidden states of both texts at their last tokens) of every pair."""
         for pair in pairs:
             for text in (pair.left, pair.right):
                 self._check(text, 1)
+        yield from self._values(pairs, states.cosines, plain.cosine)
+
+    def _values(
+        self,
+        questions: Sequence[Asked],
+        on_path: Callable[[states.States, ladder.Rung, int, Sequence[Asked]], Iterator[tuple[int, float]]],
+        plainly: Callable[[Any, Asked], float],
+    ) -> Iterator[tuple[int, float]]:
+        """(index, what is computed from hidden states) of every question."""
 
         def alone(index: int) -> float:
             with plain.counted(self._lm):
-                return plain.cosine(self.model, pairs[index])
+                return plainly(self.model, questions[index])
 
         rung = self._states_rung()
-        fast = None if rung is None else states.cosines(self._states, rung, self._budget, pairs)
-        yield from fast_or_alone(fast, len(pairs), alone)
+        fast = None if rung is None else on_path(self._states, rung, self._budget, questions)
+        return fast_or_alone(fast, len(questions), alone)
 
     @cached_property
     def _states(self) -> states.States:

@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -155,7 +154,7 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung] | None = None) -> SelfCheck:
 
 def _advice(lm: CausalLM, rung: str) -> str:
     """How a model would be faster that is slow for what only its longest sequences need."""
-    switch = _stretched(lm.model.config.get_text_config())
+    switch = _switch(lm)
     if rung != "plain" or switch is None or lm.window <= switch:
         return ""
     return f"its positions change once a sequence exceeds {switch} tokens; with --window {switch} it can be faster"
@@ -175,8 +174,8 @@ def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
         judges = _judges(wide, spans)
         floor = _apart(judges[0].truth, truth)
         return [*judges, _Judge(lm, spans, judges[0].truth, floor, max(EXACT, WIDER * floor))]
-    switches = _stretched(lm.model.config.get_text_config()) is not None
-    some = slice(0, 2) if switches else slice(None, None, SAMPLED)  # to such a model padding is another length
+    # To a model whose positions switch, padding a short sequence makes it a long one.
+    some = slice(None, None, SAMPLED) if _switch(lm) is None else slice(0, 2)
     floor = _apart(_padded(lm, spans[some]), truth[some])
     least = EXACT if lm.model.dtype.itemsize >= 4 else NARROW
     return [_Judge(lm, spans, truth, floor, float(np.clip(2 * floor, least, 10 * EXACT if least == EXACT else least)))]
@@ -214,13 +213,14 @@ def choose_path(lm: CausalLM, batch_tokens: int | None = None, rung: str | None 
 def probe_depth(lm: CausalLM) -> int:
     """Longer than any sliding window or chunk the configuration names, as far as the model's window allows."""
     config = lm.model.config.get_text_config()
-    sizes = [getattr(config, name, None) for name in LOCAL] + [_stretched(config)]
+    sizes = [getattr(config, name, None) for name in LOCAL] + [_switch(lm)]
     local = max((size for size in sizes if isinstance(size, int)), default=0)
     return min(lm.window, max(DEPTH, local + BEYOND))
 
 
-def _stretched(config: Any) -> int | None:
+def _switch(lm: CausalLM) -> int | None:
     """The length from which rotary positions depend on how long the whole sequence is, where they do."""
+    config = lm.model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
     for each in (rope, *(kind for kind in rope.values() if isinstance(kind, dict))):  # one for all layers, or by kind
         if each.get("rope_type") == "longrope":

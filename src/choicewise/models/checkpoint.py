@@ -43,21 +43,22 @@ def window_of(config: Mapping[str, Any], folder: Path, asked: int | None = None)
 
     ModelError when that is more than it allows, or when neither says anything.
     """
-    for place in (config, config.get("text_config") or {}):
-        for name in _WINDOWS:
-            if isinstance(place.get(name), int) and place[name] > 0:
-                if asked is not None and asked > place[name]:
-                    raise ModelError(
-                        f"the model knows {place[name]} positions ({name} in {folder}/config.json), not {asked}; "
-                        f"leave --window out or pass at most {place[name]}"
-                    )
-                return int(place[name]) if asked is None else asked
-    if asked is not None:
+    places = [(name, place.get(name)) for place in (config, config.get("text_config") or {}) for name in _WINDOWS]
+    stated = [(name, tokens) for name, tokens in places if isinstance(tokens, int) and tokens > 0]
+    if not stated:
+        if asked is None:
+            raise ModelError(
+                f"{folder}/config.json does not say how many tokens fit the model; "
+                "pass how many it was trained on, e.g. --window 2048 (in Python window=2048)"
+            )
         return asked
-    raise ModelError(
-        f"{folder}/config.json does not say how many tokens fit the model; "
-        "pass how many it was trained on, e.g. --window 2048 (in Python window=2048)"
-    )
+    name, known = stated[0]
+    if asked is not None and asked > known:
+        raise ModelError(
+            f"the model knows {known} positions ({name} in {folder}/config.json), not {asked}; "
+            f"leave --window out or pass at most {known}"
+        )
+    return known if asked is None else asked
 
 
 def weight_files(folder: Path) -> list[Path]:

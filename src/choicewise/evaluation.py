@@ -21,7 +21,6 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.protocols.split import settle
 from choicewise.rescoring import left_open, rescore
-from choicewise.store.blocks import read_blocks
 from choicewise.store.folder import RunFolder, check_folder, open_folder
 from choicewise.store.manifest import Manifest
 from choicewise.store.pending import Pending
@@ -141,16 +140,15 @@ def _observe(
     skip_bad_items: bool,
     progress: Progress,
 ) -> None:
-    known = set(read_blocks(folder.path, folder.manifest.blocks, "observations")["key"].to_pylist())
+    known = folder.observed()
     total = sum(len(block.items) for block in blocks for ask in asks if ask.recipe.split == block.split)
     work = [(block, _left(folder, asks, block)) for block in blocks]
     done = total - sum(len(block.items) * len(left) for block, left in work)
     progress(done, total)
     work = [(block, left) for block, left in work if left]
     for block, left, asking in _asked_ahead(folder, data, work, model, skip_bad_items):
-        place = (block.split, block.subject, block.start, block.stop)
         wanted = {key: question for key, question in asking.wanted.items() if key not in known}
-        with Pending(folder, place, model) as pending:
+        with Pending(folder, block.place, model) as pending:
             for observation in answers(model, wanted):
                 pending.add(observation)
                 progress(done + len(left) * len(block.items) * pending.count // len(wanted), total)
@@ -163,7 +161,7 @@ def _observe(
 def _left(folder: RunFolder, asks: Sequence[Ask], block: Block) -> list[Ask]:
     """The ways of asking that the folder lacks for a block."""
     mine = {ask.name: ask for ask in asks if ask.recipe.split == block.split}
-    missing = folder.missing_asks(block.split, block.subject, block.start, block.stop, list(mine))
+    missing = folder.missing_asks(*block.place, list(mine))
     return [mine[name] for name in missing]
 
 

@@ -9,7 +9,6 @@ from choicewise.answers import answers
 from choicewise.data.dataset import Dataset
 from choicewise.engine.schedule import Ask, Block, ask_block
 from choicewise.report.evidence import CORRECTING, SETTLED
-from choicewise.store.blocks import read_blocks
 from choicewise.store.folder import RunFolder
 from choicewise.store.pending import Pending
 
@@ -47,7 +46,7 @@ def rescore(
     under every prompt anew.
     """
     done, total = 0, sum(map(len, undecided.values()))
-    known = set(read_blocks(folder.path, folder.manifest.blocks, "observations")["key"].to_pylist())
+    known = folder.observed()
     for block in blocks:
         mine = [ask for ask in asks if ask.recipe.split == block.split and ask.recipe.prompt_digest in undecided]
         if not any(item.id in undecided[ask.recipe.prompt_digest] for ask in mine for item in block.items):
@@ -57,7 +56,7 @@ def rescore(
         keys = dict.fromkeys(row[column] for row in rows for column in ("key", *CORRECTING) if row[column] is not None)
         questions = {key: asking.wanted[key] for key in keys if key + SETTLED not in known}
         asked = {(row["prompt"], row["item"]) for row in rows}
-        with Pending(folder, (block.split, block.subject, block.start, block.stop), wide) as pending:
+        with Pending(folder, block.place, wide) as pending:
             for row in answers(wide, questions):
                 pending.add({**row, "key": row["key"] + SETTLED})
                 progress(done + len(asked) * pending.count // len(questions), total)

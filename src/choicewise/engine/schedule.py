@@ -44,6 +44,11 @@ class Block:
         """The position behind the last item."""
         return self.start + len(self.items)
 
+    @property
+    def place(self) -> tuple[str, str, int, int]:
+        """Split, subject, start and stop: where the run folder keeps what was observed of it."""
+        return self.split, self.subject, self.start, self.stop
+
 
 def list_asks(recipes: Mapping[str, Protocol]) -> list[Ask]:
     """Every way of asking that the recipes need, each once."""

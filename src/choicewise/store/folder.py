@@ -13,7 +13,7 @@ from typing import Any
 
 from choicewise.errors import StoreError
 from choicewise.store.atomic import PARTIAL, disk_errors
-from choicewise.store.blocks import FOLDER, write_block
+from choicewise.store.blocks import FOLDER, read_blocks, write_block
 from choicewise.store.items import NAME as ITEM_TABLE
 from choicewise.store.items import read_items, write_items
 from choicewise.store.manifest import NAME, Block, Manifest, read_manifest
@@ -33,6 +33,10 @@ class RunFolder:
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
+
+    def observed(self) -> set[str]:
+        """The keys of all observations there are."""
+        return set(read_blocks(self.path, self.manifest.blocks, "observations")["key"].to_pylist())
 
     def missing_asks(self, split: str, subject: str, start: int, stop: int, asks: Sequence[str]) -> list[str]:
         """Those of ``asks`` that were not put to items ``start`` to ``stop`` of ``subject`` yet."""

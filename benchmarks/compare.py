@@ -25,6 +25,8 @@ from choicewise.models.hf_tokenizer import HfTokenizer
 from choicewise.run import open_run
 
 HERE = Path(__file__).resolve().parent
+TARGETED = ("harness", "25m", "float32")
+"""The peer, model and dtype that the workloads' targets are about."""
 OURS = ["-c", "from choicewise.cli import main; main()", "run"]
 
 
@@ -131,7 +133,7 @@ def compare(peer: Peer, case: Case, repeats: int) -> dict[str, Any]:
         "largest difference": float(np.abs(theirs.sums - ours.sums).max()),
         "flips": flips(pairs, theirs.sums, ours.sums),
         "from float32": None if case.dtype == "float32" else _from_float32(case, pairs, theirs, ours),
-        "targets": case.workload.targets if (case.model.name, case.dtype) == ("25m", "float32") else None,
+        "targets": case.workload.targets if (peer.name, case.model.name, case.dtype) == TARGETED else None,
         "turns": turns,
         **{name: spread([turn[name] for turn in turns]) for name in RATIOS},
     }

@@ -64,7 +64,7 @@ def _commands(stem: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     head = f"| {HARNESS_COLUMNS.format(peer=stem)} |"
     lines = [head, _rule(head)]
     for row in rows:
-        turn, targets = row["turns"][-1], row.get("targets") if stem == "harness" else None
+        turn, targets = row["turns"][-1], row.get("targets")
         cells = [
             row["workload"],
             f"{row['unique']:,}",

@@ -24,7 +24,7 @@ def keys(folder: Path, blocks: tuple) -> list[str]:
 def test_a_minute_is_the_most_that_a_kill_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(0, 10_000, 25))
     monkeypatch.setattr(pending, "perf_counter", lambda: float(next(now)))
-    with open_folder(tmp_path, manifest(), [ITEM]) as folder, Pending(folder, PLACE) as waiting:
+    with open_folder(tmp_path, manifest(), [ITEM]) as folder, Pending(folder, PLACE, object()) as waiting:
         for number, blocks in enumerate([0, 0, 1, 1, 1, 2]):
             waiting.add({**OBSERVATION, "key": str(number)})
             assert len(folder.manifest.blocks) == blocks

@@ -17,6 +17,7 @@ from choicewise.errors import UsageError
 
 if TYPE_CHECKING:
     from choicewise.data.item import Item
+    from choicewise.models.model import Model
     from choicewise.run import Run
 
 
@@ -61,26 +62,16 @@ def run(
         check_folder(out)
     elif not dry_run:
         raise UsageError("--out is missing: the folder for what is observed; --dry-run needs none")
-    protocols = resolve(*protocol)
+    protocols, skip = resolve(*protocol), on_bad_item == options.OnBadItem.skip
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
     _note_doubles([item for block in list_blocks(dataset, protocols, subject, limit) for item in block.items])
-    answering = load_model(model, dtype=dtype, device=device, window=window, batch_tokens=batch_tokens)
+    load = partial(load_model, model, device=device, window=window, batch_tokens=batch_tokens)
+    answering = load(dtype=dtype)
     if out is None or dry_run:
-        planned = plan(
-            answering,
-            dataset,
-            protocols,
-            subjects=subject,
-            limit=limit,
-            skip_bad_items=on_bad_item == options.OnBadItem.skip,
-        )
+        planned = plan(answering, dataset, protocols, subjects=subject, limit=limit, skip_bad_items=skip)
         print_plan(planned, answering, json)
         return
-    narrow = answering.dtype in ("bfloat16", "float16")
-    if rescore_near_ties and not narrow:
-        print(f"note: --rescore-near-ties has nothing to settle in {answering.dtype}", file=sys.stderr)
-    wide = partial(load_model, model, dtype="float32", device=device, window=window, batch_tokens=batch_tokens)
     with progress(answering.name) as report:
         found = evaluate(
             model=answering,
@@ -89,8 +80,8 @@ def run(
             out=out,
             subjects=subject,
             limit=limit,
-            skip_bad_items=on_bad_item == options.OnBadItem.skip,
-            rescore_near_ties=wide if rescore_near_ties and narrow else None,
+            skip_bad_items=skip,
+            rescore_near_ties=partial(load, dtype="float32") if rescore_near_ties and _narrow(answering) else None,
             progress=report,
         )
     wanted = [row for row in found.rows() if row.protocol in protocols]
@@ -107,6 +98,14 @@ def _note_doubles(items: Sequence[Item]) -> None:
         print(f"note: item {found[0]} shows the same choice twice and is kept", file=sys.stderr)
     elif found:
         print(f"note: {len(found)} items show the same choice twice and are kept: {found[0]}, ...", file=sys.stderr)
+
+
+def _narrow(answering: Model) -> bool:
+    """Whether float32 could settle what this model leaves open; a note on stderr where it could not."""
+    if answering.dtype in ("bfloat16", "float16"):
+        return True
+    print(f"note: --rescore-near-ties has nothing to settle in {answering.dtype}", file=sys.stderr)
+    return False
 
 
 def _tell(found: Run, out: Path) -> None:

@@ -17,10 +17,10 @@ class Pending:
     """Observations that are written every minute, by :meth:`write`, and when the ``with`` is left, however that is.
 
     ``place``: split, subject, start and stop of the block.  ``model``: whose ``computed`` tokens and time are counted
-    as spent with every write; nothing is where it is None or does not count.
+    as spent with every write; nothing is where it does not count.
     """
 
-    def __init__(self, folder: RunFolder, place: tuple[str, str, int, int], model: object = None) -> None:
+    def __init__(self, folder: RunFolder, place: tuple[str, str, int, int], model: object) -> None:
         self.count = 0
         self._folder = folder
         self._place = place

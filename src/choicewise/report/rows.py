@@ -25,11 +25,11 @@ MANY = 3
 class Row:
     """One number with everything that is needed to trust or distrust it.
 
-    ``data`` and ``id`` are the short digests of dataset and protocol. ``selection`` says in words which part of the
-    data the run is about, nothing for all of it. ``value``, ``se``, ``ci_low`` and ``ci_high`` are shares of 1, NaN
-    where there is nothing to average; ``interval`` names the 95 % interval. ``low`` and ``high`` bound the value that
-    numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the items that are tied exactly,
-    ``near_ties`` the further ones that noise leaves open. ``n`` counts the items the value is a mean over,
+    ``data`` and ``id`` are the short digests of dataset and protocol.  ``selection`` says in words which part of the
+    data the run is about, nothing for all of it.  ``value``, ``se``, ``ci_low`` and ``ci_high`` are shares of 1, NaN
+    where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and ``high`` bound the value
+    that numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the items that are tied exactly,
+    ``near_ties`` the further ones that noise leaves open.  ``n`` counts the items the value is a mean over,
     ``missing`` those that could not be scored, ``invalid`` those of ``n`` whose generated text names no option,
     ``skipped`` the rows of the data that could not be used at all.
 

@@ -21,8 +21,8 @@ from process import Measured, measure
 from workload import WORKLOADS, Workload, spans, texts
 
 from choicewise.engine.tree import Tree, build
-from choicewise.models.hf_tokenizer import HfTokenizer
-from choicewise.run import open_run
+from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.results.run import open_run
 
 HERE = Path(__file__).resolve().parent
 TARGETED = ("harness", "25m", "float32")

@@ -12,12 +12,12 @@ import resource
 from pathlib import Path
 from time import perf_counter, process_time
 
-from choicewise.data.open import open_dataset
-from choicewise.engine.boundary import spans_batch
-from choicewise.engine.encoding import PartwiseTokenizer
-from choicewise.models.hf_tokenizer import HfTokenizer
+from choicewise.data.open_dataset import open_dataset
+from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.render import requests
+from choicewise.requests.render import requests
+from choicewise.tokens.boundary import choice_questions_batch
+from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
 
 PROTOCOLS = ("mmlu/original", "mmlu/helm", "mmlu/harness-v0")
 
@@ -57,7 +57,7 @@ def main() -> None:
             contexts = [request.context() for request in asked]
             rendering += perf_counter() - before
             continuations, golds = zip(*((request.continuations, request.gold) for request in asked), strict=True)
-            spans_batch(tokenizer, recipe.boundary, recipe.bos, contexts, continuations, golds)
+            choice_questions_batch(tokenizer, recipe.boundary, recipe.bos, contexts, continuations, golds)
             questions += len(asked)
     total = perf_counter() - start
     boundary = total - rendering - tokenizer.seconds

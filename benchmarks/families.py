@@ -14,8 +14,8 @@ sys.path.insert(0, str(ROOT))
 
 from tests.tiny import FAMILIES, VOCABULARY, WINDOW, tiny  # noqa: E402
 
-from choicewise.models.causal import CausalLM  # noqa: E402
-from choicewise.models.selfcheck import DEPTH, SelfCheck, check  # noqa: E402
+from choicewise.models.local.causal_lm import CausalLM  # noqa: E402
+from choicewise.models.local.selfcheck import DEPTH, SelfCheck, check  # noqa: E402
 
 HEAD = f"""# Which way of computing is right for which family
 

@@ -26,11 +26,11 @@ from limit import cost
 from llama import VOCABULARY, llama
 from padded import loop
 
-from choicewise.engine.span import Span
 from choicewise.engine.tree import Tree, build
-from choicewise.models.causal import CausalLM
-from choicewise.models.ladder import BATCH_TOKENS, LADDER
-from choicewise.models.selfcheck import choose_path
+from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.ladder import BATCH_TOKENS, LADDER
+from choicewise.models.local.selfcheck import choose_path
+from choicewise.questions.span import Span
 
 SUBJECTS, PREFIX, CHOICES = 3, 700, 4
 """Subjects, tokens of a subject's shots, choices of a question."""

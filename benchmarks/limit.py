@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from choicewise.engine.tree import Tree
-from choicewise.models.causal import CausalLM
+from choicewise.models.local.causal_lm import CausalLM
 
 ROWS, LENGTH, READ = 8, 512, 512
 Clock = Callable[[], float]

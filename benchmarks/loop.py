@@ -21,12 +21,12 @@ from machine import machine
 from padded import loop
 from workload import WORKLOADS, spans
 
-from choicewise.engine.span import Span
 from choicewise.engine.tree import build
-from choicewise.models.causal import CausalLM
-from choicewise.models.hf_tokenizer import HfTokenizer
-from choicewise.models.ladder import Path as Rung
-from choicewise.models.selfcheck import choose_path
+from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.models.local.ladder import ComputePath as Rung
+from choicewise.models.local.selfcheck import choose_path
+from choicewise.questions.span import Span
 
 
 def ours(path: Rung, asked: list[Span]) -> np.ndarray:

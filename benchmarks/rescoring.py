@@ -17,10 +17,10 @@ import pyarrow as pa
 from choicewise.protocols.catalogue import SCORES, resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
-from choicewise.run import open_run
+from choicewise.records.tables import ITEMS
+from choicewise.results.run import open_run
 from choicewise.store.blocks import SCHEMAS, write_block
 from choicewise.store.manifest import Block, Manifest
-from choicewise.store.schema import ITEMS
 from choicewise.store.table import write_table
 
 BLOCK = 200

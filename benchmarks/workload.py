@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from choicewise.data.open import open_dataset
-from choicewise.engine.schedule import ask_block, list_asks, list_blocks
-from choicewise.engine.span import Span
-from choicewise.engine.tokenizer import Tokenizer
-from choicewise.protocols.file import read_file
-from choicewise.protocols.render import requests
+from choicewise.data.open_dataset import open_dataset
+from choicewise.protocols.protocol_file import read_file
+from choicewise.questions.span import Span
+from choicewise.requests.render import requests
+from choicewise.requests.schedule import list_asks, list_blocks, prepare_block
+from choicewise.tokens.tokenizer import Tokenizer
 
 PROTOCOLS = Path(__file__).parent / "protocols"
 
@@ -63,7 +63,7 @@ def spans(workload: Workload, data: Path, tokenizer: Tokenizer) -> list[Span]:
     dataset, recipes = open_dataset(data / workload.data), {name: recipe}
     asks, wanted = list_asks(recipes), {}
     for block in list_blocks(dataset, recipes, None, workload.questions):
-        wanted |= ask_block(dataset, block, asks, Asker(tokenizer), False).wanted
+        wanted |= prepare_block(dataset, block, asks, Asker(tokenizer), False).wanted
     return [question for question in wanted.values() if isinstance(question, Span)]
 
 

@@ -18,9 +18,9 @@ from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.report.agreement import CAUSES, TOLERANCE, Agreement, _Side, agreement
 from choicewise.report.agreement_table import agreement_tables
-from choicewise.run import Run
+from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, _Side, agreement
+from choicewise.results.run import Run
 from tests.test_char_span import Merging
 
 ITEMS = (

@@ -31,7 +31,7 @@ def test_made_up_data_serves_in_place_of_the_real(made: Path) -> None:
     from data import prepare
     from workload import WORKLOADS, spans, texts
 
-    from choicewise.models.hf_tokenizer import HfTokenizer
+    from choicewise.models.local.hf_tokenizer import HfTokenizer
 
     folder, tokenizer = prepare(made, Path("nowhere"))
     for workload in (WORKLOADS["mmlu-null"], WORKLOADS["hellaswag-100"]):
@@ -68,9 +68,9 @@ def test_the_loop_and_the_limit_count_the_same_tokens() -> None:
     from limit import Cost
     from padded import loop
 
-    from choicewise.engine.span import Span
     from choicewise.engine.tree import build
-    from choicewise.models import plain
+    from choicewise.models.local import plain
+    from choicewise.questions.span import Span
     from tests.tiny import tiny
 
     torch.set_num_threads(1)

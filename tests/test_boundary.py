@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.engine.boundary import Asked, common_prefix, encode_contexts, spans, spans_batch
-from choicewise.engine.span import Span
-from choicewise.engine.tokenizer import ByteTokenizer, Tokenizer
-from choicewise.engine.window import cut_end, fit_span
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.models.hf_tokenizer import HfTokenizer
+from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.questions.span import Span
+from choicewise.tokens.boundary import Asked, choice_questions, choice_questions_batch, common_prefix, encode_contexts
+from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
+from choicewise.tokens.window import cut_end, fit_span
 from tests.conftest import SHARED
 
 POLICIES = ["joint", "separate", "lcp", "last-token", "count"]
@@ -82,7 +82,7 @@ def pairs(asked: Sequence[Asked]) -> list[Pair | None]:
 @settings(deadline=None, max_examples=60)
 def test_spans_equal_the_plain_reference(name: str, policy: str, bos: str, context: str, choices: list[str]) -> None:
     tokens = tokenizer(name)
-    asked = spans(tokens, policy, bos, context, choices, [0])
+    asked = choice_questions(tokens, policy, bos, context, choices, [0])
     expected = plain_reference(tokens, policy, bos, context, choices)
     for one, found, wanted, choice in zip(asked, pairs(asked), expected, choices, strict=True):
         assert (one.missing is None) == (one.span is not None) == bool(wanted[1])
@@ -99,8 +99,8 @@ def test_spans_equal_the_plain_reference(name: str, policy: str, bos: str, conte
 def test_what_the_policies_have_in_common(name: str, context: str, choices: list[str]) -> None:
     """Without a merge lcp is joint where every choice starts apart; joint is then the true tokens of the whole."""
     tokens = tokenizer(name)
-    joint = spans(tokens, "joint", "default", context, choices, [])
-    lcp = spans(tokens, "lcp", "default", context, choices, [])
+    joint = choice_questions(tokens, "joint", "default", context, choices, [])
+    lcp = choice_questions(tokens, "lcp", "default", context, choices, [])
     for one, other, choice in zip(joint, lcp, choices, strict=True):
         if context.rstrip() != context or not context or one.span is None:
             continue
@@ -114,7 +114,9 @@ def test_what_the_policies_have_in_common(name: str, context: str, choices: list
 def test_joint_equals_separate_without_merges(context: str, choices: list[str]) -> None:
     """Bytes never merge, so nothing but moved white space tells the policies apart."""
     tokens = ByteTokenizer()
-    joint, separate, lcp = (spans(tokens, policy, "default", context, choices, []) for policy in POLICIES[:3])
+    joint, separate, lcp = (
+        choice_questions(tokens, policy, "default", context, choices, []) for policy in POLICIES[:3]
+    )
     assert not any(asked.merged for asked in (*joint, *separate, *lcp))
     assert pairs(separate) == pairs(lcp)
     if context.rstrip() == context:
@@ -130,7 +132,9 @@ def test_spans_batch_shares_contexts_and_encodes_in_few_calls() -> None:
             return super().encode(texts, special=special)
 
     contexts, choices = [f"question {number}" for number in range(50)], [[" A", " B"]] * 50
-    asked = spans_batch(Counting(), "separate", "default", contexts, choices, [[number % 2] for number in range(50)])
+    asked = choice_questions_batch(
+        Counting(), "separate", "default", contexts, choices, [[number % 2] for number in range(50)]
+    )
     assert len(calls) <= 6
     assert max(calls, key=len).count("question 1 A") == 1
     for number, (first, second) in enumerate(asked):
@@ -139,7 +143,8 @@ def test_spans_batch_shares_contexts_and_encodes_in_few_calls() -> None:
         assert first.span.context is second.span.context
         assert (first.span.gold, second.span.gold) == (number % 2 == 0, number % 2 == 1)
     one_by_one = [
-        spans(ByteTokenizer(), "separate", "default", *rest, []) for rest in zip(contexts, choices, strict=True)
+        choice_questions(ByteTokenizer(), "separate", "default", *rest, [])
+        for rest in zip(contexts, choices, strict=True)
     ]
     assert [pairs(request) for request in asked] == [pairs(request) for request in one_by_one]
 
@@ -147,25 +152,25 @@ def test_spans_batch_shares_contexts_and_encodes_in_few_calls() -> None:
 def test_published_boundaries() -> None:
     """GPT-2 and Mistral on the letters of MMLU: one token where the text continues, the dummy space where not."""
     gpt2, mistral = tokenizer("tokenizers/gpt2"), tokenizer("tokenizers/mistral-7b-v0.2")
-    (joint,) = pairs(spans(gpt2, "joint", "default", "Answer:", [" A"], []))
+    (joint,) = pairs(choice_questions(gpt2, "joint", "default", "Answer:", [" A"], []))
     assert joint == ([33706, 25], [317])
-    (moved,) = pairs(spans(gpt2, "joint", "default", "Answer:\n\n", ["A"], []))
+    (moved,) = pairs(choice_questions(gpt2, "joint", "default", "Answer:\n\n", ["A"], []))
     assert moved == ([33706, 25], [198, 198, 32])
-    (separate,) = spans(mistral, "separate", "default", "Answer:", [" A"], [])
+    (separate,) = choice_questions(mistral, "separate", "default", "Answer:", [" A"], [])
     assert separate.span
     assert [mistral.token_bytes[token] for token in separate.span.continuation] == [b" ", b" A"]
-    (last,) = spans(mistral, "last-token", "default", "Answer:", ["A"], [])
+    (last,) = choice_questions(mistral, "last-token", "default", "Answer:", ["A"], [])
     assert last.span
     assert [mistral.token_bytes[token] for token in last.span.continuation] == [b" A"]
 
 
 def test_a_merge_is_flagged_and_lcp_undoes_it() -> None:
     tokens = tokenizer("tokenizers/gpt2")
-    joint, other = spans(tokens, "joint", "default", "the hell", ["o", "fire"], [0])
+    joint, other = choice_questions(tokens, "joint", "default", "the hell", ["o", "fire"], [0])
     assert joint.merged
     assert joint.span is None
     assert "merge" in (joint.missing or "")
-    hello, hellfire = spans(tokens, "lcp", "default", "the hell", ["o", "fire"], [0])
+    hello, hellfire = choice_questions(tokens, "lcp", "default", "the hell", ["o", "fire"], [0])
     assert hello.span
     assert hellfire.span
     assert tokens.decode(hello.span.continuation) == " hello"
@@ -184,19 +189,19 @@ def test_bos_is_never_doubled() -> None:
 
 def test_an_empty_context_needs_a_prefix_token() -> None:
     tokens = ByteTokenizer()
-    assert pairs(spans(tokens, "joint", "none", "", ["a"], [])) == [([256], [97])]
+    assert pairs(choice_questions(tokens, "joint", "none", "", ["a"], [])) == [([256], [97])]
     tokens.bos_id, tokens.eos_id = None, 7
-    assert pairs(spans(tokens, "separate", "none", "", ["a"], [])) == [([7], [97])]
+    assert pairs(choice_questions(tokens, "separate", "none", "", ["a"], [])) == [([7], [97])]
     tokens.eos_id = None
     with pytest.raises(ModelError, match="neither a BOS nor an EOS"):
-        spans(tokens, "joint", "none", "", ["a"], [])
+        choice_questions(tokens, "joint", "none", "", ["a"], [])
 
 
 def test_a_tokenizer_that_appends_is_refused() -> None:
     tokens = tokenizer("tokenizers/bert-base-uncased")
     with pytest.raises(ModelError, match="appends token 102"):
-        spans(tokens, "joint", "default", "a", [" b"], [])
-    (asked,) = spans(tokens, "joint", "none", "a cat", [" 👍"], [])
+        choice_questions(tokens, "joint", "default", "a", [" b"], [])
+    (asked,) = choice_questions(tokens, "joint", "none", "a cat", [" 👍"], [])
     assert asked.unknown == 1
 
 
@@ -207,9 +212,12 @@ def test_count_takes_the_tokens_before_it_from_the_whole_text() -> None:
         (text[:cut], text[cut:])
         for text in ("once upon a time there was", "because something happened")
         for cut in range(1, len(text))
-        if (asked := spans(tokens, "count", "default", text[:cut], [text[cut:]], [])[0]).merged and asked.span
+        if (asked := choice_questions(tokens, "count", "default", text[:cut], [text[cut:]], [])[0]).merged
+        and asked.span
     )
-    (counted,), (joint,) = (spans(tokens, policy, "default", context, [choice], []) for policy in ("count", "joint"))
+    (counted,), (joint,) = (
+        choice_questions(tokens, policy, "default", context, [choice], []) for policy in ("count", "joint")
+    )
     assert counted.span is not None
     assert joint.span is not None
     (whole,) = encode_contexts(tokens, "default", [context + choice])
@@ -221,7 +229,7 @@ def test_count_takes_the_tokens_before_it_from_the_whole_text() -> None:
 
 def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(ProtocolError, match="it must be one of joint, separate"):
-        spans(ByteTokenizer(), "guess", "default", "a", ["b"], [])
+        choice_questions(ByteTokenizer(), "guess", "default", "a", ["b"], [])
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), min_size=1, max_size=4))

@@ -11,11 +11,11 @@ import pytest
 
 from choicewise import evaluate
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.models.hf import HfModel, load
-from choicewise.models.hf_tokenizer import HfTokenizer
+from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.models.local.local_model import LocalModel, load
 from choicewise.protocols.boundary import BOUNDARIES, CORRECTED
 from choicewise.protocols.catalogue import resolve
-from choicewise.question import score
+from choicewise.running.score_texts import score_texts
 from tests.conftest import SHARED
 from tests.observed import continuations, row
 from tests.worlds import write_mmlu
@@ -25,14 +25,14 @@ QUESTION = ("Once upon a ti", ["me", "ger", "me there was"])
 
 
 @cache
-def stories() -> HfModel:
+def stories() -> LocalModel:
     if not SHARED.is_dir():
         pytest.skip(f"no shared data at {SHARED}")
     return load(SHARED / "models" / "stories260K", device="cpu")
 
 
 @cache
-def tiny(name: str) -> HfModel:
+def tiny(name: str) -> LocalModel:
     """A random model for a real tokenizer."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -44,17 +44,17 @@ def tiny(name: str) -> HfModel:
     sizes: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     config = LlamaConfig(vocab_size=len(tokenizer.token_bytes), num_attention_heads=2, initializer_range=0.5, **sizes)
     model = LlamaForCausalLM(config).eval()
-    return HfModel(model, tokenizer, name=name, digest="0" * 64, window=200, rung="sequence")
+    return LocalModel(model, tokenizer, name=name, digest="0" * 64, window=200, rung="sequence")
 
 
-def softmax(model: HfModel, tokens: Sequence[int]) -> np.ndarray:
+def softmax(model: LocalModel, tokens: Sequence[int]) -> np.ndarray:
     """Log-probabilities of the next token, float64."""
     with torch.inference_mode():
         logits = model.model(torch.tensor([list(tokens)])).logits[0, -1].double()
     return torch.log_softmax(logits, dim=-1).numpy()
 
 
-def prefix_probability(model: HfModel, tokens: Sequence[int], text: bytes) -> float:
+def prefix_probability(model: LocalModel, tokens: Sequence[int], text: bytes) -> float:
     """P(text | tokens) by the definition of covering, one pass of the model per sequence."""
     if not text:
         return 1.0
@@ -67,22 +67,22 @@ def prefix_probability(model: HfModel, tokens: Sequence[int], text: bytes) -> fl
 
 
 @cache
-def beginnings(model: HfModel, text: bytes) -> tuple[list[int], list[int]]:
+def beginnings(model: LocalModel, text: bytes) -> tuple[list[int], list[int]]:
     """Tokens that spell ``text`` or more, and tokens that spell less of it."""
     table = [(token, spelled) for token, spelled in enumerate(model.tokenizer.token_bytes) if spelled]
     covering = [token for token, spelled in table if spelled.startswith(text)]
     return covering, [token for token, spelled in table if text.startswith(spelled) and spelled != text]
 
 
-def encode(model: HfModel, text: str) -> list[int]:
+def encode(model: LocalModel, text: str) -> list[int]:
     return model.tokenizer.encode([text], special=True)[0].tolist()
 
 
-def summed(model: HfModel, context: str, choices: Sequence[str], boundary: str) -> list[float]:
-    return score(model, context, choices, boundary=boundary)["sum"].to_pylist()
+def summed(model: LocalModel, context: str, choices: Sequence[str], boundary: str) -> list[float]:
+    return score_texts(model, context, choices, boundary=boundary)["sum"].to_pylist()
 
 
-def path(model: HfModel, start: Sequence[int], tokens: Sequence[int]) -> float:
+def path(model: LocalModel, start: Sequence[int], tokens: Sequence[int]) -> float:
     return sum(softmax(model, [*start, *tokens[:place]])[token] for place, token in enumerate(tokens))
 
 
@@ -147,7 +147,7 @@ def test_word_by_hand() -> None:
 def test_exact_bytes_on_real_tokenizers(name: str, context: str, choices: list[str]) -> None:
     """Where the scored text is short enough to look at every sequence of tokens there is."""
     model = tiny(name)
-    found = score(model, context, choices, boundary="bytes")
+    found = score_texts(model, context, choices, boundary="bytes")
     assert found["tokens"].to_pylist() == found["bytes"].to_pylist() == [len(choice.encode()) for choice in choices]
     wholes = [encode(model, context + choice) for choice in choices]
     own = encode(model, context)
@@ -174,16 +174,16 @@ def test_raw_bytes_have_one_spelling(shared_data: Path) -> None:
 
 
 def test_score_tells_counts_and_flags() -> None:
-    found = score(stories(), *QUESTION).to_pylist()
+    found = score_texts(stories(), *QUESTION).to_pylist()
     assert [one["merged"] for one in found] == [True] * 3
     assert [(one["bos"], one["unknown"], one["noncanonical"], one["lossy"]) for one in found] == [
         (1, 0, False, False)
     ] * 3
     assert [one["words"] for one in found] == [1, 1, 3]
     with pytest.raises(ProtocolError, match="it must be one of joint"):
-        score(stories(), *QUESTION, boundary="healed")
+        score_texts(stories(), *QUESTION, boundary="healed")
     with pytest.raises(ModelError, match="no word begins"):
-        score(stories(), "Once upon (", ["a"], boundary="word")
+        score_texts(stories(), "Once upon (", ["a"], boundary="word")
 
 
 def test_permuted_choices_have_permuted_scores() -> None:

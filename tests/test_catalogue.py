@@ -7,9 +7,9 @@ import pytest
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.catalogue import SCORES, Entry, entries, entry, resolve
-from choicewise.protocols.file import parse, read_axes, read_file
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.reading import SCORES as ALL_SCORES
+from choicewise.protocols.protocol_file import parse, read_axes, read_file
+from choicewise.protocols.readings import SCORES as ALL_SCORES
 from choicewise.protocols.signature import parse_signature, short_signature, signature
 
 ENTRIES = entries()

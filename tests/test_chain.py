@@ -1,4 +1,4 @@
-"""Chains of thought: sampled as their stream says, scored behind, and put together from what is stored."""
+"""Chains of thought: sampled as their Sampling says, scored behind, and put together from what is stored."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from hypothesis import strategies as st
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
-from choicewise.engine.asking import Asking
-from choicewise.engine.chain import Chain, Conclusion, stream
-from choicewise.engine.span import Span, TokenScores
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.fake import HashModel
-from choicewise.plan import unique_tokens
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.render import render
-from choicewise.report.explain import explain
-from choicewise.report.explain_text import explanation_lines
-from choicewise.run import Run
+from choicewise.questions.conclusion import Conclusion
+from choicewise.questions.generation import Generation, Sampling
+from choicewise.questions.span import Span
+from choicewise.questions.token_scores import TokenScores
+from choicewise.report.explanation_text import explanation_lines
+from choicewise.requests.prepared_block import PreparedBlock
+from choicewise.requests.render import render
+from choicewise.results.explanation import explain
+from choicewise.results.run import Run
+from choicewise.running.plan import unique_tokens
 from choicewise.scoring.combined import OVER_CHAINS, marginal, vote
 from tests.observed import continuations, row
 
@@ -154,8 +156,8 @@ def test_one_chain_of_one_token_is_the_prompt_with_that_token(tmp_path: Path) ->
 
 @given(weights=st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any), place=st.integers(0, 99))
 def test_draw_finds_the_share_in_the_cumulative_sum(weights: list[int], place: int) -> None:
-    drawn = Chain(ids(1), 5, b"\n\n", stream(0, "item", 0)).draw(np.asarray(weights), place)
-    digest = hashlib.blake2b(stream(0, "item", 0) + place.to_bytes(8, "little"), digest_size=8).digest()
+    drawn = Generation(ids(1), 5, b"\n\n", Sampling(0, "item", 0)).draw(np.asarray(weights), place)
+    digest = hashlib.blake2b(Sampling(0, "item", 0) + place.to_bytes(8, "little"), digest_size=8).digest()
     share = (int.from_bytes(digest, "little") >> 11) / 2**53 * sum(weights)
     assert weights[drawn] > 0
     assert sum(weights[:drawn]) <= share < sum(weights[: drawn + 1])
@@ -163,23 +165,23 @@ def test_draw_finds_the_share_in_the_cumulative_sum(weights: list[int], place: i
 
 def test_draws_come_as_often_as_they_are_probable() -> None:
     weights = np.asarray([0.5, 0.0, 0.3, 0.2])
-    drawn = [Chain(ids(1), 1, b"x", stream(7, "item", number)).draw(weights, 0) for number in range(4000)]
+    drawn = [Generation(ids(1), 1, b"x", Sampling(7, "item", number)).draw(weights, 0) for number in range(4000)]
     assert np.bincount(drawn, minlength=4) / 4000 == pytest.approx(weights, abs=0.03)
 
 
 def test_a_chain_ends_before_the_token_that_spells_the_stop() -> None:
-    chain = Chain(ids(1), 5, b"\n\n", b"")
+    chain = Generation(ids(1), 5, b"\n\n", b"")
     table = [b"a\n", b"\nb", b"b"]
     assert [chain.ended(tokens, table) for tokens in ([0], [0, 2], [0, 1], [1, 0, 2])] == [False, False, True, False]
 
 
 def test_keys_tell_apart_whatever_changes_the_answer() -> None:
-    chain = Chain(ids(1, 2), 5, b"\n\n", stream(0, "item", 0))
+    chain = Generation(ids(1, 2), 5, b"\n\n", Sampling(0, "item", 0))
     others = [
         replace(chain, context=ids(1, 3)),
         replace(chain, new_tokens=6),
         replace(chain, stop=b"\n"),
-        *(replace(chain, stream=stream(*args)) for args in ((1, "item", 0), (0, "item", 1), (0, "other", 0))),
+        *(replace(chain, Sampling=Sampling(*args)) for args in ((1, "item", 0), (0, "item", 1), (0, "other", 0))),
     ]
     span = Span(ids(3), ids(4))
     assert len({each.key for each in (chain, *others)}) == 7
@@ -192,11 +194,11 @@ def test_keys_tell_apart_whatever_changes_the_answer() -> None:
 @pytest.mark.parametrize("family", ["llama", "gemma2", "mamba", "bamba"])
 def test_the_cache_changes_no_chain(family: str) -> None:
     pytest.importorskip("torch")
-    from choicewise.models import plain, sampling
+    from choicewise.models.local import plain, sampling
     from tests.tiny import VOCABULARY, tiny
 
     table = [b"%d " % token for token in range(VOCABULARY)]
-    chain = Chain(ids(*range(3, 43)), 20, b"zz", stream(0, "item", 0))
+    chain = Generation(ids(*range(3, 43)), 20, b"zz", Sampling(0, "item", 0))
     one, other = (way.sample(tiny(family), VOCABULARY, chain, [], table) for way in (plain, sampling))
     assert one.tokens.tolist() == other.tokens.tolist()
     assert len(one.tokens) == 20
@@ -206,7 +208,7 @@ def test_the_cache_changes_no_chain(family: str) -> None:
 
 def test_a_cache_that_is_wrong_is_not_used() -> None:
     torch = pytest.importorskip("torch")
-    from choicewise.models import plain, sampling
+    from choicewise.models.local import plain, sampling
     from tests.tiny import VOCABULARY, tiny
 
     model, forward = tiny("llama"), type(tiny("llama")).forward
@@ -218,7 +220,7 @@ def test_a_cache_that_is_wrong_is_not_used() -> None:
     torch.manual_seed(0)
     model.__class__ = Forgetful
     table = [b"%d " % token for token in range(VOCABULARY)]
-    asked = model, VOCABULARY, Chain(ids(*range(3, 23)), 10, b"x", stream(0, "item", 0)), [2], table
+    asked = model, VOCABULARY, Generation(ids(*range(3, 23)), 10, b"x", Sampling(0, "item", 0)), [2], table
     assert sampling.sample(*asked).tokens.tolist() == plain.sample(*asked).tokens.tolist()
 
 
@@ -268,14 +270,14 @@ def test_a_chain_that_can_not_fit_is_missing_with_the_reason() -> None:
     needed = 1 + len(request.context() + request.proposals[0] + " (A)") + 12 - 1
     for window, reason in ((needed, None), (needed - 1, "too long")):
         model.window = window
-        asking = Asking()
+        asking = PreparedBlock()
         asking.add(protocol, [request], model)
         assert [(row["missing"] or "")[:8] or None for row in asking.requests] == [reason]
         assert max((question.inputs for question in asking.wanted.values()), default=needed) == needed
 
 
 def test_a_plan_counts_chains_at_their_full_length() -> None:
-    asking, protocol = Asking(), SHORT[HEADLINE]
+    asking, protocol = PreparedBlock(), SHORT[HEADLINE]
     request = render(protocol, ITEMS[1], ())
     asking.add(protocol, [request], HashModel())
     context, behind = 1 + len(request.context()), len(request.proposals[0] + " (")
@@ -290,7 +292,7 @@ def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
         **{"reading": "chain-of-thought", "score": "marginal", "shots": 0, "choices": None, "seed": 0},
         **{"chains": 1, "new_tokens": 2, "question": "{question}", "proposal": "b", "continuation": "{choice}"},
     )
-    asking = Asking()
+    asking = PreparedBlock()
     asking.add(protocol, [render(protocol, Item("1", "a", ("a", "b"), (0,)), ())], ToyModel())
     reasons = [row["missing"] for row in asking.spans if row["choice"] >= 0]
     assert reasons == ["the proposal shares a token with the question; begin it with a line break"] * 2

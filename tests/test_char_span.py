@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.data.item import Item
-from choicewise.engine.boundary import encode_contexts
-from choicewise.engine.char_span import char_spans, char_spans_batch, ends_before, package_spans
-from choicewise.engine.group import groups
-from choicewise.engine.masked import Masked
-from choicewise.engine.pair import Pair
-from choicewise.engine.span import Ids, Span
-from choicewise.engine.tokenizer import ByteTokenizer
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.render import render
+from choicewise.questions.cosine import Cosine
+from choicewise.questions.masked_loss import MaskedLoss
+from choicewise.questions.span import Ids, Span
+from choicewise.requests.group import groups
+from choicewise.requests.render import render
+from choicewise.tokens.boundary import encode_contexts
+from choicewise.tokens.char_span import char_spans, char_spans_batch, ends_before, package_spans
+from choicewise.tokens.tokenizer import ByteTokenizer
 
 
 class Merging(ByteTokenizer):
@@ -138,7 +138,7 @@ def test_groups(axes: dict[str, str], expected: list[tuple[str, tuple[str, ...],
 def test_masked_and_pair_are_questions_of_their_own() -> None:
     left, right = encode_contexts(ByteTokenizer(), "none", ["ab", "cd"])
     span = Span(left, right)
-    assert Masked(span).key != span.key == Span(left, right, True).key
-    assert (span.inputs, Masked(span).inputs, Pair(left, right).inputs) == (3, 4, 4)
-    assert Pair(left, right).key != Pair(right, left).key
-    assert Pair(left, right).key == Pair(left, right, True).key
+    assert MaskedLoss(span).key != span.key == Span(left, right, True).key
+    assert (span.inputs, MaskedLoss(span).inputs, Cosine(left, right).inputs) == (3, 4, 4)
+    assert Cosine(left, right).key != Cosine(right, left).key
+    assert Cosine(left, right).key == Cosine(left, right, True).key

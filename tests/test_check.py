@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from choicewise.cli import app
 from choicewise.cli.check import measured
-from choicewise.engine.tokenizer import ByteTokenizer
-from choicewise.models.causal import CausalLM
-from choicewise.models.hf import HfModel
 from choicewise.models.load import load_model
-from choicewise.models.paths import PathDifference, path_differences
-from choicewise.models.selfcheck import SelfCheck, Trial
+from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.local_model import LocalModel
+from choicewise.models.local.path_differences import PathDifference, path_differences
+from choicewise.models.local.selfcheck import SelfCheck, Trial
+from choicewise.tokens.tokenizer import ByteTokenizer
 
 from .tiny import VOCABULARY, tiny
 
@@ -32,8 +32,8 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def model() -> HfModel:
-    return HfModel(tiny("llama"), ByteTokenizer(), name="tiny", digest="0" * 64, window=256)
+def model() -> LocalModel:
+    return LocalModel(tiny("llama"), ByteTokenizer(), name="tiny", digest="0" * 64, window=256)
 
 
 def by_path(lm: CausalLM) -> dict[str, PathDifference]:
@@ -71,7 +71,7 @@ def test_a_path_that_is_wrong_or_impossible_is_told() -> None:
     assert left > 0.1
 
 
-def test_check_prints_paths_and_noise(model: HfModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_prints_paths_and_noise(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
     shown = CliRunner().invoke(app, ["check", "--model", "x"]).stdout
     assert "a run takes the path 'tree'" in shown
@@ -83,9 +83,9 @@ def test_check_prints_paths_and_noise(model: HfModel, monkeypatch: pytest.Monkey
     assert {path["path"] for path in content["paths"]} >= {"cached context", "bfloat16 in place of float32"}
 
 
-def test_a_refused_path_says_why(model: HfModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_path_says_why(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
     trials = (Trial("tree", 3.0, "differs by 3 nats"), Trial("mask", 1e-5, None))
-    monkeypatch.setattr(HfModel, "selfcheck", SelfCheck("mask", 1e-5, 1e-5, 1e-4, 200, trials))
+    monkeypatch.setattr(LocalModel, "selfcheck", SelfCheck("mask", 1e-5, 1e-5, 1e-4, 200, trials))
     monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
     shown = CliRunner().invoke(app, ["check", "--model", "x"]).stdout
     assert "refused: differs by 3 nats" in shown

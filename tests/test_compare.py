@@ -15,13 +15,14 @@ from typer.testing import CliRunner
 
 from choicewise import evaluate
 from choicewise.cli import app
-from choicewise.engine.span import Span, TokenScores
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
-from choicewise.report.compare import VERDICTS, Comparison, comparisons, text_digest
-from choicewise.report.compare_text import comparison_lines
-from choicewise.report.evidence import Evidence
-from choicewise.run import Run
+from choicewise.questions.span import Span
+from choicewise.questions.token_scores import TokenScores
+from choicewise.report.comparison_text import comparison_lines
+from choicewise.results.comparison import VERDICTS, Comparison, comparisons, text_digest
+from choicewise.results.evidence import Evidence
+from choicewise.results.run import Run
 from choicewise.scoring.statistics.sign_flip import SignFlip
 from tests.worlds import write_mmlu
 

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from choicewise.bundled import MODELS
-from choicewise.evaluation import evaluate
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.measure import Measurement
-from choicewise.run import Run
+from choicewise.results.measurement import Measurement
+from choicewise.results.run import Run
+from choicewise.running.evaluate import evaluate
 
 FOLDER = Path(__file__).parent / "goldens" / "compat"
 GOLDEN: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text())

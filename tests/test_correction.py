@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.engine.asked import Asked
-from choicewise.engine.boundary import spans
-from choicewise.engine.correction import CORRECTIONS
-from choicewise.engine.cover import Cover, answers
-from choicewise.engine.span import Mass, Span
-from choicewise.engine.tokenizer import ByteTokenizer, Tokenizer
-from choicewise.engine.window import fit_span
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.models.hf_tokenizer import HfTokenizer
+from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.protocols.boundary import BOUNDARIES, CORRECTABLE, CORRECTED
 from choicewise.protocols.protocol import Protocol
+from choicewise.questions.mass import Mass
+from choicewise.questions.span import Span
+from choicewise.tokens.boundary import choice_questions
+from choicewise.tokens.byte_probability import ByteProbability, answers
+from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.correction import CORRECTIONS
+from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
+from choicewise.tokens.window import fit_span
 from tests.conftest import SHARED
 from tests.toy import WORDS, ToyModel, ToyTokenizer
 
@@ -48,7 +49,7 @@ def tokenizer(name: str) -> Tokenizer:
     return found
 
 
-def score(model: ToyModel, asked: Sequence[Asked]) -> list[float]:
+def score(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
     """Nats of every choice, its corrections included."""
     questions = [question for one in asked for question in one.questions()]
     seen = {id(questions[place]): found.logprobs.sum(dtype=float) for place, found in answers(model, questions)}
@@ -60,13 +61,13 @@ def score(model: ToyModel, asked: Sequence[Asked]) -> list[float]:
     ]
 
 
-def under(policy: str, context: str, choices: Sequence[str], tokens: Tokenizer | None = None) -> list[Asked]:
-    return spans(tokens or ToyTokenizer(), policy, "default", context, choices, [0])
+def under(policy: str, context: str, choices: Sequence[str], tokens: Tokenizer | None = None) -> list[ChoiceQuestion]:
+    return choice_questions(tokens or ToyTokenizer(), policy, "default", context, choices, [0])
 
 
-def scored_bytes(tokens: Tokenizer, one: Asked) -> bytes:
+def scored_bytes(tokens: Tokenizer, one: ChoiceQuestion) -> bytes:
     assert one.span is not None
-    if isinstance(one.span, Cover):
+    if isinstance(one.span, ByteProbability):
         return one.span.text
     return b"".join(tokens.token_bytes[token] for token in one.span.continuation)
 
@@ -90,15 +91,15 @@ def test_heal_divides_by_how_the_shared_tokens_may_go_on(context: str, choices: 
             continue
         known = {path for path, _ in _paths(model, other.before)}
         mass = sum(model.probability(other.span.context, path) for path in known)
-        assert isinstance(other.before, Cover)
+        assert isinstance(other.before, ByteProbability)
         assert other.before.text == rest
         assert after == pytest.approx(before - np.log(mass), abs=1e-4)
         assert after <= 1e-6
 
 
-def _paths(model: ToyModel, cover: Mass | Cover | None) -> list[tuple[tuple[int, ...], bytes]]:
+def _paths(model: ToyModel, cover: Mass | ByteProbability | None) -> list[tuple[tuple[int, ...], bytes]]:
     """Every covering sequence whose tokens but the last are a known path, and what it spells."""
-    assert isinstance(cover, Cover)
+    assert isinstance(cover, ByteProbability)
     assert cover.paths is not None
     table = model.tokenizer.token_bytes
     found = []
@@ -137,7 +138,7 @@ def test_bytes_are_the_brute_force_share_of_what_continues(context: str, choices
     for one, found, choice in zip(
         under("bytes", context, choices), score(model, under("bytes", context, choices)), choices, strict=True
     ):
-        assert isinstance(one.span, Cover)
+        assert isinstance(one.span, ByteProbability)
         start, text = one.span.context.tolist(), one.span.text
         rest = text[: len(text) - len(choice)]
         assert one.span.cuts == tuple(range(len(rest), len(text) + 1))
@@ -171,7 +172,7 @@ def test_probabilities_of_all_words_sum_to_at_most_one(context: str, eos: bool) 
     assert (sums < plain / np.exp(score_before(model, asked))).all()
 
 
-def score_before(model: ToyModel, asked: Sequence[Asked]) -> list[float]:
+def score_before(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
     masses = [one.before for one in asked if isinstance(one.before, Mass)]
     seen = dict(answers(model, masses))
     return [float(seen[place].logprobs[0]) for place in range(len(masses))]
@@ -224,7 +225,9 @@ def test_every_policy_is_the_same_for_bytes(context: str, choices: list[str]) ->
 def test_what_is_scored_is_the_text(name: str, case: str) -> None:
     """In every script: the rest of the context and the continuation, whole, whatever merges."""
     tokens, (context, choices) = tokenizer(name), CASES[case]
-    asked = {policy: spans(tokens, policy, "default", context, choices, []) for policy in ("lcp", "heal", "bytes")}
+    asked = {
+        policy: choice_questions(tokens, policy, "default", context, choices, []) for policy in ("lcp", "heal", "bytes")
+    }
     for place, choice in enumerate(choices):
         plain, healed, exact = (asked[policy][place] for policy in asked)
         assert (plain.missing, healed.missing) == (None, None)
@@ -234,7 +237,7 @@ def test_what_is_scored_is_the_text(name: str, case: str) -> None:
         rest = text[: len(text) - len(choice.encode())]
         assert context.encode().endswith(rest)
         assert (healed.before is not None) == bool(rest)
-        if isinstance(healed.before, Cover):
+        if isinstance(healed.before, ByteProbability):
             assert (healed.before.text, healed.before.cuts) == (rest, (0, len(rest)))
         if exact.missing is None:
             assert scored_bytes(tokens, exact) == text
@@ -250,11 +253,11 @@ def test_what_other_tools_drop_is_scored_or_flagged(context: str, choice: str) -
     """Cases in which minicons 0.3.39 fails, or scores a part of the text without saying so."""
     tokens = tokenizer("tokenizers/gpt2")
     for policy in ("lcp", "heal", "bytes"):
-        (one,) = spans(tokens, policy, "default", context, [choice], [])
+        (one,) = choice_questions(tokens, policy, "default", context, [choice], [])
         assert one.missing is None
         assert one.merged == (context != "foo(")
         assert scored_bytes(tokens, one).endswith(choice.encode())
-    (joint,) = spans(tokens, "joint", "default", context, [choice], [])
+    (joint,) = choice_questions(tokens, "joint", "default", context, [choice], [])
     assert joint.missing is not None or joint.noncanonical == joint.merged == one.merged
 
 
@@ -263,7 +266,9 @@ def test_what_other_tools_drop_is_scored_or_flagged(context: str, choice: str) -
 @settings(max_examples=15)
 def test_heal_of_an_unmerged_boundary_is_lcp(name: str, context: str, choice: str) -> None:
     tokens = tokenizer(name)
-    (plain,), (healed,) = (spans(tokens, policy, "default", context, [choice], []) for policy in ("lcp", "heal"))
+    (plain,), (healed,) = (
+        choice_questions(tokens, policy, "default", context, [choice], []) for policy in ("lcp", "heal")
+    )
     assert plain.merged == healed.merged
     if not plain.merged and healed.missing is None:
         assert healed.before is None
@@ -278,27 +283,27 @@ def test_lost_text_is_never_silent(name: str) -> None:
     bos = "none" if "babyllama" not in name else "default"
     context, choice = ("The answer is", " 你好 👍🏽")
     for policy in ("joint", "separate", "lcp"):
-        (one,) = spans(tokens, policy, bos, context, [choice], [])
+        (one,) = choice_questions(tokens, policy, bos, context, [choice], [])
         assert one.missing is not None or (one.lossy and one.unknown)
     for policy in ("heal", "word", "bytes"):
-        (one,) = spans(tokens, policy, bos, context, [choice], [])
+        (one,) = choice_questions(tokens, policy, bos, context, [choice], [])
         assert "do not spell its text" in (one.missing or "") or "leaves nothing to score" in (one.missing or "")
-    (one,) = spans(tokens, "lcp", bos, context + " 你好 of", [" a"], [])
+    (one,) = choice_questions(tokens, "lcp", bos, context + " 你好 of", [" a"], [])
     assert one.lossy
 
 
 def test_a_tokenizer_that_lowers_case_is_lossy() -> None:
     tokens = tokenizer("tokenizers/bert-base-uncased")
-    upper, lower = spans(tokens, "lcp", "none", "the capital is", [" Paris", " paris"], [])
+    upper, lower = choice_questions(tokens, "lcp", "none", "the capital is", [" Paris", " paris"], [])
     assert (upper.lossy, lower.lossy) == (True, False)
-    upper, lower = spans(tokens, "word", "none", "the capital is", [" Paris", " paris"], [])
+    upper, lower = choice_questions(tokens, "word", "none", "the capital is", [" Paris", " paris"], [])
     assert (upper.missing is None, lower.missing is None) == (False, True)
 
 
 def test_unigram_pieces_and_word_pieces_are_scored_where_they_spell_the_text() -> None:
     for name in ("tokenizers/t5", "tokenizers/bert-base-uncased"):
         for policy in ("lcp", "heal", "word", "bytes"):
-            (one,) = spans(tokenizer(name), policy, "none", "the house is", [" blue"], [])
+            (one,) = choice_questions(tokenizer(name), policy, "none", "the house is", [" blue"], [])
             assert (one.missing, one.lossy, one.unknown, one.merged) == (None, False, 0, False)
             assert scored_bytes(tokenizer(name), one) == b" blue"
 
@@ -320,7 +325,7 @@ def test_unigram_pieces_and_word_pieces_are_scored_where_they_spell_the_text() -
 def test_what_a_policy_can_not_score_is_missing_with_the_reason(
     policy: str, context: str, choice: str, reason: str | None
 ) -> None:
-    (one,) = spans(tokenizer("tokenizers/gpt2"), policy, "default", context, [choice], [])
+    (one,) = choice_questions(tokenizer("tokenizers/gpt2"), policy, "default", context, [choice], [])
     assert (one.span is None) == (reason is not None)
     assert (reason or "") in (one.missing or "")
     assert one.span is not None or (one.before, one.after) == (None, None)
@@ -339,15 +344,15 @@ def test_tokens_that_mark_no_words_are_refused() -> None:
 
 def test_flags() -> None:
     gpt2, stories = tokenizer("tokenizers/gpt2"), tokenizer("models/stories260K")
-    (apart,) = spans(gpt2, "separate", "default", "the hell", ["o"], [])
+    (apart,) = choice_questions(gpt2, "separate", "default", "the hell", ["o"], [])
     assert (apart.merged, apart.noncanonical, apart.lossy, apart.bos) == (True, True, False, 0)
-    (whole,) = spans(gpt2, "lcp", "default", "the hell", ["o"], [])
+    (whole,) = choice_questions(gpt2, "lcp", "default", "the hell", ["o"], [])
     assert (whole.merged, whole.noncanonical) == (True, False)
-    (last,) = spans(tokenizer("tokenizers/mistral-7b-v0.2"), "last-token", "default", "Answer:", ["A"], [])
+    (last,) = choice_questions(tokenizer("tokenizers/mistral-7b-v0.2"), "last-token", "default", "Answer:", ["A"], [])
     assert (last.noncanonical, last.lossy, last.bos) == (True, False, 1)
-    (twice,) = spans(stories, "lcp", "default", "<s><s>a", [" b"], [])
+    (twice,) = choice_questions(stories, "lcp", "default", "<s><s>a", [" b"], [])
     assert (twice.bos, twice.lossy) == (2, False)
-    (none,) = spans(stories, "lcp", "none", "a", [" b"], [])
+    (none,) = choice_questions(stories, "lcp", "none", "a", [" b"], [])
     assert none.bos == 0
 
 

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.engine.cover import Cover, answers, count_paths, parts, paths, sizes
-from choicewise.engine.span import Ids, Mass, Span, TokenScores, TokenSet
-from choicewise.engine.tokenizer import ByteTokenizer
-from choicewise.engine.vocabulary import Vocabulary, vocabulary
+from choicewise.questions.mass import Mass, TokenSet
+from choicewise.questions.span import Ids, Span
+from choicewise.questions.token_scores import TokenScores
+from choicewise.tokens.byte_probability import ByteProbability, answers, count_paths, parts, paths, sizes
+from choicewise.tokens.tokenizer import ByteTokenizer
+from choicewise.tokens.vocabulary import Vocabulary, vocabulary
 from tests.toy import ToyModel, ToyTokenizer
 
 TOY = ToyTokenizer()
@@ -20,11 +22,11 @@ def ids(*tokens: int) -> Ids:
     return np.asarray(tokens, dtype=np.int32)
 
 
-def cover(context: list[int], text: bytes, *cuts: int) -> Cover:
-    return Cover(ids(*context), text, cuts, vocabulary(TOY))
+def cover(context: list[int], text: bytes, *cuts: int) -> ByteProbability:
+    return ByteProbability(ids(*context), text, cuts, vocabulary(TOY))
 
 
-def total(model: ToyModel, question: Cover) -> float:
+def total(model: ToyModel, question: ByteProbability) -> float:
     ((_, seen),) = answers(model, [question])
     return float(seen.logprobs.sum(dtype=np.float64))
 
@@ -93,8 +95,8 @@ def test_paths_are_all_there_are_and_counted(text: bytes) -> None:
 def test_known_paths_give_less_and_the_empty_path_the_single_tokens() -> None:
     model, text = ToyModel(), b"aab"
     whole = total(model, cover([6], text, 0, 3))
-    single = total(model, Cover(ids(6), text, (0, 3), vocabulary(TOY), ((),)))
-    some = total(model, Cover(ids(6), text, (0, 3), vocabulary(TOY), ((), (0,))))
+    single = total(model, ByteProbability(ids(6), text, (0, 3), vocabulary(TOY), ((),)))
+    some = total(model, ByteProbability(ids(6), text, (0, 3), vocabulary(TOY), ((), (0,))))
     assert np.exp(single) == pytest.approx(model.row([6])[4], rel=1e-5)
     second = model.row([6])[0] * model.row([6, 0])[2]
     assert np.exp(some) == pytest.approx(model.row([6])[4] + second, rel=1e-5)
@@ -103,7 +105,7 @@ def test_known_paths_give_less_and_the_empty_path_the_single_tokens() -> None:
 
 def test_bytes_of_a_byte_model_are_its_tokens() -> None:
     tokenizer = ByteTokenizer()
-    question = Cover(ids(256), "né".encode(), (0, 1, 2, 3), vocabulary(tokenizer))
+    question = ByteProbability(ids(256), "né".encode(), (0, 1, 2, 3), vocabulary(tokenizer))
     assert {len(part.context) for part in parts(question) if isinstance(part, Mass)} == {1, 2, 3}
     assert count_paths(vocabulary(tokenizer), "né".encode()) == 3
 
@@ -133,7 +135,7 @@ def test_covers_are_answered_beside_spans_and_masses_in_bounded_groups(monkeypat
     ]
     whole = dict(answers(Counting(), asked))
     assert len(calls) == 1
-    monkeypatch.setattr("choicewise.engine.cover.PARTS", 3)
+    monkeypatch.setattr("choicewise.tokens.byte_probability.PARTS", 3)
     split = dict(answers(Counting(), asked))
     assert len(calls) > 2
     assert {index: seen.logprobs.tolist() for index, seen in split.items()} == {
@@ -148,12 +150,12 @@ def test_keys_sizes_and_inputs() -> None:
         cover([6], b"abab", 1, 2, 4).key,
         cover([6, 0], b"abaa", 1, 2, 4).key,
         cover([6, 0], b"abab", 1, 4).key,
-        Cover(ids(6, 0), b"abab", (1, 2, 4), vocabulary(TOY), ((),)).key,
+        ByteProbability(ids(6, 0), b"abab", (1, 2, 4), vocabulary(TOY), ((),)).key,
     }
     assert len(keys) == 5
     assert question.without(1).context.tolist() == [0]
     assert question.inputs == 5
-    assert Cover(ids(6, 0), b"abab", (0, 4), vocabulary(TOY), ((), (0,))).inputs == 3
+    assert ByteProbability(ids(6, 0), b"abab", (0, 4), vocabulary(TOY), ((), (0,))).inputs == 3
     assert question.continuation.tolist() == list(b"bab")
     nothing = TokenScores(ids(), np.empty(0, dtype=np.float32), ids())
     assert sizes(question, nothing, TOY) == [1, 2]

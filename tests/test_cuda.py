@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from choicewise.engine.span import Prompt, Span
-from choicewise.engine.tokenizer import ByteTokenizer
-from choicewise.models.hf import HfModel
+from choicewise.models.local.local_model import LocalModel
+from choicewise.questions.generation import Generation
+from choicewise.questions.span import Span
+from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.tiny import VOCABULARY, tiny
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
-def model(family: str, dtype: torch.dtype, rung: str = "auto") -> HfModel:
+def model(family: str, dtype: torch.dtype, rung: str = "auto") -> LocalModel:
     found = tiny(family).to(device="cuda", dtype=dtype)
-    return HfModel(found, ByteTokenizer(), name=family, digest="0" * 64, window=512, rung=rung)
+    return LocalModel(found, ByteTokenizer(), name=family, digest="0" * 64, window=512, rung=rung)
 
 
 def spans() -> list[Span]:
@@ -38,7 +39,7 @@ def test_the_chosen_path_equals_the_plain_one(family: str, dtype: torch.dtype, t
 
 
 def test_generations_are_equal() -> None:
-    prompts = [Prompt(span.context, 4, span.continuation, span.continuation) for span in spans()[::4]]
+    prompts = [Generation(span.context, 4, span.continuation, span.continuation) for span in spans()[::4]]
     fast = dict(model("llama", torch.float32).generate(prompts))
     plain = dict(model("llama", torch.float32, "plain").generate(prompts))
     assert all(np.array_equal(fast[index].tokens, plain[index].tokens) for index in range(len(prompts)))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.answer import Answer, settle
+from choicewise.data.answer import Answer, answer_kind
 from choicewise.data.cell import Number, UnusableRow
 from choicewise.errors import DataError
 
@@ -73,30 +73,30 @@ def rows(*answers: Answer) -> list[tuple[str, Answer]]:
 
 def test_settle_refuses_what_the_file_leaves_open() -> None:
     with pytest.raises(DataError, match=r'row 1: the answer \'2\' can be read as index .choice 2.*answer_is = "label"'):
-        settle(rows(Answer("0", ("0", "1", "2")), Answer("2", ("2", "4", "6"))))
+        answer_kind(rows(Answer("0", ("0", "1", "2")), Answer("2", ("2", "4", "6"))))
 
 
 def test_settle_refuses_a_mixture() -> None:
     with pytest.raises(DataError, match="row 1: .* only be read as index, those before it only as text"):
-        settle(rows(Answer("plum", FRUIT), Answer("2", FRUIT)))
+        answer_kind(rows(Answer("plum", FRUIT), Answer("2", FRUIT)))
 
 
 def test_settle_refuses_indices_that_seem_counted_from_one() -> None:
     counted = [Answer(number, FRUIT) for number in (1, 2, 3, 2)]
     with pytest.raises(DataError, match="row 2: .*counted from 1"):
-        settle(rows(*counted))
+        answer_kind(rows(*counted))
     with pytest.raises(DataError, match="counted from 1"):
-        settle(rows(*counted[2:3]))
-    assert settle(rows(*counted, Answer(0, FRUIT))) == "index", "a single wrong row is its own affair"
-    assert settle(rows(Answer("3", FRUIT, ("1", "2", "3")))) == "label"
+        answer_kind(rows(*counted[2:3]))
+    assert answer_kind(rows(*counted, Answer(0, FRUIT))) == "index", "a single wrong row is its own affair"
+    assert answer_kind(rows(Answer("3", FRUIT, ("1", "2", "3")))) == "label"
 
 
 def test_settle_lets_other_rows_decide() -> None:
     """A row that is open by itself is not, once another can only be read one way; whichever comes first."""
     open_row, text_row = Answer("2", ("2", "4", "6")), Answer("9", ("7", "8", "9"))
-    assert settle(rows(open_row, text_row)) == settle(rows(text_row, open_row)) == "text"
-    assert settle(rows(Answer("Z", FRUIT), Answer("1", FRUIT))) == "index", "an unreadable row has no say"
-    assert settle([]) == "label"
+    assert answer_kind(rows(open_row, text_row)) == answer_kind(rows(text_row, open_row)) == "text"
+    assert answer_kind(rows(Answer("Z", FRUIT), Answer("1", FRUIT))) == "index", "an unreadable row has no say"
+    assert answer_kind([]) == "label"
 
 
 choice_lists = st.lists(st.sampled_from(["0", "1", "2", "A", "B", "C", "x"]), min_size=3, max_size=3, unique=True)
@@ -111,7 +111,7 @@ def test_settled_answers_are_never_misread(drawn: list[tuple[list[str], int]], k
     spelled = {"label": lambda c, g: "ABC"[g], "index": lambda c, g: str(g), "text": lambda c, g: c[g]}[kind]
     answers = [(Answer(spelled(choices, gold), tuple(choices)), gold) for choices, gold in drawn]
     try:
-        settled = settle(rows(*(answer for answer, _ in answers)))
+        settled = answer_kind(rows(*(answer for answer, _ in answers)))
     except DataError:
         return
     assert [answer.gold(settled) for answer, _ in answers] == [(gold,) for _, gold in answers]

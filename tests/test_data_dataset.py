@@ -8,7 +8,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.errors import DataError, UsageError
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.split import settle
+from choicewise.protocols.split import with_split
 
 FIRST = Item("1", "Q", ("a", "b"), (0,), "law", {"note": "x"})
 SECOND = Item("2", "Q", ("a", "b"), (1,), "art")
@@ -66,11 +66,11 @@ def test_a_dataset_knows_the_split_it_is_evaluated_on(splits: str, evaluated: st
     dataset = Dataset("toy", dict.fromkeys(splits.split(), (item,)))
     if evaluated is None:
         with pytest.raises(DataError, match="toy has neither test nor validation, only (dev, train|none)"):
-            settle(Protocol(split=None), dataset)
+            with_split(Protocol(split=None), dataset)
         return
     assert dataset.evaluated == evaluated
-    assert settle(Protocol(split=None), dataset) == Protocol(split=evaluated)
-    assert settle(Protocol(split="dev"), dataset) == Protocol(split="dev")
+    assert with_split(Protocol(split=None), dataset) == Protocol(split=evaluated)
+    assert with_split(Protocol(split="dev"), dataset) == Protocol(split="dev")
 
 
 def test_lists_in_an_item_are_as_good_as_tuples() -> None:

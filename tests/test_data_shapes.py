@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.data.open import open_dataset
+from choicewise.data.open_dataset import open_dataset
 from choicewise.data.shapes import SHAPES, Shape, recognise
 
 NESTED = [{"text": "a", "label": "1"}, {"text": "b", "label": "2"}]

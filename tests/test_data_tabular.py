@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.data.columns import Columns
-from choicewise.data.comma import cells, csv_rows
+from choicewise.data.csv_reader import cells, csv_rows
 from choicewise.data.dataset import BadItem
-from choicewise.data.draft import Draft, draft
-from choicewise.data.intake import Intake, check_item, place
+from choicewise.data.dataset_builder import DatasetBuilder, check_item, place
 from choicewise.data.item import Item, duplicate_choices
-from choicewise.data.open import open_dataset
-from choicewise.data.parquet import parquet_rows
-from choicewise.data.source import read_source
-from choicewise.data.tabular import read_tabular
+from choicewise.data.open_dataset import open_dataset
+from choicewise.data.parquet_reader import parquet_rows
+from choicewise.data.row_draft import Draft, draft
+from choicewise.data.table_reader import read_tabular
+from choicewise.data.text_file import read_source
 from choicewise.errors import DataError, UsageError
 
 GOOD = {"question": "Q", "choices": ["a", "b"], "answer": "B"}
@@ -253,9 +253,9 @@ def test_read_tabular_counts_ids_over_the_parts_of_a_split(tmp_path: Path) -> No
 
 def test_intake() -> None:
     with pytest.raises(UsageError, match="--on-bad-item is 'ignore'"):
-        Intake("ignore")
+        DatasetBuilder("ignore")
     with pytest.raises(DataError, match="nothing holds no questions"):
-        Intake("error").dataset("nothing")
+        DatasetBuilder("error").dataset("nothing")
     check_item(Item("x", "", ("a", "b"), (0, 1)))
     for gold in ((), (-1,), (2,)):
         with pytest.raises(ValueError, match="not among the 2"):

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.data.open import open_dataset
-from choicewise.engine.cut import NEWLINE_ENDS, NEWLINE_STARTS, SPLITS, Cut, find_cut
-from choicewise.engine.encoding import PartwiseTokenizer
-from choicewise.engine.span import Ids
-from choicewise.engine.tokenizer import ByteTokenizer
+from choicewise.data.open_dataset import open_dataset
 from choicewise.errors import ModelError
-from choicewise.models.hf_tokenizer import HfTokenizer
+from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.render import requests
+from choicewise.questions.span import Ids
+from choicewise.requests.render import requests
+from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
+from choicewise.tokens.split_rule import NEWLINE_ENDS, NEWLINE_STARTS, SPLITS, SplitRule, find_split_rule
+from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.conftest import SHARED
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -138,7 +138,7 @@ class Counting(ByteTokenizer):
         return super().encode(texts, special=special)
 
 
-BYTES = Cut(NEWLINE_STARTS, before=True, prefixed=False, hazards=())
+BYTES = SplitRule(NEWLINE_STARTS, before=True, prefixed=False, hazards=())
 
 
 def test_shared_parts_are_encoded_once() -> None:
@@ -205,7 +205,7 @@ def test_the_wrapper_is_the_tokenizer_it_wraps() -> None:
 )
 def test_parts(newline: Any, before: bool, parts: list[str]) -> None:
     text = "one\n\ntwo \né\n x\n"
-    found = Cut(newline, before, prefixed=False, hazards=()).parts(text)
+    found = SplitRule(newline, before, prefixed=False, hazards=()).parts(text)
     assert found == [part for part in parts if part]
     assert "".join(found) == text
 
@@ -214,7 +214,7 @@ def test_parts(newline: Any, before: bool, parts: list[str]) -> None:
     ("newline", "before", "head"), [(NEWLINE_STARTS, True, "a\n\nb"), (NEWLINE_ENDS, False, "a\n\nb\n\n")]
 )
 def test_last_paragraph(newline: Any, before: bool, head: str) -> None:
-    cut = Cut(newline, before, prefixed=False, hazards=())
+    cut = SplitRule(newline, before, prefixed=False, hazards=())
     text = "a\n\nb\n\nc\nd"
     assert text[: cut.last_paragraph(text)] == head
     for nowhere in ("", "a\nb", "é\n\né", "\n\n é"):
@@ -236,16 +236,16 @@ def pipeline(pre: Any = LEVEL, normalizer: Any = None, added: Any = None, **mode
 
 
 def test_find_cut_where_it_is_proven() -> None:
-    assert find_cut(pipeline()) == Cut(NEWLINE_STARTS, True, False, ())
-    assert find_cut(pipeline([LLAMA3, BARE])) == Cut(NEWLINE_ENDS, False, False, ())
-    assert find_cut(pipeline(None, {"type": "Sequence", "normalizers": [PREPEND, SPACES]})) == Cut(
+    assert find_split_rule(pipeline()) == SplitRule(NEWLINE_STARTS, True, False, ())
+    assert find_split_rule(pipeline([LLAMA3, BARE])) == SplitRule(NEWLINE_ENDS, False, False, ())
+    assert find_split_rule(pipeline(None, {"type": "Sequence", "normalizers": [PREPEND, SPACES]})) == SplitRule(
         NEWLINE_STARTS, True, True, ()
     )
-    assert find_cut(pipeline(None, merges=[["\n", "\n"]])) is not None
-    assert find_cut(pipeline(added=[PLAIN, {**PLAIN, "content": "<y>", "rstrip": True}])) == Cut(
+    assert find_split_rule(pipeline(None, merges=[["\n", "\n"]])) is not None
+    assert find_split_rule(pipeline(added=[PLAIN, {**PLAIN, "content": "<y>", "rstrip": True}])) == SplitRule(
         NEWLINE_STARTS, True, False, ("<y>",)
     )
-    assert find_cut(pipeline(None, PREPEND, [{**PLAIN, "normalized": True}])) is not None
+    assert find_split_rule(pipeline(None, PREPEND, [{**PLAIN, "normalized": True}])) is not None
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_find_cut_where_it_is_proven() -> None:
     ],
 )
 def test_find_cut_leaves_what_is_not_proven(unproven: dict[str, Any]) -> None:
-    assert find_cut(unproven) is None
+    assert find_split_rule(unproven) is None
 
 
 @pytest.mark.parametrize("name", SPLITS)

@@ -14,11 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from choicewise import evaluate, open_dataset, open_run
-from choicewise.engine.span import Prompt, Span, TokenScores
 from choicewise.errors import DataError, StoreError, UsageError
 from choicewise.models.fake import HashModel
-from choicewise.models.selfcheck import SelfCheck
+from choicewise.models.local.selfcheck import SelfCheck
 from choicewise.protocols.catalogue import resolve
+from choicewise.questions.generation import Generation
+from choicewise.questions.span import Span
+from choicewise.questions.token_scores import TokenScores
 from tests.worlds import write_mmlu
 
 
@@ -42,7 +44,7 @@ class Counting(HashModel):
             self.asked += 1
             yield answer
 
-    def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
+    def generate(self, prompts: Sequence[Generation]) -> Iterator[tuple[int, TokenScores]]:
         for answer in super().generate(prompts):
             self.asked += 1
             yield answer

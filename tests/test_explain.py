@@ -17,16 +17,18 @@ from typer.testing import CliRunner
 from choicewise import evaluate, open_dataset
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.cli import app
-from choicewise.engine.pair import Pair
-from choicewise.engine.span import Mass, Span, TokenScores
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.report.explain import explain
-from choicewise.report.explain_text import explanation_lines
-from choicewise.run import Run
+from choicewise.questions.cosine import Cosine
+from choicewise.questions.mass import Mass
+from choicewise.questions.span import Span
+from choicewise.questions.token_scores import TokenScores
+from choicewise.report.explanation_text import explanation_lines
+from choicewise.results.explanation import explain
+from choicewise.results.run import Run
 from tests.test_rescoring import Noisy, Wide
 from tests.worlds import write_mmlu
 
@@ -231,7 +233,7 @@ class UnsureOfWords(HashModel):
 class Unlike(HashModel):
     """A model whose every cosine is NaN."""
 
-    def cosines(self, pairs: list[Pair]) -> Iterator[tuple[int, float]]:
+    def cosines(self, pairs: list[Cosine]) -> Iterator[tuple[int, float]]:
         yield from ((index, math.nan) for index in range(len(pairs)))
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.protocols.reading import EXTRACTIONS
+from choicewise.protocols.readings import EXTRACTIONS
 from choicewise.scoring.extraction import RULES
 from choicewise.scoring.extraction.opencompass import first_option
 from choicewise.scoring.extraction.simple_evals import first_answer, first_answer_in_any_language

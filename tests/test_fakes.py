@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.engine.span import Ids, Prompt, Span
 from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
+from choicewise.questions.generation import Generation
+from choicewise.questions.span import Ids, Span
 
 TEXT = st.text(min_size=1, max_size=8)
 PUBLISHED = ([-4.7337441, -14.2153578], [34, 255])
@@ -58,7 +59,7 @@ def test_hash_model_reads_text_not_tokens() -> None:
 
 
 def test_hash_model_generates_what_it_finds_most_probable() -> None:
-    prompt = Prompt(ids("Once"), 5, ids(""), ids(""))
+    prompt = Generation(ids("Once"), 5, ids(""), ids(""))
     ((_, made),) = HashModel().generate([prompt])
     assert len(made.tokens) == 5
     assert made.ranks.tolist() == [0] * 5
@@ -81,7 +82,7 @@ def test_oracle_and_anti_oracle_are_sure(context: str, choices: list[str], gold:
 
 
 def test_oracle_and_anti_oracle_generate_answers() -> None:
-    prompt = Prompt(ids("Answer:"), 2, ids(" B and more"), ids(" C"))
+    prompt = Generation(ids("Answer:"), 2, ids(" B and more"), ids(" C"))
     for model, text in ((Oracle(), " B"), (AntiOracle(), " C")):
         ((index, made),) = model.generate([prompt])
         assert index == 0

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from choicewise.engine.pack import cut
-from choicewise.engine.span import Span
+from choicewise.engine.pack import next_pack
 from choicewise.engine.tree import build
-from choicewise.models.attention import Reach, visible
-from choicewise.models.causal import CausalLM
-from choicewise.models.flex import FlexPath, block_mask
-from choicewise.models.ladder import LADDER, rungs
-from choicewise.models.selfcheck import check
+from choicewise.models.local.attention import Reach, visible
+from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.flex_path import FlexPath, block_mask
+from choicewise.models.local.ladder import LADDER, rungs
+from choicewise.models.local.selfcheck import check
+from choicewise.questions.span import Span
 from tests.tiny import VOCABULARY, tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -39,8 +39,8 @@ def test_the_rule_says_what_the_masks_say(reach: Reach) -> None:
     draw = np.random.default_rng(1)
     spans = [Span(draw.integers(0, 2, 12).astype(np.int32), draw.integers(0, 2, 4).astype(np.int32)) for _ in range(9)]
     tree = build(spans)
-    first = cut(tree, 0, np.empty(0, dtype=np.int32), len(tree) // 2)
-    pack = cut(tree, first.stop, first.nodes()[first.keep], len(tree))
+    first = next_pack(tree, 0, np.empty(0, dtype=np.int32), len(tree) // 2)
+    pack = next_pack(tree, first.stop, first.nodes()[first.keep], len(tree))
     rule = block_mask(tree, pack, reach, torch.device("cpu")).mask_mod
     rows, places = np.arange(len(pack)), np.arange(len(pack.nodes()))
     none = torch.tensor(0)

@@ -9,19 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
-from choicewise.engine.chain import Chain
-from choicewise.engine.span import Mass, Prompt, Span, TokenSet
 from choicewise.engine.tree import build
 from choicewise.errors import ModelError
-from choicewise.models import attention, packed, plain, sampling
-from choicewise.models.attention import Reach, TreePass, tree_reach, visible
-from choicewise.models.causal import CausalLM
-from choicewise.models.greedy import answer
-from choicewise.models.ladder import LADDER, Path
-from choicewise.models.packed import MaskPath, Packed, TreePath, declared, out_of_memory
-from choicewise.models.selfcheck import probe
-from choicewise.models.transfer import to_device
-from choicewise.models.unpacked import PlainPath, PrefixPath, SequencePath, branches
+from choicewise.models.local import attention, plain, sampling
+from choicewise.models.local import packed_path as packed
+from choicewise.models.local.attention import Reach, TreePass, tree_reach, visible
+from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.ladder import LADDER, ComputePath
+from choicewise.models.local.packed_path import MaskPath, Packed, TreePath, declared, out_of_memory
+from choicewise.models.local.selfcheck import probe
+from choicewise.models.local.token_answers import answer
+from choicewise.models.local.transfer import to_device
+from choicewise.models.local.unpacked_path import PlainPath, PrefixPath, SequencePath, branches
+from choicewise.questions.generation import Generation
+from choicewise.questions.mass import Mass, TokenSet
+from choicewise.questions.span import Span
 
 from .tiny import VOCABULARY, WINDOW, tiny
 
@@ -41,7 +43,7 @@ def ids(*tokens: int) -> np.ndarray:
     return np.asarray(tokens, dtype=np.int32)
 
 
-def worst(path: Path, lm: CausalLM, spans: list[Span]) -> float:
+def worst(path: ComputePath, lm: CausalLM, spans: list[Span]) -> float:
     """The largest difference (nats per token) from the plain path; ranks and tokens must be the same."""
     seen = dict(path.score(spans))
     assert sorted(seen) == list(range(len(spans)))
@@ -252,12 +254,14 @@ def test_generations_are_greedy(family: str, rung: str) -> None:
     shared = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     contexts = [np.concatenate([shared, RANDOM.integers(0, VOCABULARY, size, dtype=np.int32)]) for size in (1, 5, 9)]
     contexts.append(contexts[1])
-    prompts = [Prompt(context, length, ids(0), ids(1)) for context, length in zip(contexts, (1, 6, 4, 2), strict=True)]
+    prompts = [
+        Generation(context, length, ids(0), ids(1)) for context, length in zip(contexts, (1, 6, 4, 2), strict=True)
+    ]
     truth = [plain.generate(lm.model, VOCABULARY, prompt, ()) for prompt in prompts]
     ends = {int(truth[1].tokens[2])}
     truth = [plain.generate(lm.model, VOCABULARY, prompt, ends) for prompt in prompts]
     span = Span(contexts[0], ids(3, 4))
-    seen = dict(answer(LADDER[rung](lm, 20), [*prompts, span, Prompt(shared, 0, ids(0), ids(1))], ends))
+    seen = dict(answer(LADDER[rung](lm, 20), [*prompts, span, Generation(shared, 0, ids(0), ids(1))], ends))
     assert sorted(seen) == [0, 1, 2, 3, 4, 5]
     assert len(seen[5].tokens) == 0
     for index, expected in enumerate(truth):
@@ -280,7 +284,7 @@ def test_a_pass_counts_its_calls() -> None:
 def test_generating_computes_prompts_once_and_then_one_token_a_step() -> None:
     lm = network("llama")
     shared = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
-    prompts = [Prompt(np.append(shared, np.int32(last)), 5, ids(0), ids(1)) for last in range(6)]
+    prompts = [Generation(np.append(shared, np.int32(last)), 5, ids(0), ids(1)) for last in range(6)]
     before = lm.computed
     assert len(list(TreePath(lm, 4096).generate(prompts, ()))) == 6
     assert lm.computed - before == 30 + 6 + 4 * 6
@@ -292,14 +296,14 @@ def test_the_plain_path_counts_what_it_computes() -> None:
     before = lm.computed
     assert len(list(PlainPath(lm).score([Span(context, ids(3, 4)), Mass(context, TokenSet([5, 6]))]))) == 2
     assert lm.computed - before == 7 + 6
-    prompts = [Prompt(context, 3, ids(0), ids(1)), Prompt(context, 1, ids(0), ids(1)), Span(context, ids(3))]
+    prompts = [Generation(context, 3, ids(0), ids(1)), Generation(context, 1, ids(0), ids(1)), Span(context, ids(3))]
     assert len(list(answer(PlainPath(lm), prompts, ()))) == 3
     assert lm.computed - before == 7 + 6 + (6 + 7 + 8) + 6 + 6
 
 
 def test_counted_adds_every_pass_of_the_whole_model() -> None:
     lm, table = network("llama"), [b"%d " % token for token in range(VOCABULARY)]
-    chain = Chain(RANDOM.integers(0, VOCABULARY, 20, dtype=np.int32), 5, b"x", b"")
+    chain = Generation(RANDOM.integers(0, VOCABULARY, 20, dtype=np.int32), 5, b"x", b"")
     found = []
     for way in (plain, sampling):
         before = lm.computed

@@ -6,14 +6,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.engine.span import Ids, Mass, Prompt, Span, TokenSet
 from choicewise.engine.tree import FIRST_SET, build
 from choicewise.errors import ModelError
-from choicewise.models import plain
-from choicewise.models.causal import CausalLM, known
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
-from choicewise.models.greedy import answer
-from choicewise.models.ladder import LADDER, rungs
+from choicewise.models.local import plain
+from choicewise.models.local.causal_lm import CausalLM, known
+from choicewise.models.local.ladder import LADDER, rungs
+from choicewise.models.local.token_answers import answer
+from choicewise.questions.generation import Generation
+from choicewise.questions.mass import Mass, TokenSet
+from choicewise.questions.span import Ids, Span
 from tests.tiny import VOCABULARY, WINDOW, tiny
 
 IDS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6).map(lambda ids: np.asarray(ids, dtype=np.int32))
@@ -46,7 +48,7 @@ def test_plain_mass_is_the_log_of_a_sum(lm: CausalLM, context: Ids, members: Tok
 @settings(max_examples=6)
 def test_every_rung_reads_masses_and_spans_from_one_tree(lm: CausalLM, rung: str, asked: list) -> None:
     questions = [Mass(one, two) if isinstance(two, TokenSet) else Span(one, two) for one, two in asked]
-    prompt = Prompt(asked[0][0], 2, ids(0), ids(0))
+    prompt = Generation(asked[0][0], 2, ids(0), ids(0))
     found = dict(answer(LADDER[rung](lm, 7), [*questions, prompt], ()))
     for index, question in enumerate(questions):
         wanted = plain.score(lm.model, VOCABULARY, question)

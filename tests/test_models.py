@@ -17,13 +17,13 @@ from tests.conftest import SHARED
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from choicewise.engine.boundary import encode_contexts, spans  # noqa: E402
-from choicewise.engine.chain import Chain  # noqa: E402
-from choicewise.engine.span import Ids, Prompt, Span  # noqa: E402
 from choicewise.errors import ModelError  # noqa: E402
-from choicewise.models import checkpoint, plain  # noqa: E402
-from choicewise.models.hf import HfModel, load  # noqa: E402
 from choicewise.models.load import load_model  # noqa: E402
+from choicewise.models.local import checkpoint, plain  # noqa: E402
+from choicewise.models.local.local_model import LocalModel, load  # noqa: E402
+from choicewise.questions.generation import Generation  # noqa: E402
+from choicewise.questions.span import Ids, Span  # noqa: E402
+from choicewise.tokens.boundary import choice_questions, encode_contexts  # noqa: E402
 
 REAL = ["stories260K", "babyllama-tok105", "aidreams260K", "tiny-rwkv-4v0-660K"]
 RANDOM = ["gpt2", "gpt-neox-20b", "mistral-7b-v0.2"]
@@ -74,13 +74,13 @@ def random_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache
-def model_of(folder: Path) -> HfModel:
+def model_of(folder: Path) -> LocalModel:
     if not folder.is_dir():
         pytest.skip(f"no shared data at {SHARED}")
     return load(folder, device="cpu")
 
 
-def real(name: str = "stories260K") -> HfModel:
+def real(name: str = "stories260K") -> LocalModel:
     return model_of(SHARED / "models" / name)
 
 
@@ -100,7 +100,9 @@ def test_scores_equal_an_independent_computation(name: str, random_models: Path)
     folder = random_models / name if name in RANDOM else SHARED / "models" / name
     model = model_of(folder)
     reference = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    asked = [spans(model.tokenizer, "joint", "default", context, [choice], [0])[0] for context, choice in TEXTS]
+    asked = [
+        choice_questions(model.tokenizer, "joint", "default", context, [choice], [0])[0] for context, choice in TEXTS
+    ]
     questions = [one.span for one in asked if one.span]
     assert len(questions) == len(TEXTS)
     for index, seen in model.score(questions):
@@ -127,10 +129,10 @@ def test_scores_add_up(name: str, tokens: list[int], data: st.DataObject) -> Non
     assert whole == pytest.approx(left + right, abs=1e-4)
 
 
-def prompt(model: HfModel, text: str, new_tokens: int) -> Prompt:
+def prompt(model: LocalModel, text: str, new_tokens: int) -> Generation:
     (context,) = encode_contexts(model.tokenizer, "default", [text])
     empty = np.empty(0, dtype=np.int32)
-    return Prompt(context, new_tokens, empty, empty)
+    return Generation(context, new_tokens, empty, empty)
 
 
 def test_generate_reproduces_the_published_text() -> None:
@@ -160,7 +162,7 @@ def test_the_plain_rung_counts_what_it_computes(shared_data: Path) -> None:
     length = len(asked.context)
     assert len(list(model.score([Span(asked.context, asked.context)]))) == 1
     assert model.computed == 2 * length - 1
-    chain = Chain(asked.context, 3, b"\x00", b"")
+    chain = Generation(asked.context, 3, b"\x00", b"")
     for answers in (model.generate([asked]), model.sample([chain])):
         before = model.computed
         ((_, seen),) = answers
@@ -207,7 +209,9 @@ def test_plain_score_leaves_padding_rows_out_and_keeps_nan() -> None:
 
 def test_plain_generate_takes_the_first_of_equals() -> None:
     empty = np.empty(0, dtype=np.int32)
-    made = plain.generate(Table([0.0, 2.0, 2.0, 9.0]), 3, Prompt(np.asarray([0], dtype=np.int32), 2, empty, empty), ())
+    made = plain.generate(
+        Table([0.0, 2.0, 2.0, 9.0]), 3, Generation(np.asarray([0], dtype=np.int32), 2, empty, empty), ()
+    )
     assert made.tokens.tolist() == [1, 1]
 
 
@@ -249,7 +253,7 @@ def test_a_model_refuses_what_it_would_answer_wrongly(random_models: Path) -> No
     with pytest.raises(ModelError, match="10 tokens are too many for aidreams260K, whose window is 8"):
         list(model.score([Span(ids[:5], ids[5:])]))
     with pytest.raises(ModelError, match="too many"):
-        list(model.generate([Prompt(ids[:8], 2, ids[:1], ids[:1])]))
+        list(model.generate([Generation(ids[:8], 2, ids[:1], ids[:1])]))
     with pytest.raises(ModelError, match="token 512, but the model knows only 512"):
         list(model.score([Span(ids[:1], np.asarray([512], dtype=np.int32))]))
 
@@ -376,8 +380,8 @@ def test_load_model_says_what_to_do(name: str, message: str) -> None:
 
 
 def test_load_model_names_the_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("choicewise.models.hf")
-    monkeypatch.delitem(sys.modules, "choicewise.models.hf")
+    monkeypatch.delattr("choicewise.models.local.local_model")
+    monkeypatch.delitem(sys.modules, "choicewise.models.local.local_model")
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModelError, match=r"needs torch .* pip install 'choicewise\[hf\]'"):
         load_model(tmp_path)

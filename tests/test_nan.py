@@ -1,4 +1,4 @@
-"""A model that answers with NaN here and there: what it says elsewhere counts, and nothing that is NaN is right."""
+"""A model that observe with NaN here and there: what it says elsewhere counts, and nothing that is NaN is right."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ import pytest
 import torch
 
 from choicewise import evaluate
-from choicewise.answers import answers
 from choicewise.cli.run import run
-from choicewise.engine.chain import Chain, stream
-from choicewise.engine.masked import Masked
-from choicewise.engine.pair import Pair
-from choicewise.engine.span import Mass, Prompt, Span, TokenScores, TokenSet
-from choicewise.engine.tokenizer import ByteTokenizer
-from choicewise.models import plain, sampling
-from choicewise.models.alone import fast_or_alone
 from choicewise.models.fake import HashModel
-from choicewise.models.hf import HfModel
+from choicewise.models.local import plain, sampling
+from choicewise.models.local.local_model import LocalModel
+from choicewise.models.local.nan_fallback import nan_fallback
 from choicewise.protocols.catalogue import resolve
+from choicewise.questions.cosine import Cosine
+from choicewise.questions.generation import Generation, Sampling
+from choicewise.questions.masked_loss import MaskedLoss
+from choicewise.questions.mass import Mass, TokenSet
+from choicewise.questions.span import Span
+from choicewise.questions.token_scores import TokenScores
+from choicewise.running.observe import observe
+from choicewise.tokens.tokenizer import ByteTokenizer
 
 from .tiny import VOCABULARY, tiny
 from .worlds import write_mmlu
@@ -45,14 +47,14 @@ def network() -> Any:
     return model
 
 
-def loaded(network: Any, rung: str, monkeypatch: pytest.MonkeyPatch) -> HfModel:
+def loaded(network: Any, rung: str, monkeypatch: pytest.MonkeyPatch) -> LocalModel:
     """A model that passed its check, since the probe holds the damaged token."""
-    monkeypatch.setattr("choicewise.models.hf.choose_path", chosen)
-    return HfModel(network, ByteTokenizer(), name="damaged", digest="", window=64, rung=rung)
+    monkeypatch.setattr("choicewise.models.local.local_model.choose_path", chosen)
+    return LocalModel(network, ByteTokenizer(), name="damaged", digest="", window=64, rung=rung)
 
 
 def chosen(lm: Any, batch_tokens: int | None, rung: str) -> tuple[Any, Any]:
-    from choicewise.models.ladder import LADDER
+    from choicewise.models.local.ladder import LADDER
 
     return LADDER[rung](lm, 64), SimpleNamespace(rung=rung)
 
@@ -73,7 +75,7 @@ def test_one_token_spoils_no_neighbour(network: Any, rung: str, monkeypatch: pyt
         truth = plain.score(network, VOCABULARY, question)
         np.testing.assert_allclose(seen[index].logprobs, truth.logprobs, atol=1e-4)
         assert (seen[index].ranks == truth.ranks).all()
-    said = dict(model.generate([Prompt(question.context, 2, ids(4), ids(5)) for question in questions]))
+    said = dict(model.generate([Generation(question.context, 2, ids(4), ids(5)) for question in questions]))
     assert [bool(np.isnan(said[index].logprobs).any()) for index in range(4)] == [True, False, False, False]
 
 
@@ -84,14 +86,14 @@ def test_losses_and_states_of_neighbours(network: Any, rung: str, monkeypatch: p
     losses = dict(model.masked(spans))
     assert np.isnan(losses[0])
     assert losses[1] == pytest.approx(plain.masked(network, spans[1]), abs=1e-4)
-    cosines = dict(model.cosines([Pair(ids(1, DAMAGED), ids(2), True), Pair(ids(1, 2), ids(3), True)]))
+    cosines = dict(model.cosines([Cosine(ids(1, DAMAGED), ids(2), True), Cosine(ids(1, 2), ids(3), True)]))
     assert np.isnan(cosines[0])
-    assert cosines[1] == pytest.approx(plain.cosine(network, Pair(ids(1, 2), ids(3), True)), abs=1e-4)
+    assert cosines[1] == pytest.approx(plain.cosine(network, Cosine(ids(1, 2), ids(3), True)), abs=1e-4)
 
 
 def test_a_chain_of_nan_is_greedy_nowhere(network: Any) -> None:
     table = [b"%d " % token for token in range(VOCABULARY)]
-    chain = Chain(ids(1, DAMAGED), 3, b"x", stream(0, "item", 0))
+    chain = Generation(ids(1, DAMAGED), 3, b"x", Sampling(0, "item", 0))
     one, other = (way.sample(network, VOCABULARY, chain, [], table) for way in (plain, sampling))
     assert one.tokens.tolist() == other.tokens.tolist()
     assert np.isnan([*one.logprobs, *other.logprobs]).all()
@@ -100,12 +102,12 @@ def test_a_chain_of_nan_is_greedy_nowhere(network: Any) -> None:
 
 def test_a_generation_of_nan_says_nothing(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = loaded(network, "tree", monkeypatch)
-    prompts = {"bad": Prompt(ids(1, DAMAGED), 1, ids(4), ids(5)), "good": Prompt(ids(1, 2), 1, ids(4), ids(5))}
-    rows = {row["key"]: row for row in answers(model, prompts)}
+    prompts = {"bad": Generation(ids(1, DAMAGED), 1, ids(4), ids(5)), "good": Generation(ids(1, 2), 1, ids(4), ids(5))}
+    rows = {row["key"]: row for row in observe(model, prompts)}
     assert rows["bad"]["text"] is None
     assert isinstance(rows["good"]["text"], str)
-    masked = {"loss": Masked(Span(ids(1, DAMAGED), ids(4)))}
-    assert np.isnan(next(answers(model, masked))["value"])
+    masked = {"loss": MaskedLoss(Span(ids(1, DAMAGED), ids(4)))}
+    assert np.isnan(next(observe(model, masked))["value"])
 
 
 def test_only_what_is_nan_is_asked_again() -> None:
@@ -113,10 +115,10 @@ def test_only_what_is_nan_is_asked_again() -> None:
         yield 1, 0.5
         yield 0, float("nan")
 
-    assert list(fast_or_alone(fast(), 2, float)) == [(1, 0.5), (0, 0.0)]
-    assert list(fast_or_alone(None, 2, float)) == [(0, 0.0), (1, 1.0)]
+    assert list(nan_fallback(fast(), 2, float)) == [(1, 0.5), (0, 0.0)]
+    assert list(nan_fallback(None, 2, float)) == [(0, 0.0), (1, 1.0)]
     seen = TokenScores(ids(1), np.asarray([np.nan], dtype=np.float32), ids(-1))
-    assert list(fast_or_alone([(0, seen)], 1, lambda index: seen)) == [(0, seen)]
+    assert list(nan_fallback([(0, seen)], 1, lambda index: seen)) == [(0, seen)]
 
 
 def test_the_command_names_an_item_that_is_answered_with_nan(

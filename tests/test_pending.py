@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from choicewise.store import pending
+from choicewise.store import block_writer as pending
+from choicewise.store.block_writer import BlockWriter
 from choicewise.store.blocks import read_blocks
 from choicewise.store.folder import open_folder
-from choicewise.store.pending import Pending
 
 from .test_store import ITEM, OBSERVATION, manifest
 
@@ -24,7 +24,7 @@ def keys(folder: Path, blocks: tuple) -> list[str]:
 def test_a_minute_is_the_most_that_a_kill_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(0, 10_000, 25))
     monkeypatch.setattr(pending, "perf_counter", lambda: float(next(now)))
-    with open_folder(tmp_path, manifest(), [ITEM]) as folder, Pending(folder, PLACE, object()) as waiting:
+    with open_folder(tmp_path, manifest(), [ITEM]) as folder, BlockWriter(folder, PLACE, object()) as waiting:
         for number, blocks in enumerate([0, 0, 1, 1, 1, 2]):
             waiting.add({**OBSERVATION, "key": str(number)})
             assert len(folder.manifest.blocks) == blocks
@@ -36,13 +36,13 @@ def test_a_minute_is_the_most_that_a_kill_loses(tmp_path: Path, monkeypatch: pyt
 def test_what_was_seen_before_an_error_is_kept_with_what_it_cost(tmp_path: Path) -> None:
     model = SimpleNamespace(computed=100)
     with open_folder(tmp_path, manifest(), [ITEM]) as folder:
-        with pytest.raises(KeyboardInterrupt), Pending(folder, PLACE, model) as waiting:
+        with pytest.raises(KeyboardInterrupt), BlockWriter(folder, PLACE, model) as waiting:
             waiting.add(OBSERVATION)
             model.computed += 7
             raise KeyboardInterrupt
         assert keys(tmp_path, folder.manifest.blocks) == ["k"]
         assert folder.missing_asks(*PLACE, ["ask"]) == ["ask"]
-        with Pending(folder, PLACE, model) as waiting:
+        with BlockWriter(folder, PLACE, model) as waiting:
             model.computed += 3
             waiting.write(["ask"], asked=50)
         spent = folder.manifest.engine["spent"]

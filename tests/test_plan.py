@@ -16,10 +16,11 @@ from choicewise import evaluate, load_model, open_dataset
 from choicewise.bundled import MODELS
 from choicewise.cli import app
 from choicewise.cli.plan import saved
-from choicewise.engine.span import Prompt, Span
 from choicewise.models.fake import HashModel
-from choicewise.plan import Plan, plan, probed, unique_tokens
 from choicewise.protocols.catalogue import resolve
+from choicewise.questions.generation import Generation
+from choicewise.questions.span import Span
+from choicewise.running.plan import Plan, plan, probed, unique_tokens
 from tests.worlds import write_mmlu
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/helm"]
@@ -47,8 +48,10 @@ def test_unique_tokens_are_the_distinct_beginnings(pairs: list[tuple[np.ndarray,
 
 def test_a_generation_counts_to_its_full_length() -> None:
     context = np.arange(4, dtype=np.int32)
-    assert unique_tokens([Prompt(context, 3, context, context), Prompt(context[:2], 1, context, context)]) == 4 + 2
-    assert Prompt(context, 3, context, context).inputs == 6
+    assert (
+        unique_tokens([Generation(context, 3, context, context), Generation(context[:2], 1, context, context)]) == 4 + 2
+    )
+    assert Generation(context, 3, context, context).inputs == 6
     assert Span(context, context[:2]).inputs == 5
 
 

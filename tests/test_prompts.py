@@ -12,11 +12,11 @@ import pytest
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
-from choicewise.data.open import open_dataset
+from choicewise.data.open_dataset import open_dataset
 from choicewise.errors import DataError, ProtocolError
 from choicewise.protocols.catalogue import entries, entry
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.render import PANDAS_NA, Request, render, requests
+from choicewise.requests.render import PANDAS_NA, Request, render, requests
 
 GOLDEN = ("mmlu/original", "mmlu/helm", "mmlu/harness-v0", "mmlu/harness-v1")
 ITEM = Item("anatomy/0", " Which? ", ("one", " two ", "None", ""), (1,), "human_anatomy", {"passage": "Once {upon}."})

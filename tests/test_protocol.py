@@ -7,7 +7,7 @@ import pytest
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.reading import CONDITIONAL, SCORES
+from choicewise.protocols.readings import CONDITIONAL, SCORES
 from choicewise.scoring import scores
 
 

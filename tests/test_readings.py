@@ -17,20 +17,22 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from choicewise import evaluate  # noqa: E402
-from choicewise.answers import answers  # noqa: E402
 from choicewise.data.dataset import Dataset  # noqa: E402
 from choicewise.data.item import Item  # noqa: E402
-from choicewise.engine.asking import Asking  # noqa: E402
-from choicewise.engine.span import Prompt, Span, TokenScores  # noqa: E402
 from choicewise.errors import ProtocolError  # noqa: E402
 from choicewise.models.fake import HashModel  # noqa: E402
-from choicewise.models.hf import HfModel, load  # noqa: E402
-from choicewise.plan import unique_tokens  # noqa: E402
+from choicewise.models.local.local_model import LocalModel, load  # noqa: E402
 from choicewise.protocols.catalogue import resolve  # noqa: E402
 from choicewise.protocols.protocol import Protocol  # noqa: E402
-from choicewise.protocols.reading import READINGS  # noqa: E402
-from choicewise.protocols.render import render  # noqa: E402
-from choicewise.run import Run  # noqa: E402
+from choicewise.protocols.readings import READINGS  # noqa: E402
+from choicewise.questions.generation import Generation  # noqa: E402
+from choicewise.questions.span import Span  # noqa: E402
+from choicewise.questions.token_scores import TokenScores  # noqa: E402
+from choicewise.requests.prepared_block import PreparedBlock  # noqa: E402
+from choicewise.requests.render import render  # noqa: E402
+from choicewise.results.run import Run  # noqa: E402
+from choicewise.running.observe import observe  # noqa: E402
+from choicewise.running.plan import unique_tokens  # noqa: E402
 
 STORIES = SHARED / "models" / "stories260K"
 ITEMS = (
@@ -64,7 +66,7 @@ def one_thread() -> Iterator[None]:
 
 
 @cache
-def stories() -> HfModel:
+def stories() -> LocalModel:
     if not STORIES.is_dir():
         pytest.skip(f"no shared data at {SHARED}")
     return load(STORIES, device="cpu")
@@ -209,7 +211,7 @@ def test_permuting_the_options_permutes_the_scores(name: str, tmp_path: Path) ->
 
 
 def test_generated_scores_are_the_forward_scores_of_the_same_tokens(tmp_path: Path) -> None:
-    ((_, made),) = stories().generate([Prompt(np.asarray(ids("Tim was sad."), dtype=np.int32), 5, *[_NONE] * 2)])
+    ((_, made),) = stories().generate([Generation(np.asarray(ids("Tim was sad."), dtype=np.int32), 5, *[_NONE] * 2)])
     said = stories().tokenizer.decode(made.tokens).strip()
     item = Item("1", "Tim was sad.", ("so what", said), (1,))
     base = resolve("options/quoted-mean-generate")["options/quoted-mean-generate"]
@@ -249,10 +251,10 @@ def test_a_reading_computes_no_token_twice(name: str, tmp_path: Path) -> None:
     model = load(stories_folder(), device="cpu")
     assert model.selfcheck is not None
     (protocol,) = resolve(f"options/{name}").values()
-    asking = Asking()
+    asking = PreparedBlock()
     asking.add(protocol, [render(protocol, item, ()) for item in ITEMS], model)
     before = model.computed
-    assert len(list(answers(model, asking.wanted))) == len(asking.wanted)
+    assert len(list(observe(model, asking.wanted))) == len(asking.wanted)
     assert model.computed - before <= unique_tokens(list(asking.wanted.values()))
     assert model.computed - before < asking.inputs
 
@@ -302,7 +304,7 @@ class Broken(HashModel):
             bad = np.full(len(seen.tokens), np.nan if index % 2 else -np.inf, dtype=np.float32)
             yield index, replace(seen, logprobs=bad)
 
-    def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
+    def generate(self, prompts: Sequence[Generation]) -> Iterator[tuple[int, TokenScores]]:
         for index, _ in enumerate(prompts):
             yield index, TokenScores(_NONE, np.empty(0, dtype=np.float32), _NONE)
 
@@ -328,7 +330,7 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_one_is_missing() -
     model = HashModel()
     for window, missing in ((12, None), (11, "do not fit the window")):
         model.window = window
-        asking = Asking()
+        asking = PreparedBlock()
         request = render(protocol, Item("1", "question", ("abc",), (0,)), ())
         asking.add(protocol, [request], model)  # BOS and eight bytes, then three
         reasons = [row["missing"] for row in (*asking.requests, *asking.spans) if row["missing"]]
@@ -337,5 +339,5 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_one_is_missing() -
 
 def test_answers_goes_to_the_method_that_answers() -> None:
     span = Span(np.asarray([65], dtype=np.int32), np.asarray([66, 67], dtype=np.int32))
-    (row,) = answers(HashModel(), {span.key: span})
+    (row,) = observe(HashModel(), {span.key: span})
     assert (row["key"], row["tokens"].tolist(), row["sizes"], row["value"]) == (span.key, [66, 67], [1, 1], None)

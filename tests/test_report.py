@@ -16,18 +16,19 @@ from typer.testing import CliRunner
 
 from choicewise import evaluate, open_run
 from choicewise.cli import app
-from choicewise.engine.span import Span, TokenScores
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel, Oracle
-from choicewise.models.selfcheck import SelfCheck
+from choicewise.models.local.selfcheck import SelfCheck
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.diagnosis import FLAGS, nearest
-from choicewise.report.interval import INTERVALS, interval
-from choicewise.report.measure import Measurement
-from choicewise.report.ranks import bounded
-from choicewise.report.rows import Row, plain, ranked, selection
+from choicewise.questions.span import Span
+from choicewise.questions.token_scores import TokenScores
 from choicewise.report.table import alarms, legend, rank_table, report_tables, table, titled
-from choicewise.run import Run
+from choicewise.results.diagnosis import FLAGS, nearest
+from choicewise.results.interval import INTERVALS, interval
+from choicewise.results.measurement import Measurement
+from choicewise.results.ranks import bounded
+from choicewise.results.rows import Row, plain, ranked, selection
+from choicewise.results.run import Run
 from choicewise.scoring.metrics import AGGREGATIONS, GROUPS
 from choicewise.scoring.statistics.beta_binomial import beta_binomial
 from choicewise.scoring.statistics.clustered import clustered_standard_error

@@ -19,8 +19,8 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import DataError, UsageError
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.distribution import distribution_table, distributions, human_counts, links
-from choicewise.run import Run
+from choicewise.results.distribution import distribution_table, distributions, human_counts, links
+from choicewise.results.run import Run
 from choicewise.scoring.statistics.fit import fit
 
 COUNTS = [[3, 7], [1, 9], [5, 5], [0, 4]]

@@ -20,13 +20,13 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
-from choicewise.report.measure import Measurement
-from choicewise.report.multiverse import Multiverse, multiverse, multiverse_json
 from choicewise.report.multiverse_table import multiverse_tables
-from choicewise.report.pairing import paired_credits, paired_predictions, shared_items
-from choicewise.report.ranks import bounded, rank_agreement
-from choicewise.report.rows import ranked
-from choicewise.run import Run
+from choicewise.results.measurement import Measurement
+from choicewise.results.multiverse import Multiverse, multiverse, multiverse_json
+from choicewise.results.pairing import paired_credits, paired_predictions, shared_items
+from choicewise.results.ranks import bounded, rank_agreement
+from choicewise.results.rows import ranked
+from choicewise.results.run import Run
 from tests.worlds import write_mmlu
 
 PROTOCOLS = ["mmlu/original", "mmlu/harness-v1", "mmlu/cloze:sum", "mmlu/cloze:char_mean"]

@@ -10,12 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from choicewise import evaluate
-from choicewise.engine.span import Mass, Span, TokenScores
 from choicewise.models.fake import HashModel
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.catalogue import resolve
-from choicewise.rescoring import left_open
-from choicewise.run import Run, open_run
+from choicewise.questions.mass import Mass
+from choicewise.questions.span import Span
+from choicewise.questions.token_scores import TokenScores
+from choicewise.results.run import Run, open_run
+from choicewise.running.rescore import left_open
 from tests.worlds import write_mmlu
 
 NOISE = 0.8

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.protocols.reading import READINGS
+from choicewise.protocols.readings import READINGS
 from choicewise.scoring.combined import COMBINED, difference, expected_rating, log_sum, without_end
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.generated import option_match, said_options

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.engine.select import select_spans
-from choicewise.engine.span import Ids
-from choicewise.engine.tokenizer import ByteTokenizer
 from choicewise.errors import ProtocolError
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.reading import SELECT as NAMES
+from choicewise.protocols.readings import SELECT as NAMES
+from choicewise.questions.span import Ids
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.select import (
     SELECT,
@@ -22,6 +20,8 @@ from choicewise.scoring.select import (
     token_length_normalized_with_prompt,
     unconditional_likelihood_normalized,
 )
+from choicewise.tokens.select_span import select_spans
+from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.observed import Row, continuations, row
 
 

@@ -11,15 +11,27 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.engine.pack import cut, following
+from choicewise.engine.pack import next_pack, next_path
 from choicewise.engine.tree import build
 from choicewise.errors import ModelError
-from choicewise.models import attention, packed, selfcheck, unpacked
-from choicewise.models.causal import CausalLM
-from choicewise.models.decode import DecodePass
-from choicewise.models.ladder import LADDER, rungs
-from choicewise.models.packed import Packed
-from choicewise.models.selfcheck import BEYOND, BRANCH, DEPTH, EXACT, Trial, check, choose_path, probe, probe_depth
+from choicewise.models.local import attention, selfcheck
+from choicewise.models.local import packed_path as packed
+from choicewise.models.local import unpacked_path as unpacked
+from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.greedy_decoding import DecodePass
+from choicewise.models.local.ladder import LADDER, rungs
+from choicewise.models.local.packed_path import Packed
+from choicewise.models.local.selfcheck import (
+    BEYOND,
+    BRANCH,
+    DEPTH,
+    EXACT,
+    Trial,
+    check,
+    choose_path,
+    probe,
+    probe_depth,
+)
 
 from .tiny import FAMILIES, VOCABULARY, tiny
 
@@ -157,8 +169,8 @@ def test_some_pack_of_the_probe_begins_behind_a_branch_that_is_not_its_past(dept
     tree = build(probe(depth, vocabulary))
     start, path, jumps = 0, np.empty(0, dtype=np.int32), 0
     while start < len(tree):
-        pack = cut(tree, start, path, depth // BRANCH)
-        start, path = pack.stop, following(pack)
+        pack = next_pack(tree, start, path, depth // BRANCH)
+        start, path = pack.stop, next_path(pack)
         jumps += len(path) > 0 and not np.array_equal(path, wrong_path(pack))
     assert jumps
 

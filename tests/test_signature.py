@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.boundary import CORRECTABLE, CORRECTED
+from choicewise.protocols.option_orders import CALIBRATIONS
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.reading import CONDITIONAL, EXTRACTIONS, READINGS
+from choicewise.protocols.readings import CONDITIONAL, EXTRACTIONS, READINGS
 from choicewise.protocols.signature import axis_differences, parse_signature, short_signature, signature
-from choicewise.protocols.view import CALIBRATIONS
 
 TEXT = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=8),

@@ -7,10 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from choicewise.engine.pair import Pair  # noqa: E402
-from choicewise.engine.span import Span  # noqa: E402
-from choicewise.models import plain, states  # noqa: E402
-from choicewise.models.ladder import LADDER  # noqa: E402
+from choicewise.models.local import hidden_states as states  # noqa: E402
+from choicewise.models.local import plain
+from choicewise.models.local.ladder import LADDER  # noqa: E402
+from choicewise.questions.cosine import Cosine  # noqa: E402
+from choicewise.questions.span import Span  # noqa: E402
 from tests.tiny import VOCABULARY, tiny  # noqa: E402
 
 RUNGS = {
@@ -36,7 +37,7 @@ def test_the_loss_and_the_cosine_are_the_models_own(family: str) -> None:
     model = tiny(family)
     context, other = draw(random, 9), draw(random, 5)
     spans = [Span(context, draw(random, length)) for length in (1, 3, 4)] + [Span(other, draw(random, 2))]
-    pairs = [Pair(context, other), Pair(context, context), Pair(other, draw(random, 1))]
+    pairs = [Cosine(context, other), Cosine(context, context), Cosine(other, draw(random, 1))]
     lm, rung = states.States(model, 512, VOCABULARY), LADDER[RUNGS[family]]
     losses = dict(states.masked(lm, rung, 7, spans))  # packs so small that a span lies in several
     for index, span in enumerate(spans):

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from choicewise.errors import StoreError
+from choicewise.records.tables import ITEMS
 from choicewise.store import atomic, items
 from choicewise.store.atomic import disk_errors, new_file, new_folder, write_text
 from choicewise.store.blocks import SCHEMAS, read_blocks, write_block
 from choicewise.store.folder import check_folder, open_folder
 from choicewise.store.items import read_items, write_items
 from choicewise.store.manifest import Block, Manifest, read_manifest
-from choicewise.store.schema import ITEMS
 from choicewise.store.table import fingerprint, read_table, write_table
 
 ITEM = {

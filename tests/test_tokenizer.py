@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.engine.token_bytes import byte_alphabet, token_bytes
 from choicewise.errors import ModelError
-from choicewise.models.hf_tokenizer import HfTokenizer
+from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.tokens.token_bytes import byte_alphabet, token_bytes
 from tests.conftest import SHARED
 
 NFC = pytest.importorskip("tokenizers.normalizers").NFC

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.engine.pack import Pack, cut, following, segments
-from choicewise.engine.span import Ids, Span
+from choicewise.engine.pack import Pack, next_pack, next_path, segments
 from choicewise.engine.tree import Tree, build, shared
+from choicewise.questions.span import Ids, Span
 
 
 def ids(*tokens: int) -> Ids:
@@ -74,7 +74,7 @@ def test_packs_hold_every_ancestor_and_no_node_twice(spans: list[Span], budget: 
     tree = build(spans)
     path, start, computed = ids(), 0, 0
     while start < len(tree):
-        pack = cut(tree, start, path, budget)
+        pack = next_pack(tree, start, path, budget)
         assert isinstance(pack, Pack)
         assert len(pack) <= budget
         computed += len(pack)
@@ -87,7 +87,7 @@ def test_packs_hold_every_ancestor_and_no_node_twice(spans: list[Span], budget: 
             assert pack.nodes()[segment.keys].tolist() == ancestors(tree, segment.start) + own
             for node in own:
                 assert set(ancestors(tree, node)) <= set(pack.nodes()[segment.keys].tolist())
-        path, start = following(pack), pack.stop
+        path, start = next_path(pack), pack.stop
         assert covered == start
     assert computed == len(tree)
     assert len(path) == 0

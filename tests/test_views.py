@@ -20,11 +20,11 @@ from choicewise.data.item import Item
 from choicewise.errors import DataError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.option_orders import CALIBRATIONS, CONTENT_FREE, EVERY, PERMUTED, VIEWS
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.render import View, render
-from choicewise.protocols.view import CALIBRATIONS, CONTENT_FREE, EVERY, PERMUTED, VIEWS
-from choicewise.report.measure import Measurement
-from choicewise.run import Run
+from choicewise.requests.render import View, render
+from choicewise.results.measurement import Measurement
+from choicewise.results.run import Run
 from choicewise.scoring.calibrated import NOISE, ORDERS, calibrated, order_predictions
 from choicewise.scoring.calibration import batch, contextual
 from choicewise.scoring.permutation import all_orders, cyclic_orders

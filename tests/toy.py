@@ -9,8 +9,10 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.engine.span import Ids, Mass, Span, TokenScores
-from choicewise.engine.tokenizer import ByteTokenizer
+from choicewise.questions.mass import Mass
+from choicewise.questions.span import Ids, Span
+from choicewise.questions.token_scores import TokenScores
+from choicewise.tokens.tokenizer import ByteTokenizer
 
 LETTERS = (b"a", b"b", b"ab", b"ba", b"aab", b"a", b"")
 """Bytes of the tokens: two are spelled alike, and the last one (BOS) stands for nothing."""

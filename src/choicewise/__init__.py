@@ -9,20 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from choicewise.data.open import open_dataset as open_dataset
-    from choicewise.evaluation import evaluate as evaluate
+    from choicewise.data.open_dataset import open_dataset as open_dataset
     from choicewise.models.load import load_model as load_model
-    from choicewise.question import score as score
-    from choicewise.run import Run as Run
-    from choicewise.run import open_run as open_run
+    from choicewise.results.run import Run as Run
+    from choicewise.results.run import open_run as open_run
+    from choicewise.running.evaluate import evaluate as evaluate
+    from choicewise.running.score_texts import score_texts as score
 
 _HOMES = {
-    "Run": "choicewise.run",
-    "evaluate": "choicewise.evaluation",
+    "Run": "choicewise.results.run",
+    "evaluate": "choicewise.running.evaluate",
     "load_model": "choicewise.models.load",
-    "open_dataset": "choicewise.data.open",
-    "open_run": "choicewise.run",
-    "score": "choicewise.question",
+    "open_dataset": "choicewise.data.open_dataset",
+    "open_run": "choicewise.results.run",
+    "score": "choicewise.running.score_texts",
 }
 
 __all__ = ["Run", "evaluate", "load_model", "open_dataset", "open_run", "score"]

@@ -29,8 +29,8 @@ def check(
     twice the noise are shown as near ties in reports.
     """
     from choicewise.models.load import load_model
-    from choicewise.report.rows import plain
     from choicewise.report.table import console
+    from choicewise.results.rows import plain
 
     found = measured(load_model(model, dtype=dtype, device=device, window=window))
     if json:
@@ -51,11 +51,11 @@ def measured(model: Model) -> dict[str, Any]:
     chosen = getattr(model, "selfcheck", None)
     if chosen is None:
         return {**about, "rung": None, "noise": None, "trials": [], "paths": []}
-    from choicewise.models.causal import CausalLM
-    from choicewise.models.hf import HfModel
-    from choicewise.models.paths import path_differences
+    from choicewise.models.local.causal_lm import CausalLM
+    from choicewise.models.local.local_model import LocalModel
+    from choicewise.models.local.path_differences import path_differences
 
-    assert isinstance(model, HfModel)  # the only kind that has a self-check
+    assert isinstance(model, LocalModel)  # the only kind that has a self-check
     return {
         **about,
         "rung": chosen.rung,
@@ -71,7 +71,7 @@ def measured(model: Model) -> dict[str, Any]:
 
 def _tables(found: dict[str, Any]) -> list[Any]:
     from choicewise.report.table import table, titled
-    from choicewise.report.visible import safe
+    from choicewise.report.visible_text import safe
 
     rungs = table("path", "nats")
     rungs.add_column("", overflow="fold")

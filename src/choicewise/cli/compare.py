@@ -24,9 +24,9 @@ def compare(
 
     Without --protocol, every protocol that both runs share. One run and two protocols: what the protocol alone moves.
     """
-    from choicewise.report.compare import comparisons
-    from choicewise.report.compare_text import comparison_lines
-    from choicewise.run import open_run
+    from choicewise.report.comparison_text import comparison_lines
+    from choicewise.results.comparison import comparisons
+    from choicewise.results.run import open_run
 
     found = comparisons(open_run(left), None if right is None else open_run(right), protocol or [])
     if json:

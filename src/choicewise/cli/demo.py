@@ -19,13 +19,13 @@ def demo(
     Shows how values and ranks move between protocols, beside the table of eight models published in June 2023.
     """
     from choicewise.bundled import BENCHMARK, MODELS
-    from choicewise.data.open import open_dataset
-    from choicewise.evaluation import evaluate
+    from choicewise.data.open_dataset import open_dataset
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
     from choicewise.report.published import published_table
-    from choicewise.report.rows import ranked
     from choicewise.report.table import console, report_tables
+    from choicewise.results.rows import ranked
+    from choicewise.running.evaluate import evaluate
 
     dataset, protocols = open_dataset(BENCHMARK), resolve("mmlu")
     runs = []

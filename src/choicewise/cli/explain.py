@@ -23,9 +23,9 @@ def explain(
 
     In the prompt ⏎ ends a line, ␠ is a space at its edge or beside another, ␉ a tab. No model is needed.
     """
-    from choicewise.report.explain import explain as explained
-    from choicewise.report.explain_text import explanation_lines
-    from choicewise.run import open_run
+    from choicewise.report.explanation_text import explanation_lines
+    from choicewise.results.explanation import explain as explained
+    from choicewise.results.run import open_run
 
     found = explained(open_run(folder).choose(protocol), item)
     if json:

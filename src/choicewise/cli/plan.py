@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
-    from choicewise.plan import Plan
+    from choicewise.running.plan import Plan
 
 
 def saved(asked: int, computed: int) -> str:

@@ -21,14 +21,14 @@ def prompts(
     Contexts are whole: fitting them into a model's window needs its tokenizer and happens in `run`.
     """
     from choicewise.data.columns import read_mapping
-    from choicewise.data.open import open_dataset
+    from choicewise.data.open_dataset import open_dataset
     from choicewise.protocols.catalogue import resolve
-    from choicewise.protocols.render import requests
-    from choicewise.protocols.split import settle
+    from choicewise.protocols.split import with_split
+    from choicewise.requests.render import requests
 
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
-    settled = {name: settle(recipe, dataset) for name, recipe in resolve(*protocol).items()}
+    settled = {name: with_split(recipe, dataset) for name, recipe in resolve(*protocol).items()}
     distinct = {recipe.prompt_digest: (name, recipe) for name, recipe in reversed(settled.items())}
     for name, recipe in reversed(distinct.values()):
         for chosen in dataset.choose(recipe.split or "", subject):

@@ -14,8 +14,8 @@ import typer
 from choicewise.cli import options
 
 if TYPE_CHECKING:
-    from choicewise.report.rows import Row
-    from choicewise.run import Run
+    from choicewise.results.rows import Row
+    from choicewise.results.run import Run
 
 
 class By(StrEnum):
@@ -64,9 +64,9 @@ def report(
 
     No model is needed: `--protocol` scores what was observed in further ways, as long as they ask the same prompts.
     """
-    from choicewise.report.ranks import bounded
-    from choicewise.report.rows import ranked
-    from choicewise.run import open_run
+    from choicewise.results.ranks import bounded
+    from choicewise.results.rows import ranked
+    from choicewise.results.run import open_run
 
     runs = [open_run(folder).choose(protocol) for folder in folders]
     for run in runs:
@@ -101,9 +101,9 @@ def print_rows(rows: Sequence[Row], json: bool) -> None:
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
-    from choicewise.report.multiverse import multiverse, multiverse_json
     from choicewise.report.multiverse_table import multiverse_tables
     from choicewise.report.table import console
+    from choicewise.results.multiverse import multiverse, multiverse_json
 
     found = multiverse(runs)
     if json:
@@ -116,9 +116,9 @@ def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
 
 
 def _print_agreement(runs: Sequence[Run], json: bool) -> None:
-    from choicewise.report.agreement import agreement
     from choicewise.report.agreement_table import agreement_tables
     from choicewise.report.table import console
+    from choicewise.results.agreement import agreement
 
     found = [(str(run.folder), agreement(run)) for run in runs]
     if json:
@@ -133,8 +133,8 @@ def _print_agreement(runs: Sequence[Run], json: bool) -> None:
 
 
 def _print_distribution(runs: Sequence[Run], temperature: float, condition: str | None, json: bool) -> None:
-    from choicewise.report.distribution import distributions
     from choicewise.report.table import console
+    from choicewise.results.distribution import distributions
 
     found = [each for run in runs for each in distributions(run, temperature, condition)]
     if json:

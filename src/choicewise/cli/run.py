@@ -18,7 +18,7 @@ from choicewise.errors import UsageError
 if TYPE_CHECKING:
     from choicewise.data.item import Item
     from choicewise.models.model import Model
-    from choicewise.run import Run
+    from choicewise.results.run import Run
 
 
 def run(
@@ -49,13 +49,13 @@ def run(
     from choicewise.cli.plan import print_plan
     from choicewise.cli.report import print_rows
     from choicewise.data.columns import read_mapping
-    from choicewise.data.open import open_dataset
-    from choicewise.engine.schedule import list_blocks
-    from choicewise.evaluation import evaluate
+    from choicewise.data.open_dataset import open_dataset
     from choicewise.models.load import load_model
-    from choicewise.plan import plan
     from choicewise.protocols.catalogue import resolve
-    from choicewise.report.rows import ranked
+    from choicewise.requests.schedule import list_blocks
+    from choicewise.results.rows import ranked
+    from choicewise.running.evaluate import evaluate
+    from choicewise.running.plan import plan
     from choicewise.store.folder import check_folder
 
     if out is not None:

@@ -29,8 +29,8 @@ def score(
 ) -> None:
     """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
     from choicewise.models.load import load_model
-    from choicewise.question import score as scored
-    from choicewise.report.rows import plain
+    from choicewise.results.rows import plain
+    from choicewise.running.score_texts import score_texts as scored
 
     answering = load_model(model, dtype=dtype, device=device, window=window)
     table = scored(answering, context, choice, boundary=boundary)

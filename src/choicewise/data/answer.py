@@ -79,7 +79,7 @@ class Answer:
         return tuple(index for index, flag in enumerate(flags) if flag == "1")
 
 
-def settle(answers: Iterable[tuple[str, Answer]]) -> str:
+def answer_kind(answers: Iterable[tuple[str, Answer]]) -> str:
     """How all the answers of a dataset are to be read, decided once for all rows; each comes with where it stands.
 
     Rows that can be read in no way have no say.  Raises DataError when no reading fits the others, when several fit but

@@ -1,1 +1,1 @@
-"""In the fewest tokens: alignment, token boundaries, spans and the plan that runs them."""
+"""In the fewest tokens: the token tree and its packs."""

@@ -1,4 +1,4 @@
-"""The tree cut into packs: runs of nodes that go through the model together."""
+"""The tree next_pack into packs: runs of nodes that go through the model together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.engine.span import Ids
 from choicewise.engine.tree import Tree
+from choicewise.questions.span import Ids
 
 Places = npt.NDArray[np.int64]
 """Where a key and value lie: 0 .. len(path) - 1 are kept from earlier packs, then come the pack's own."""
@@ -47,14 +47,14 @@ class Segment:
     keys: Places
 
 
-def cut(tree: Tree, start: int, path: Ids, budget: int) -> Pack:
+def next_pack(tree: Tree, start: int, path: Ids, budget: int) -> Pack:
     """The pack of at most ``budget`` nodes that begins at ``start``, whose ancestors are ``path``."""
     stop = min(start + budget, len(tree))
     keep = _ancestors(tree, start, len(path), stop)
     return Pack(start, stop, path, keep)
 
 
-def following(pack: Pack) -> Ids:
+def next_path(pack: Pack) -> Ids:
     """The ``path`` of the next pack."""
     return pack.nodes()[pack.keep]
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.engine.span import Ids, Mass, Span, TokenSet
+from choicewise.questions.mass import Mass, TokenSet
+from choicewise.questions.span import Ids, Span
 
 ID_BYTES = 4
 

@@ -1,6 +1,6 @@
 """Models without weights: for trying a pipeline, and for checking that it counts right answers as right.
 
-All speak the bytes of :class:`~choicewise.engine.tokenizer.ByteTokenizer`.  ``fake:hash`` guesses, the same on every
+All speak the bytes of :class:`~choicewise.tokens.tokenizer.ByteTokenizer`.  ``fake:hash`` guesses, the same on every
 machine; ``fake:oracle`` knows every answer and must score 1 under any protocol, ``fake:anti-oracle`` 0.
 """
 
@@ -8,38 +8,61 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.engine.chain import Chain
-from choicewise.engine.pair import Pair
-from choicewise.engine.span import Ids, Mass, Prompt, Span, TokenScores
-from choicewise.engine.tokenizer import ByteTokenizer, Tokenizer
+from choicewise.questions.cosine import Cosine
+from choicewise.questions.generation import Generation, Sampling
+from choicewise.questions.masked_loss import MaskedLoss
+from choicewise.questions.mass import Mass
+from choicewise.questions.question import Question
+from choicewise.questions.span import Ids, Span
+from choicewise.questions.token_scores import TokenScores
+from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
 SURE, UNSURE, REFUSED = -1e-6, -10.0, -20.0
 """Nats per token of a choice an oracle prefers, does not know, and rejects; so far apart that length can't matter."""
 
 
 class _Fake:
+    """What all fakes have in common; each says how it scores, generates and compares."""
+
     dtype = "float32"
     device = "cpu"
     window = 1_000_000
+    supports: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine})
+    selfcheck = None
+    computed = None
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.digest = hashlib.sha256(name.encode()).hexdigest()
         self.tokenizer: Tokenizer = ByteTokenizer()
 
-    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """What was seen of every question; each fake says what."""
-        raise TypeError(f"{type(self).__name__} does not say how it scores")
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``questions``, the answer) of every one, in order."""
+        for index, question in enumerate(questions):
+            match question:
+                case MaskedLoss():
+                    loss = -float(self._score(question.span).logprobs.mean(dtype=np.float64))
+                    yield index, question.answer(loss)
+                case Generation():
+                    yield index, self._generate(question)
+                case Cosine():
+                    yield index, Cosine.answer(self._cosine(question))
+                case _:
+                    yield index, self._score(question)
 
-    def masked(self, spans: Sequence[Span]) -> Iterator[tuple[int, float]]:
-        """(index, minus the mean log-probability) of every span, in order."""
-        for index, seen in self.score(spans):
-            yield index, -float(seen.logprobs.mean(dtype=np.float64))
+    def _score(self, question: Span | Mass) -> TokenScores:
+        raise NotImplementedError
+
+    def _generate(self, generation: Generation) -> TokenScores:
+        raise NotImplementedError
+
+    def _cosine(self, pair: Cosine) -> float:
+        raise NotImplementedError
 
 
 class HashModel(_Fake):
@@ -53,38 +76,22 @@ class HashModel(_Fake):
         super().__init__("fake:hash" if seed == 0 else f"fake:hash:{seed}")
         self._seed = seed.to_bytes(8, "little", signed=True)
 
-    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index, what was seen) of every span and mass, in order."""
-        for index, question in enumerate(questions):
-            if isinstance(question, Mass):
-                yield index, self._total(question.context, question.members.ids)
-            else:
-                yield index, self._read(question.context, question.continuation, len(question.continuation))
+    def _score(self, question: Span | Mass) -> TokenScores:
+        if isinstance(question, Mass):
+            return self._total(question.context, question.members.ids)
+        continuation = iter(question.continuation.tolist())
+        return self._read(question.context, lambda tokens, weights: next(continuation, None))
 
-    def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
-        """(index, the most probable tokens) of every prompt, in order."""
-        for index, prompt in enumerate(prompts):
-            yield index, self._read(prompt.context, None, prompt.new_tokens)
+    def _generate(self, generation: Generation) -> TokenScores:
+        return self._read(
+            generation.context,
+            lambda tokens, weights: _generated(generation, tokens, weights, self.tokenizer.token_bytes),
+        )
 
-    def sample(self, chains: Sequence[Chain]) -> Iterator[tuple[int, TokenScores]]:
-        """(index, tokens drawn from the model's distribution) of every chain, in order."""
-        table = self.tokenizer.token_bytes
-        for index, chain in enumerate(chains):
-            text = hashlib.shake_256(self._seed + b"".join(table[token] for token in chain.context))
-            tokens: list[int] = []
-            while len(tokens) < chain.new_tokens:
-                token = chain.draw(_weights(text.digest(2 * len(table))), len(tokens))
-                if not table[token] or chain.ended([*tokens, token], table):
-                    break
-                tokens.append(token)
-                text.update(table[token])
-            yield index, self._read(chain.context, np.asarray(tokens, dtype=np.int32), len(tokens))
-
-    def cosines(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, float]]:
-        """(index, a number from -1 to 1 drawn from a hash of both texts) of every pair, in order."""
-        for index, pair in enumerate(pairs):
-            digest = hashlib.shake_256(self._seed + pair.key.encode()).digest(8)
-            yield index, int.from_bytes(digest, "little") / 2**63 - 1
+    def _cosine(self, pair: Cosine) -> float:
+        """A number from -1 to 1 drawn from a hash of both texts."""
+        digest = hashlib.shake_256(self._seed + pair.key.encode()).digest(8)
+        return int.from_bytes(digest, "little") / 2**63 - 1
 
     def _total(self, context: Ids, members: Ids) -> TokenScores:
         """The likeliest of ``members``, and the log of the probability of them all."""
@@ -94,21 +101,34 @@ class HashModel(_Fake):
         share = int(weights[members].sum()) / int(weights.sum())
         return _scores([token], [math.log(share)], [int(np.count_nonzero(weights > weights[token]))])
 
-    def _read(self, context: Ids, continuation: Ids | None, count: int) -> TokenScores:
-        """``continuation`` token by token, or the greedy one where there is none."""
+    def _read(self, context: Ids, choose: Callable[[list[int], npt.NDArray[np.int64]], int | None]) -> TokenScores:
+        """The tokens that ``choose`` names one by one, from those before and the weights of the next, until None."""
         table = self.tokenizer.token_bytes
         text = hashlib.shake_256(self._seed + b"".join(table[token] for token in context))
         tokens: list[int] = []
         logprobs: list[float] = []
         ranks: list[int] = []
-        for place in range(count):
+        while True:
             weights = _weights(text.digest(2 * len(table)))
-            token = int(weights.argmax() if continuation is None else continuation[place])
+            token = choose(tokens, weights)
+            if token is None:
+                return _scores(tokens, logprobs, ranks)
             tokens.append(token)
             logprobs.append(math.log(weights[token] / weights.sum()))
             ranks.append(int(np.count_nonzero(weights > weights[token])))
             text.update(table[token])
-        return _scores(tokens, logprobs, ranks)
+
+
+def _generated(
+    generation: Generation, tokens: list[int], weights: npt.NDArray[np.int64], table: Sequence[bytes]
+) -> int | None:
+    """The token that a generation goes on with after ``tokens``; None where it ends."""
+    if len(tokens) == generation.limit:
+        return None
+    sampling = generation.sampling
+    token = int(weights.argmax()) if sampling is None else sampling.draw(weights, len(tokens))
+    ended = (sampling is not None and not table[token]) or generation.stopped([*tokens, token], table)
+    return None if ended else token
 
 
 class Oracle(_Fake):
@@ -122,27 +142,20 @@ class Oracle(_Fake):
     def __init__(self) -> None:
         super().__init__("fake:oracle" if self._prefers else "fake:anti-oracle")
 
-    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index, what was seen) of every span and mass, in order."""
-        for index, question in enumerate(questions):
-            nats = UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
-            tokens = question.members.ids[:1] if isinstance(question, Mass) else question.continuation
-            yield index, _scores(tokens, [nats] * len(tokens), [int(nats != SURE)] * len(tokens))
+    def _score(self, question: Span | Mass) -> TokenScores:
+        nats = UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
+        tokens = question.members.ids[:1] if isinstance(question, Mass) else question.continuation
+        return _scores(tokens, [nats] * len(tokens), [int(nats != SURE)] * len(tokens))
 
-    def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
-        """(index, the preferred answer's tokens) of every prompt, in order."""
-        for index, prompt in enumerate(prompts):
-            tokens = (prompt.answer if self._prefers else prompt.wrong)[: prompt.new_tokens]
-            yield index, _scores(tokens, [SURE] * len(tokens), [0] * len(tokens))
+    def _generate(self, generation: Generation) -> TokenScores:
+        """The preferred answer's tokens; no tokens where none is named, as an oracle needs no thought."""
+        preferred = generation.right if self._prefers else generation.wrong
+        tokens = np.empty(0, dtype=np.int32) if preferred is None else preferred[: generation.limit]
+        return _scores(tokens, [SURE] * len(tokens), [0] * len(tokens))
 
-    def sample(self, chains: Sequence[Chain]) -> Iterator[tuple[int, TokenScores]]:
-        """(index, no tokens) of every chain: an oracle needs no thought."""
-        yield from ((index, _scores([], [], [])) for index in range(len(chains)))
-
-    def cosines(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, float]]:
-        """(index, 1 for the preferred texts, -1 for others, 0 where it is not said) of every pair, in order."""
-        for index, pair in enumerate(pairs):
-            yield index, 0.0 if pair.gold is None else 1.0 if pair.gold == self._prefers else -1.0
+    def _cosine(self, pair: Cosine) -> float:
+        """1 for the preferred texts, -1 for others, 0 where it is not said."""
+        return 0.0 if pair.gold is None else 1.0 if pair.gold == self._prefers else -1.0
 
 
 class AntiOracle(Oracle):

@@ -27,7 +27,7 @@ def load_model(
 ) -> Model:
     """The model called ``name_or_path``: ``fake:...`` or a local folder in the format of Hugging Face transformers.
 
-    The other arguments are those of :func:`choicewise.models.hf.load`; a fake has no use for them.  Nothing is
+    The other arguments are those of :func:`choicewise.models.local.local_model.load`; a fake has no use for them.  Nothing is
     downloaded.  Raises ModelError when there is no such model, or when torch or transformers are not installed.
     """
     name = str(name_or_path)
@@ -39,7 +39,7 @@ def load_model(
         raise ModelError(f"there is no model folder {name}; {_advice(name)}")
     with _uncollected():
         try:
-            from choicewise.models import hf
+            from choicewise.models.local import local_model as hf
         except ImportError as error:
             raise ModelError(
                 f"{name} needs torch and transformers ({error}); run: pip install 'choicewise[hf]'"

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from choicewise.engine.chain import Chain
-from choicewise.engine.pair import Pair
-from choicewise.engine.span import Mass, Prompt, Span, TokenScores
-from choicewise.engine.tokenizer import Tokenizer
+from choicewise.models.selfcheck import SelfCheck
+from choicewise.questions.question import Question
+from choicewise.questions.token_scores import TokenScores
+from choicewise.tokens.tokenizer import Tokenizer
 
 
 class Model(Protocol):
-    """A causal language model with its tokenizer.
+    """A language model with its tokenizer, wherever it runs.
 
     ``window``: the most tokens that can be inputs at once; the last token of a span is never an input, so a span may
     have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``dtype`` the arithmetic,
-    ``device`` where it runs.
+    ``device`` where it runs.  ``supports``: the kinds of question it answers (classes of
+    :data:`~choicewise.questions.question.Question`, and ``Sampling`` where it samples generations).
     """
 
     name: str
@@ -25,29 +26,22 @@ class Model(Protocol):
     device: str
     window: int
     tokenizer: Tokenizer
+    supports: frozenset[type]
 
-    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, what was seen) of every one, in any order, as results become available."""
+    @property
+    def selfcheck(self) -> SelfCheck | None:
+        """How it computes and how exact that is, measured when first asked for; None where there is nothing to check."""
         ...
 
-    def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``prompts``, the greedily generated tokens); stops early at the end-of-sequence token."""
+    @property
+    def computed(self) -> int | None:
+        """Input tokens that went through the model so far; None where that is not counted."""
         ...
 
-    def sample(self, chains: Sequence[Chain]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``chains``, the sampled tokens); what ends a chain is no part of it.
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``questions``, the answer) of every one, in any order, as results become available.
 
-        The same chain gives the same tokens, whatever else is asked.
+        The same question has the same answer, whatever else is asked.  Raises ModelError for what the model can't
+        answer: more tokens than its window, tokens it does not know, a kind of question it does not support.
         """
-        ...
-
-    def masked(self, spans: Sequence[Span]) -> Iterator[tuple[int, float]]:
-        """(index into ``spans``, the model's own loss with all labels but the continuation's masked, nats per token).
-
-        A span has at most ``window`` tokens here: as usually run, its last token is an input, too.
-        """
-        ...
-
-    def cosines(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, float]]:
-        """(index into ``pairs``, the cosine of the last hidden states of both texts at their last tokens)."""
         ...

@@ -1,4 +1,4 @@
-"""The names on the axis ``boundary``; :mod:`choicewise.engine.boundary` says what they mean and does it."""
+"""The names on the axis ``boundary``; :mod:`choicewise.tokens.boundary` says what they mean and does it."""
 
 from __future__ import annotations
 

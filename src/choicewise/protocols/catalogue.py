@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.file import parse, read_axes, read_file
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol_file import parse, read_axes, read_file
 from choicewise.protocols.signature import parse_signature, short_signature
 
 SCORES: Mapping[str, Mapping[str, str | None]] = MappingProxyType(

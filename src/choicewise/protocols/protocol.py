@@ -10,8 +10,8 @@ from typing import Any
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.boundary import BOUNDARIES, CORRECTABLE, CORRECTED
-from choicewise.protocols.reading import CHOOSING, CONDITIONAL, EXTRACTIONS, OVER_CHAINS, READINGS, SCORES, SELECT
-from choicewise.protocols.view import CALIBRATIONS, MOST, VIEWS
+from choicewise.protocols.option_orders import CALIBRATIONS, MOST, VIEWS
+from choicewise.protocols.readings import CHOOSING, CONDITIONAL, EXTRACTIONS, OVER_CHAINS, READINGS, SCORES, SELECT
 
 _REQUEST = {"stage": "request"}
 """Axes that decide which tokens are sent to the model; protocols equal on these share their observations."""

@@ -8,7 +8,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.protocols.protocol import Protocol
 
 
-def settle(protocol: Protocol, dataset: Dataset) -> Protocol:
+def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
     """``protocol`` with the split it tests on ``dataset`` named: its own, or the one the dataset is evaluated on.
 
     A signature that is stored with numbers always names the split.  Raises DataError when the dataset leaves a choice.

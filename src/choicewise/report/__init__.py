@@ -1,1 +1,1 @@
-"""What it means: tables, comparison, explanation."""
+"""Results as tables and texts for a terminal."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from rich.console import Group
 from rich.text import Text
 
-from choicewise.report.agreement import CAUSES, Agreement
 from choicewise.report.table import table, titled
-from choicewise.report.visible import safe
+from choicewise.report.visible_text import safe
+from choicewise.results.agreement import CAUSES, Agreement
 
 SHOWN = 8
 """Options that differ most, each under the pair that differs most; `--json` has five of every pair."""

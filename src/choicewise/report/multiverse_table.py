@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich.console import Group
 from rich.text import Text
 
-from choicewise.report.multiverse import Duel, Multiverse, Spread
-from choicewise.report.ranks import RankAgreement
 from choicewise.report.table import percent, table, titled
-from choicewise.report.visible import safe
+from choicewise.report.visible_text import safe
+from choicewise.results.multiverse import Duel, Multiverse, Spread
+from choicewise.results.ranks import RankAgreement
 
 SHOWN = 12
 """Protocols of a duel that are shown one by one; `--json` has them all."""

@@ -7,8 +7,8 @@ import json
 from rich.console import Group
 
 from choicewise.bundled import PUBLISHED_MMLU
-from choicewise.report.rows import rank
 from choicewise.report.table import rank_table
+from choicewise.results.rows import rank
 
 
 def published_table() -> Group:

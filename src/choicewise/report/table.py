@@ -10,9 +10,9 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from choicewise.report.diagnosis import FLAGS
-from choicewise.report.rows import Row
-from choicewise.report.visible import safe
+from choicewise.report.visible_text import safe
+from choicewise.results.diagnosis import FLAGS
+from choicewise.results.rows import Row
 
 _COUNTS = {
     "missing": "missing",

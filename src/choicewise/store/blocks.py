@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from choicewise.records.tables import OBSERVATIONS, REQUESTS, SPANS
 from choicewise.store.atomic import new_folder
 from choicewise.store.manifest import Block
-from choicewise.store.schema import OBSERVATIONS, REQUESTS, SPANS
 from choicewise.store.table import Rows, fingerprint, read_table, write_table
 
 FOLDER = "blocks"

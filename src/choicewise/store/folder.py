@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from choicewise.errors import StoreError
+from choicewise.records.rows import ItemRow
 from choicewise.store.atomic import PARTIAL, disk_errors
 from choicewise.store.blocks import FOLDER, read_blocks, write_block
 from choicewise.store.items import NAME as ITEM_TABLE
@@ -102,7 +103,7 @@ def check_folder(path: Path) -> None:
 
 
 @contextmanager
-def open_folder(path: Path, wanted: Manifest, items: Rows) -> Iterator[RunFolder]:
+def open_folder(path: Path, wanted: Manifest, items: Sequence[ItemRow]) -> Iterator[RunFolder]:
     """The folder at ``path`` for writing: new, or continued when it was made for the same measurement.
 
     ``wanted`` states model, dataset, selection and protocols; a continued folder keeps its own protocols and gains the
@@ -115,7 +116,7 @@ def open_folder(path: Path, wanted: Manifest, items: Rows) -> Iterator[RunFolder
         if (path / NAME).exists():
             found = read_manifest(path)
             held = set(read_items(path, found)["split"].to_pylist())  # damage is told before hours of work
-            manifest = _continued(path, found, wanted, sorted({row["split"] for row in items} - held))
+            manifest = _continued(path, found, wanted, sorted({row.split for row in items} - held))
         else:
             manifest = dataclasses.replace(wanted, files=write_items(path, items))
             manifest.write(path)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from choicewise.records.tables import ITEMS
 from choicewise.store.atomic import new_file
 from choicewise.store.manifest import Manifest
-from choicewise.store.schema import ITEMS
 from choicewise.store.table import Rows, fingerprint, read_table, write_table
 
 NAME = "items.parquet"

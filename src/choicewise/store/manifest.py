@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from choicewise.errors import StoreError
+from choicewise.records.tables import VERSION
 from choicewise.store.atomic import write_text
-from choicewise.store.schema import VERSION
 
 NAME = "manifest.json"
 _FORMAT = "choicewise-run"

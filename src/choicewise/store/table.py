@@ -13,15 +13,16 @@ import pyarrow.parquet as pq
 from choicewise.errors import StoreError
 from choicewise.store.atomic import disk_errors
 
-Rows = Sequence[Mapping[str, Any]]
-"""One mapping a row, from column to value."""
+Rows = Sequence[tuple[Any, ...]]
+"""Typed rows (:mod:`choicewise.records.rows`), whose fields are the columns in the order of the schema."""
 
 
 def write_table(path: Path, schema: pa.Schema, rows: Rows) -> None:
     """One Parquet file (zstd) of exactly this schema."""
-    columns = {column.name: pa.array([row[column.name] for row in rows], column.type) for column in schema}
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     with disk_errors(path):
-        pq.write_table(pa.table(columns, schema=schema), path, compression="zstd")
+        pq.write_table(pa.table(arrays, schema=schema), path, compression="zstd")
 
 
 def fingerprint(content: bytes) -> dict[str, Any]:

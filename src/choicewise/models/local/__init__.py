@@ -1,0 +1,1 @@
+"""Models in a local folder, computed with torch and transformers."""

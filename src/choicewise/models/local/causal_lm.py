@@ -1,0 +1,200 @@
+"""A causal language model in two halves: the body for every token, the vocabulary only where it is read."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from choicewise.engine.tree import FIRST_SET
+from choicewise.errors import ModelError
+from choicewise.models.local.transfer import to_device
+from choicewise.questions.mass import TokenSet
+from choicewise.questions.span import Ids
+
+CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
+"""How much of rows x vocabulary in float32 to hold at once: a last-level cache's worth, or what fits easily."""
+
+GREEDY = -1
+"""A target that stands for the token with the greatest logit."""
+
+
+class CausalLM:
+    """A ``transformers`` causal language model, read through its hidden states.
+
+    ``vocabulary``: how many entries of the logits are tokens; a padded rest takes no part in the softmax.
+    ``window``: the most tokens that can be inputs at once.  ``computed``: how many went through the body so far.
+    """
+
+    computed = 0
+
+    def __init__(self, model: PreTrainedModel, window: int, vocabulary: int) -> None:
+        self.model = model.eval()
+        self.window = window
+        self.vocabulary = vocabulary
+        self._body = _body(model)
+        self._output: Any = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs go."""
+        return self.model.get_input_embeddings().weight.device
+
+    @property
+    def whole(self) -> bool:
+        """Whether the model has no halves: its body gives logits, and its hidden states are not to be had."""
+        return self._body is self.model
+
+    @property
+    def layers(self) -> int:
+        """How many layers the configuration declares."""
+        return int(self.model.config.get_text_config().num_hidden_layers)
+
+    def body(self, **inputs: Any) -> Any:
+        """The output before the head; its first entry holds what ``logits`` takes, shape [batch, tokens, width]."""
+        self._output = self._body(**inputs)
+        self.computed += inputs["input_ids"].numel()
+        return self._output
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits over the true vocabulary from hidden states, shapes [rows, width] and [rows, vocabulary].
+
+        The model's own forward computes them, around a body that answers with ``hidden``: whatever it scales, caps or
+        adds is done as it always is.
+        """
+        if self._body is self.model:
+            return hidden[:, : self.vocabulary]
+        answer = copy.copy(self._output)
+        answer.last_hidden_state = hidden[None]
+        rows = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
+        with _answering(self._body, answer):
+            return self.model(input_ids=rows, use_cache=False).logits[0, :, : self.vocabulary]
+
+    def read(
+        self, hidden: torch.Tensor, rows: Ids, targets: Ids, sets: Sequence[TokenSet] = ()
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Tokens, their log-probabilities (nats, float32) and ranks at ``rows`` of ``hidden``, each of shape [reads].
+
+        The tokens are ``targets``, with the likeliest in place of every ``GREEDY``.  ``FIRST_SET - i`` asks for the log
+        of the total probability of ``sets[i]`` and its likeliest member.  ``rows`` ascend.  A rank is the number of
+        entries with a strictly greater logit, or -1 where the log-probability is NaN.  Nothing waits for the device.
+        """
+        distinct, place = np.unique(rows, return_inverse=True)
+        likeliest = bool((targets == GREEDY).any())
+        step = max(1, CHUNK_BYTES.get(self.device.type, CHUNK_BYTES["cpu"]) // (4 * self.vocabulary))
+        parts = []
+        for first in range(0, len(distinct), step):
+            low, high = np.searchsorted(place, [first, first + step])
+            logits = self.logits(hidden.index_select(0, self.tensor(distinct[first : first + step])))
+            masses = [
+                (self.tensor(reads), self.tensor(known(sets[FIRST_SET - target].ids, self.vocabulary)))
+                for target, reads in _sets(targets[low:high])
+            ]
+            place_, targets_ = self.tensor(place[low:high] - first), self.tensor(targets[low:high])
+            parts.append(_read(logits, place_, targets_, likeliest, masses))
+        tokens, logprobs, ranks = zip(*parts, strict=True)
+        return torch.cat(tokens), torch.cat(logprobs), torch.cat(ranks)
+
+    def loss(self, hidden: torch.Tensor, targets: Ids) -> float:
+        """The model's own loss where the rows of ``hidden`` [rows, width] predict ``targets``, in nats per token.
+
+        The loss shifts its labels itself, so they start with one more at -100 and the rows end with one that none asks.
+        """
+        rows = torch.cat([hidden, hidden[-1:]])
+        labels = torch.cat([torch.full((1,), -100, device=hidden.device), self.tensor(targets)])[None]
+        answer = copy.copy(self._output)
+        answer.last_hidden_state = rows[None]
+        with _answering(self._body, answer):
+            return float(self.model(input_ids=labels.clamp(min=0), labels=labels, use_cache=False).loss)
+
+    def tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        """An index array on the model's device, int64."""
+        return to_device(array.astype(np.int64), self.device)
+
+    @contextmanager
+    def attention(self, implementation: str) -> Iterator[None]:
+        """The model with another attention function, for the length of one forward pass.
+
+        A model that has no such choice keeps its own, without the warning ``transformers`` would print: the caller
+        counts the calls.
+        """
+        before, verbosity = self.model.config._attn_implementation, logging.get_verbosity()
+        logging.set_verbosity_error()
+        try:
+            self.model.set_attn_implementation(implementation)
+            yield
+        finally:
+            self.model.set_attn_implementation(before)
+            logging.set_verbosity(verbosity)
+
+
+def known(members: Ids, vocabulary: int) -> Ids:
+    """The tokens of a set that the model knows: others have no probability, but one at least must have some."""
+    if not len(members) or members[0] >= vocabulary:
+        raise ModelError(
+            f"a set of tokens holds none of the {vocabulary} that the model knows; "
+            "its tokenizer belongs to another model"
+        )
+    return members[: np.searchsorted(members, vocabulary)]
+
+
+def _sets(targets: Ids) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Every target that stands for a set, and where it is asked for."""
+    places = np.flatnonzero(targets <= FIRST_SET)
+    return [(int(target), places[targets[places] == target]) for target in np.unique(targets[places])]
+
+
+def _read(
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    targets: torch.Tensor,
+    likeliest: bool,
+    masses: list[tuple[torch.Tensor, torch.Tensor]],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """``masses``: pairs of (where among the reads a set is asked for, its members)."""
+    each = logits if len(rows) == len(logits) else logits.index_select(0, rows)
+    tokens = torch.where(targets == GREEDY, logits.argmax(dim=-1)[rows], targets) if likeliest else targets
+    all_logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+    for reads, members in masses:
+        of_members = logits.index_select(0, rows[reads]).index_select(1, members)
+        tokens = tokens.index_copy(0, reads, members[of_members.argmax(dim=-1)])
+    logprobs = all_logprobs[rows, tokens]
+    for reads, members in masses:
+        total = all_logprobs.index_select(0, rows[reads]).index_select(1, members).logsumexp(dim=-1)
+        logprobs = logprobs.index_copy(0, reads, total)
+    ranks = (each > each.gather(1, tokens[:, None])).sum(dim=1, dtype=torch.int32)
+    return tokens.int(), logprobs, ranks.masked_fill(logprobs.isnan(), -1)
+
+
+@torch.inference_mode()
+def _body(model: PreTrainedModel) -> torch.nn.Module:
+    """The part whose hidden states the model's head reads: the first candidate that a forward pass calls."""
+    called = []
+    candidates = [model.base_model, model.get_decoder()]
+    hooks = [part.register_forward_hook(lambda module, *_: called.append(module)) for part in candidates]
+    try:
+        model(input_ids=torch.ones((1, 2), dtype=torch.long, device=model.get_input_embeddings().weight.device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return next((part for part in candidates if part in called), model)
+
+
+@contextmanager
+def _answering(module: torch.nn.Module, answer: Any) -> Iterator[None]:
+    """``module`` with a forward that returns ``answer``, whatever it is asked."""
+    before = module.__dict__.get("forward")
+    module.forward = lambda *args, **kwargs: answer
+    try:
+        yield
+    finally:
+        del module.forward
+        if before is not None:
+            module.forward = before

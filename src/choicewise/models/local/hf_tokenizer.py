@@ -1,0 +1,112 @@
+"""A tokenizer read from the ``tokenizer.json`` of a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from choicewise.errors import ModelError
+from choicewise.questions.span import Ids
+from choicewise.tokens.split_rule import find_split_rule
+from choicewise.tokens.token_bytes import token_bytes
+
+
+class HfTokenizer:
+    """The tokenizer that ``folder/tokenizer.json`` describes, exactly as the file says.
+
+    The file is read by the ``tokenizers`` library, not by ``AutoTokenizer``: transformers 5 rebuilds some classes
+    (``LlamaTokenizer``, ``Qwen2Tokenizer``) from the vocabulary alone and then splits ``" A"`` otherwise than the
+    published file does.  For every class that takes the file as it is, :meth:`encode` equals the tokenizer's own call;
+    as there, ``add_bos_token`` in ``tokenizer_config.json`` does not change what the file adds by default.  The names
+    of BOS and EOS come from ``tokenizer_config.json`` or ``special_tokens_map.json``; only where neither names one,
+    their ids come from ``config.json``.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """Read the tokenizer of ``folder``; ModelError when there is none or it can't be used."""
+        folder = Path(folder)
+        self._backend = _backend(folder / "tokenizer.json")
+        content = json.loads(self._backend.to_str())
+        canonical = json.dumps(content, sort_keys=True, ensure_ascii=False)
+        self.token_bytes: Sequence[bytes] = token_bytes(content)
+        self.cut = find_split_rule(content)
+        self.bos_id, self.eos_id = _bos_and_eos(folder, self._backend)
+        self.unknown_id = _unknown(content["model"], self._backend)
+        identity = f"{canonical}\n{self.bos_id} {self.eos_id}"
+        self.digest = hashlib.sha256(identity.encode()).hexdigest()
+
+    def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
+        """Token ids of each text, never truncated or padded; ``special`` adds what the file adds by default."""
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=special)
+        return [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
+
+    def decode(self, ids: Ids) -> str:
+        """The text of ``ids`` without special tokens, a dummy space kept; bytes not UTF-8 become U+FFFD.
+
+        Ids beyond the tokenizer's, which a padded model may still find likeliest, stand for no text.
+        """
+        known = len(self.token_bytes)
+        return b"".join(self.token_bytes[token] for token in ids if token < known).decode(errors="replace")
+
+
+def _backend(path: Path) -> Any:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ModelError("tokenizers is not installed; run: pip install 'choicewise[hf]'") from error
+    if not path.is_file():
+        raise ModelError(
+            f'{path.parent} holds no tokenizer.json; make one: python -c "from transformers import AutoTokenizer as T; '
+            f"T.from_pretrained('{path.parent}').save_pretrained('{path.parent}')\""
+        )
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception for every malformed file
+        raise ModelError(f"{path} is not a tokenizer: {error}; fetch the file again") from error
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _bos_and_eos(folder: Path, backend: Any) -> tuple[int | None, int | None]:
+    names = _read(folder / "special_tokens_map.json") | _read(folder / "tokenizer_config.json")
+    bos, eos = (_id(names.get(f"{role}_token"), backend) for role in ("bos", "eos"))
+    if bos is None and eos is None:
+        config = _read(folder / "config.json")
+        bos, eos = (_first(config.get(f"{role}_token_id")) for role in ("bos", "eos"))
+    return bos, eos
+
+
+def _unknown(model: dict[str, Any], backend: Any) -> int | None:
+    if isinstance(model.get("unk_id"), int):
+        return int(model["unk_id"])
+    return _id(model.get("unk_token"), backend)
+
+
+def _id(name: Any, backend: Any) -> int | None:
+    """The id of a special token, which the files name by its text or as an object with ``content``."""
+    text = name.get("content") if isinstance(name, dict) else name
+    found = backend.token_to_id(text) if isinstance(text, str) else None
+    return None if found is None else int(found)
+
+
+def _first(ids: Any) -> int | None:
+    """One id where a configuration may list several, the first being the usual one."""
+    if isinstance(ids, list):
+        ids = ids[0] if ids else None
+    return ids if isinstance(ids, int) else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON: {error}; fetch the file again") from error
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,1 @@
+"""What a model can be asked, in tokens, and what it answers."""

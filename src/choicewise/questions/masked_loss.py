@@ -1,0 +1,37 @@
+"""The question that the model's own loss answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from choicewise.questions.span import Span, question_key
+from choicewise.questions.token_scores import TokenScores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskedLoss:
+    """The model's own loss on ``span``, with the labels of all tokens but the continuation's set to -100.
+
+    That is the mean negative log-likelihood per token of the continuation, in nats.  As usually run, the last token is
+    an input, too, so ``span`` has at most as many tokens as the model's window.
+    """
+
+    span: Span
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same tokens masked the same way have the same key."""
+        return question_key(b"masked", self.span.context, self.span.continuation)
+
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs."""
+        return self.span.inputs + 1
+
+    def answer(self, loss: float) -> TokenScores:
+        """All that a ``loss`` says about the tokens: their number and their mean."""
+        tokens = self.span.continuation
+        logprobs = np.full(len(tokens), -loss, dtype=np.float32)
+        return TokenScores(tokens, logprobs, np.full(len(tokens), -1, dtype=np.int32), loss)

@@ -1,0 +1,51 @@
+"""The question how likely it is that the next token is one of a set."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from choicewise.questions.span import Ids, question_key
+
+
+class TokenSet:
+    """Tokens of which it does not matter which one comes; ``ids`` ascend.  Made once and shared by who asks for it."""
+
+    def __init__(self, ids: npt.ArrayLike) -> None:
+        self.ids: Ids = np.unique(np.asarray(ids, dtype=np.int32))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """16 bytes: the same tokens have the same digest."""
+        return hashlib.blake2b(self.ids.astype("<i4").tobytes(), digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mass:
+    """The total probability of ``members`` as the next token: log of the sum of P(v | context) over v in members.
+
+    The answer has one entry: the log of that sum, and the likeliest member with its rank.  It is one more row to read
+    where ``context`` is computed anyway.  ``gold`` as in a span.
+    """
+
+    context: Ids
+    members: TokenSet
+    gold: bool | None = None
+
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs."""
+        return len(self.context)
+
+    def without(self, dropped: int) -> Mass:
+        """The same after a context that lacks its first ``dropped`` tokens."""
+        return replace(self, context=self.context[dropped:])
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same set after the same tokens has the same key."""
+        return question_key(b"mass", self.context, np.frombuffer(self.members.digest, dtype="<i4"))

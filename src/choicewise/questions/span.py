@@ -1,0 +1,49 @@
+"""The question how likely a continuation is after a context."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int32]
+"""Token ids, shape [tokens]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Span:
+    """Score ``continuation`` given ``context``: log P(continuation[j] | context, continuation[:j]) for every j.
+
+    Both are at least one token long: a first token has no log-probability, so an empty context text arrives here as
+    the model's prefix token (BOS, or EOS where there is none).  Choices of one request share the context array.
+    ``gold`` says whether this is a right choice; only the oracle fakes read it.
+    """
+
+    context: Ids
+    continuation: Ids
+    gold: bool | None = None
+
+    def without(self, dropped: int) -> Span:
+        """The same after a context that lacks its first ``dropped`` tokens."""
+        return replace(self, context=self.context[dropped:])
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same tokens asked the same way have the same key, whichever protocol asks."""
+        return question_key(b"span", self.context, self.continuation)
+
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs: all but the last."""
+        return len(self.context) + len(self.continuation) - 1
+
+
+def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
+    """32 hex digits of a kind of question, the tokens it follows and what it asks."""
+    digest = hashlib.blake2b(kind, digest_size=16)
+    digest.update(len(context).to_bytes(8, "little"))
+    digest.update(np.ascontiguousarray(context, dtype="<i4").tobytes())
+    digest.update(np.ascontiguousarray(rest, dtype="<i4").tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,203 @@
+"""From a protocol and an item to the texts of one request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import chain, repeat
+
+from choicewise.data.dataset import Dataset
+from choicewise.data.item import Item
+from choicewise.errors import DataError
+from choicewise.protocols.option_orders import CONTENT_FREE, MOST, VIEWS, Order
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.readings import READINGS
+from choicewise.protocols.shots import sample
+from choicewise.protocols.template import fill
+
+PANDAS_NA = frozenset(
+    {
+        "",
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "-1.#IND",
+        "-1.#QNAN",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "1.#QNAN",
+        "<NA>",
+        "N/A",
+        "NA",
+        "NULL",
+        "NaN",
+        "None",
+        "n/a",
+        "nan",
+        "null",
+    }
+)
+"""Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print as ``nan``."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One version of a query, and the continuations after it: one per choice, whichever place it has there.
+
+    ``content``: whether it shows the item; else it shows a text without content.
+    """
+
+    query: str
+    continuations: tuple[str, ...]
+    content: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The texts one item is asked with, before fitting.
+
+    ``options`` are the choices as shown, after quirk and strip; ``continuations`` the texts scored, one per choice.
+    Where a reading scores several texts of a choice, ``parts`` holds them and ``continuations`` has them one a line.
+    ``proposals`` follow the query, one per choice; empty where all choices share the context.  ``views`` are the
+    versions of the query after the first, which is ``query``.
+    """
+
+    item: Item
+    header: str
+    shots: tuple[str, ...]
+    query: str
+    separator: str
+    continuations: tuple[str, ...]
+    options: tuple[str, ...]
+    gold: tuple[int, ...]
+    parts: tuple[tuple[str, ...], ...] = ()
+    proposals: tuple[str, ...] = ()
+    views: tuple[View, ...] = ()
+
+    def context(self, shots: int | None = None) -> str:
+        """Header, the first ``shots`` shots (all of them when None) and the query, joined by the separator."""
+        kept = self.shots if shots is None else self.shots[:shots]
+        return self.header + self.separator.join([*kept, self.query])
+
+
+def render(protocol: Protocol, item: Item, shots: Sequence[Item], position: int = 0) -> Request:
+    """The request of ``item`` after ``shots``; ``position`` is its place in its subject, which some views go by.
+
+    Raises DataError when the item or a shot doesn't have the choices that the protocol expects, and ProtocolError when
+    a template has a hole that the item doesn't fill.
+    """
+    question, options = _shown(protocol, item)
+    labelled = _labelled(protocol, options)
+    lines = protocol.continuation.split("\n") if READINGS[protocol.reading].several else [protocol.continuation]
+    parts = tuple(tuple(fill(line, holes, axis="continuation") for line in lines) for holes in labelled)
+    return Request(
+        item=item,
+        header=fill(protocol.header, {"subject": _spoken(item.subject)}, axis="header"),
+        shots=tuple(_shot(protocol, shot) for shot in shots),
+        query=_query(protocol, item, question, options),
+        separator=protocol.separator,
+        continuations=tuple(map("\n".join, parts)),
+        options=options,
+        gold=item.gold,
+        parts=parts,
+        proposals=tuple(fill(protocol.proposal, holes, axis="proposal") for holes in labelled if protocol.proposal),
+        views=tuple(_views(protocol, item, question, options, position)),
+    )
+
+
+def requests(protocol: Protocol, dataset: Dataset, subject: str) -> Iterator[Request]:
+    """The requests of every item of one subject in the protocol's split, in file order.
+
+    Stops with a DataError at an item that can't be asked; to leave such items out, go through
+    :func:`~choicewise.protocols.shots.sample` and :func:`render` one by one.
+    """
+    items = dataset.rows(protocol.split or dataset.evaluated, subject)
+    for position, (item, shots) in enumerate(zip(items, sample(protocol, dataset, subject), strict=True)):
+        yield render(protocol, item, shots, position)
+
+
+def _views(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], position: int) -> Iterator[View]:
+    """Every version of the query but the first."""
+    for order in VIEWS[protocol.views](len(options), position)[1:]:
+        yield _ordered(protocol, item, question, options, order)
+    if protocol.views == "content-free":
+        for text in CONTENT_FREE:
+            empty = replace(item, fields=dict.fromkeys(item.fields, text))
+            same = (text,) * len(options)
+            yield replace(_ordered(protocol, empty, text, same, tuple(range(len(options)))), content=False)
+
+
+def _ordered(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], order: Order) -> View:
+    shown = [options[option] for option in order]
+    texts = [fill(protocol.continuation, holes, axis="continuation") for holes in _labelled(protocol, shown)]
+    label_of = sorted(range(len(order)), key=order.__getitem__)
+    return View(_query(protocol, item, question, shown), tuple(texts[label] for label in label_of))
+
+
+@lru_cache(maxsize=1024)
+def _shot(protocol: Protocol, item: Item) -> str:
+    """A solved example; remembered, as the items of a subject mostly show the same ones."""
+    question, options = _shown(protocol, item)
+    holes = _labelled(protocol, options)[item.gold[0]]
+    return _query(protocol, item, question, options) + fill(protocol.answer, holes, axis="answer")
+
+
+def _query(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> str:
+    listed = _labelled(protocol, options) if "{options}" in protocol.question else []
+    lines = [fill(protocol.option, holes, axis="option") for holes in listed]
+    own = {"question": question, "options": "".join(lines), "subject": _spoken(item.subject)}
+    return fill(protocol.question, {**item.fields, **own}, axis="question")
+
+
+def _labelled(protocol: Protocol, options: Sequence[str]) -> list[dict[str, str]]:
+    """The holes of every option; those beyond the letters have no letter, and no template that would show one."""
+    letters = chain(({"letter": letter} for letter in protocol.letters), repeat({}))
+    return [{**letter, "choice": option} for letter, option in zip(letters, options, strict=False)]
+
+
+def _shown(protocol: Protocol, item: Item) -> tuple[str, tuple[str, ...]]:
+    """The question and the choices as the protocol shows them."""
+    check_choices(protocol, item)
+    question, options = item.question, item.choices
+    if protocol.quirk == "pandas-na":
+        question, *rest = ("nan" if text in PANDAS_NA else text for text in (question, *options))
+        options = tuple(rest)
+    if protocol.strip in ("question", "all"):
+        question = question.strip()
+    if protocol.strip == "all":
+        options = tuple(option.strip() for option in options)
+    return question, options
+
+
+def check_choices(protocol: Protocol, item: Item) -> None:
+    """DataError, naming the item, when it has no gold or not the number of choices that the protocol expects."""
+    where, number = f"item {item.id} of subject {item.subject!r}", len(item.choices)
+    if protocol.choices is not None and number != protocol.choices:
+        raise DataError(
+            f"{where} has {number} choices, the protocol asks for {protocol.choices}; leave such items out with "
+            f'--on-bad-item skip, or use a protocol file with choices = "any"'
+        )
+    if protocol.views == "full" and number > MOST:
+        raise DataError(
+            f"{where} has {number} choices, and views full shows every order of at most {MOST}; leave such items out "
+            "with --on-bad-item skip, or use views cyclic"
+        )
+    if number > len(protocol.letters) and _needs_letters(protocol):
+        raise DataError(
+            f"{where} has {number} choices, the protocol has {len(protocol.letters)} letters; leave such items out "
+            f"with --on-bad-item skip, or use a protocol file with more letters than {protocol.letters!r}"
+        )
+
+
+def _needs_letters(protocol: Protocol) -> bool:
+    """Whether every option has to have a letter: a template shows it, or a rule may read it from generated text."""
+    templates = [protocol.proposal, protocol.continuation]
+    templates += [protocol.option] if "{options}" in protocol.question else []
+    templates += [protocol.answer] if protocol.shots else []
+    return protocol.reading == "generate" or any("{letter}" in template for template in templates)
+
+
+def _spoken(subject: str) -> str:
+    return subject.replace("_", " ")

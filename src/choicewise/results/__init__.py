@@ -1,0 +1,1 @@
+"""A run read back: evidence, measurements, values with intervals, ranks, comparisons."""

@@ -1,0 +1,188 @@
+"""Signs that a number does not measure what it is taken for, from the observations alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from choicewise.protocols.option_orders import PERMUTED
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.signature import axis_differences
+from choicewise.results.measurement import Measurement
+from choicewise.results.pairing import paired_predictions
+from choicewise.scoring.calibrated import order_predictions
+from choicewise.scoring.decisions import Decisions
+from choicewise.scoring.metrics import Value, micro
+from choicewise.scoring.ragged import Integers, Mask, row_of
+from choicewise.scoring.statistics.consistency import permutation_consistency
+from choicewise.scoring.statistics.length_bias import length_correlations
+from choicewise.scoring.statistics.position_bias import position_bias
+from choicewise.scoring.statistics.validity import low_mass_rate, validity
+
+FLAGS = {
+    "chance": "within one standard error of guessing",
+    "constant": "the same position is predicted for every item",
+    "gold-constant": "the right choice always stands in one place and there are ties: the tie rule makes the number",
+    "position": "positions are predicted more or less often than they are right (p < 0.01)",
+    "length": "scores follow the length of the choices (|Spearman| >= 0.3)",
+    "mass": "the labels hold less than half of the probability for most items",
+    "near-ties": "more items are undecided numerically than the interval is wide to either side",
+    "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items otherwise",
+    "permutation": "30 % or more of the items are predicted otherwise in another order of their options",
+    "choices-only": "without the question the choices alone are answered better than chance",
+}
+"""What a flag says, in the order they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What speaks for or against one number.  Shares of 1; NaN where it can't be told.
+
+    ``chance``: expected accuracy of guessing.  ``most_common``: the greatest share a position has among predictions.
+    ``position_rstd``, ``position_p``: position bias.  ``length_rho``: correlation of score and length within items.
+    ``mass``: median probability of the continuations together; ``low_mass``: share of items where it is under 1/2.
+    ``near_tie_rate``, ``tie_rate``: items undecided numerically, and tied exactly.  ``label_text``: share of items
+    predicted otherwise by ``text_sibling``.  ``permutation_consistency``: share of items predicted alike in every order
+    that ``permutation_sibling`` shows.  ``choices_only``: accuracy of ``choices_sibling``, which leaves the question
+    out.
+    """
+
+    flags: tuple[str, ...]
+    chance: float
+    most_common: float
+    position_rstd: float
+    position_p: float
+    length_rho: float
+    mass: float
+    low_mass: float
+    near_tie_rate: float
+    tie_rate: float
+    label_text: float
+    text_sibling: str | None
+    permutation_consistency: float
+    permutation_sibling: str | None
+    choices_only: float
+    choices_sibling: str | None
+
+
+def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequence[Measurement]) -> Diagnosis:
+    """What can be said of the items ``among`` (bool [items]), whose mean is ``value``.
+
+    ``siblings``: the measurements of the same run.
+    """
+    evidence, decisions = measured.evidence, _part(measured.decisions, among)
+    rows = among[row_of(evidence.items)]
+    offsets = np.concatenate([[0], np.cumsum(np.diff(evidence.items)[among])])
+    found = validity(decisions, offsets, evidence.right[rows])
+    single = among & (evidence.gold_index >= 0)
+    position = position_bias(measured.decisions.prediction[single], evidence.gold_index[single])
+    mass = evidence.mass[among] if measured.likelihoods else np.array([])
+    low_mass = low_mass_rate(mass) if _labels(measured.protocol) else math.nan
+    near_ties = float((measured.near_ties & among).sum() / value.n) if value.n else math.nan
+    text, choices = nearest(measured, siblings, _is_text_of), nearest(measured, siblings, _is_choices_only_of)
+    mismatch = math.nan if text is None else _mismatch(measured, text, among)
+    alone = None if choices is None else micro(choices.decisions)
+    permuted = nearest(measured, siblings, _is_permuted)
+    consistency = math.nan if permuted is None else _consistency(permuted, measured, among)
+    length = _length_rho(measured, rows, offsets)
+    golds = evidence.gold_index[among]
+    raised = {
+        "chance": found.at_chance,
+        "constant": found.constant,
+        "gold-constant": value.ties > 0 and len(golds) > 1 and golds[0] >= 0 and bool((golds == golds[0]).all()),
+        "position": position.p < 0.01,
+        "length": abs(length) >= 0.3,
+        "mass": low_mass > 0.5,
+        "near-ties": near_ties > (value.ci_high - value.ci_low) / 2,
+        "label/text": mismatch >= 0.3,
+        "permutation": consistency <= 0.7,
+        "choices-only": alone is not None and alone.ci_low > found.chance,
+    }
+    return Diagnosis(
+        flags=tuple(name for name in FLAGS if raised[name]),
+        chance=found.chance,
+        most_common=found.most_common,
+        position_rstd=position.rstd,
+        position_p=position.p,
+        length_rho=length,
+        mass=float(np.nanmedian(mass)) if (~np.isnan(mass)).any() else math.nan,
+        low_mass=low_mass,
+        near_tie_rate=near_ties,
+        tie_rate=found.tie_rate,
+        label_text=mismatch,
+        text_sibling=text.name if text else None,
+        permutation_consistency=consistency,
+        permutation_sibling=permuted.name if permuted else None,
+        choices_only=alone.value if alone else math.nan,
+        choices_sibling=choices.name if choices else None,
+    )
+
+
+Fits = Callable[[Protocol, Protocol], bool]
+"""Whether the first protocol is the sibling of the second that is looked for."""
+
+
+def nearest(measured: Measurement, siblings: Sequence[Measurement], fits: Fits) -> Measurement | None:
+    """The sibling that differs from ``measured`` in the fewest axes among those that fit; the first of several."""
+    fitting = [each for each in siblings if fits(each.protocol, measured.protocol)]
+    return min(fitting, key=lambda each: len(axis_differences(each.protocol, measured.protocol)), default=None)
+
+
+def _labels(protocol: Protocol) -> bool:
+    return "{letter}" in protocol.continuation and "{choice}" not in protocol.continuation
+
+
+def _is_text_of(other: Protocol, protocol: Protocol) -> bool:
+    return _labels(protocol) and "{choice}" in other.continuation and _asks(other) == _asks(protocol)
+
+
+def _is_choices_only_of(other: Protocol, protocol: Protocol) -> bool:
+    return not _asks(other) and _asks(protocol) and _labels(other) == _labels(protocol)
+
+
+def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
+    """Whether the same is asked with the options in several orders."""
+    return other.views in PERMUTED and replace(other, views="given", calibration="none").prompt_digest == (
+        replace(protocol, views="given", calibration="none").prompt_digest
+    )
+
+
+def _consistency(permuted: Measurement, measured: Measurement, among: Mask) -> float:
+    evidence = permuted.evidence
+    if evidence.ids != measured.evidence.ids:  # another split: nothing to compare
+        return math.nan
+    sums = [part.sums for part in evidence.parts()]
+    return permutation_consistency(order_predictions(permuted.protocol.views, sums, evidence.items)[:, among])
+
+
+def _asks(protocol: Protocol) -> bool:
+    """Whether the question itself is shown."""
+    return "{question}" in protocol.question
+
+
+def _mismatch(measured: Measurement, sibling: Measurement, among: Mask) -> float:
+    if sibling.evidence.ids != measured.evidence.ids:  # another split: nothing to compare
+        return math.nan
+    left, right = paired_predictions([measured, sibling])[:, among]
+    both = (left >= 0) & (right >= 0)
+    return float((left != right)[both].mean()) if both.any() else math.nan
+
+
+def _length_rho(measured: Measurement, rows: Mask, offsets: Integers) -> float:
+    if measured.scores is None:
+        return math.nan
+    lengths = measured.evidence.lengths[rows]
+    if not len(lengths) or lengths.min() == lengths.max():
+        return math.nan
+    rhos = length_correlations(measured.scores[rows], lengths, offsets)
+    known = rhos[~np.isnan(rhos)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _part(decisions: Decisions, among: Mask) -> Decisions:
+    return Decisions(
+        decisions.prediction[among], decisions.credit[among], decisions.tied[among], decisions.margin[among]
+    )

@@ -1,0 +1,85 @@
+"""From a run's tables and a protocol to its scores, decisions and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from choicewise.protocols.protocol import Protocol
+from choicewise.results.decide import LIKELIHOODS, decide
+from choicewise.results.evidence import Evidence, Tables
+from choicewise.scoring.calibrated import NOISE
+from choicewise.scoring.decisions import Decisions
+from choicewise.scoring.metrics import AGGREGATIONS, Value
+from choicewise.scoring.ragged import Floats, Mask, row_of
+from choicewise.scoring.statistics.numeric_range import credit_range
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one protocol makes of a run.
+
+    ``scores``: float64, one per row of the evidence (item by item, choice by choice), or None where the protocol reads
+    generated text.  ``noise``: the greatest difference between two ways of computing a log-likelihood on this model, in
+    nats; None where it was not measured.
+    """
+
+    name: str
+    protocol: Protocol
+    evidence: Evidence
+    scores: Floats | None
+    decisions: Decisions
+    noise: float | None = None
+
+    def values(self, aggregation: str | None = None) -> dict[str, Value]:
+        """Group name → value under the protocol's own aggregation, or another one by name."""
+        return self._values(self.decisions, aggregation)
+
+    def extremes(self, aggregation: str | None = None) -> dict[str, tuple[float, float]]:
+        """Group name → the lowest and highest value that numeric noise allows."""
+        low, high, open_ = self._range
+        if not open_.any():
+            return {group: (value.value, value.value) for group, value in self.values(aggregation).items()}
+        lows, highs = (self._values(replace(self.decisions, credit=credit), aggregation) for credit in (low, high))
+        return {group: (lows[group].value, highs[group].value) for group in lows}
+
+    @property
+    def likelihoods(self) -> bool:
+        """Whether the scores are made of one log-likelihood of each choice, whose noise is known."""
+        return self.protocol.reading in LIKELIHOODS
+
+    @property
+    def invalid(self) -> Mask:
+        """Items whose generated text names no option, and which count as wrong, bool [items]."""
+        none = (self.decisions.prediction < 0) & ~self.decisions.missing
+        return none if self.protocol.reading == "generate" else np.zeros_like(none)
+
+    @property
+    def near_ties(self) -> Mask:
+        """Items without a tie more than one choice of which could be the best within the noise, bool [items]."""
+        return np.asarray(self._range[2] & ~self.decisions.tied, dtype=np.bool_)
+
+    @cached_property
+    def _range(self) -> tuple[Floats, Floats, Mask]:
+        if not self.noise or self.scores is None or not self.likelihoods:
+            credit = self.decisions.credit
+            return credit, credit, np.zeros(len(credit), dtype=np.bool_)
+        axes = self.protocol
+        epsilon = NOISE[axes.calibration] * self.noise * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
+        if axes.calibration == "none":  # else other items, or the prior, have their part in it
+            epsilon = np.where(self.evidence.settled[row_of(self.evidence.items)], 0.0, epsilon)
+        return credit_range(self.scores, self.evidence.items, self.evidence.right, self.decisions, epsilon)
+
+    def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
+        return AGGREGATIONS[aggregation or self.protocol.aggregation](decisions, self.evidence.subjects)
+
+
+def measure(tables: Tables, protocols: Mapping[str, Protocol], noise: float | None = None) -> Iterator[Measurement]:
+    """One measurement per protocol; what several protocols read is laid out once."""
+    for name, protocol in protocols.items():
+        evidence = tables.evidence(protocol.prompt_digest)
+        scores, decisions = decide(protocol, evidence)
+        yield Measurement(name, protocol, evidence, scores, decisions, noise)

@@ -1,0 +1,1 @@
+"""The main job: evaluate, plan, rescore, score single questions."""

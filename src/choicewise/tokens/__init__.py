@@ -1,0 +1,1 @@
+"""Where text becomes questions: tokenizers, token boundaries, byte alignment, vocabulary, window."""

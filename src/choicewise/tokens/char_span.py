@@ -1,0 +1,110 @@
+"""Continuations found by their place in the text, whatever tokens the context has by itself (reading ``surprisal``).
+
+Everything goes by bytes, counted from the end of the text, as a tokenizer may put a dummy space before its start.
+Offset mappings are never used: some published tokenizers return empty ones (huggingface/tokenizers #1553).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from choicewise.questions.span import Ids, Span
+from choicewise.tokens.boundary import encode_contexts
+from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.select_span import select_spans
+from choicewise.tokens.tokenizer import Tokenizer
+
+
+def char_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
+    """The tokens that hold a byte of ``continuation`` in the two texts encoded as one, after all tokens before them.
+
+    A token that straddles the boundary is scored whole, since a probability can't be split, and flagged ``merged``.
+    Missing where the tokens don't spell the continuation, as with a tokenizer that lower-cases.
+    """
+    (tokens,) = encode_contexts(tokenizer, bos, [context + continuation])
+    (nothing,) = encode_contexts(tokenizer, bos, [""])
+    ends, spelled = _spelled(tokenizer, tokens)
+    text = continuation.encode()
+    if not text or not spelled.endswith(text):
+        return ChoiceQuestion(None, missing=_misspelt(continuation))
+    start = len(spelled) - len(text)
+    first = int(np.searchsorted(ends, start, side="right"))
+    merged = bool(ends[first - 1] < start) if first else start > 0
+    before = tokens[:first] if first else nothing
+    return ChoiceQuestion(Span(before, tokens[first:], gold), merged, _unknown(tokenizer, tokens[first:]))
+
+
+def package_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
+    """The same as the package surprisal picks it: ``surprise(context + continuation)[start:stop, "char"]``.
+
+    It puts a BOS before whatever the tokenizer adds itself, so that there are two with a tokenizer that adds one.  The
+    span begins with the last token that starts at or before the continuation's first character, and ends with the
+    first one that ends at or behind its last; of a character of several tokens some are left out by that.  Source:
+    aalok-sathe/surprisal model.py@6ea34a7, utils.py@02b1d93; the characters of a token are those that its bytes belong
+    to, where the package asks the tokenizer's offsets.
+    """
+    if tokenizer.bos_id is None:
+        return ChoiceQuestion(None, missing="the package surprisal needs a BOS, and the tokenizer names none")
+    (tokens,) = encode_contexts(tokenizer, bos, [context + continuation])
+    ends, spelled = _spelled(tokenizer, tokens)
+    text = (context + continuation).encode()
+    if not continuation or not spelled.endswith(text):
+        return ChoiceQuestion(None, missing=_misspelt(context + continuation))
+    dummy = len(spelled) - len(text)
+    char_of = np.repeat(np.arange(len(context + continuation)), [len(c.encode()) for c in context + continuation])
+    first, last = 0, len(tokens)
+    for place, (token, end) in enumerate(zip(tokens.tolist(), (ends - dummy).tolist(), strict=True)):
+        size = len(tokenizer.token_bytes[token])
+        if not size:  # special tokens have no characters
+            continue
+        if (0 if end <= size else char_of[end - size]) <= len(context):
+            first = place
+        if end > 0 and char_of[end - 1] + 1 >= len(context + continuation):
+            last = place + 1
+            break
+    before = np.concatenate([[tokenizer.bos_id], tokens[:first]]).astype(np.int32)
+    start = int(ends[last - 1]) - dummy - sum(len(tokenizer.token_bytes[token]) for token in tokens[first:last])
+    merged = start < len(context.encode())
+    return ChoiceQuestion(Span(before, tokens[first:last], gold), merged, _unknown(tokenizer, tokens[first:last]))
+
+
+def ends_before(span: Span, eos_id: int) -> list[Span]:
+    """What gives P(EOS) in the place of each scored token: rows of the same forward pass, so they cost no token."""
+    whole, eos = np.concatenate([span.context, span.continuation]), np.asarray([eos_id], dtype=np.int32)
+    return [Span(whole[: len(span.context) + place], eos) for place in range(len(span.continuation))]
+
+
+def _spelled(tokenizer: Tokenizer, tokens: Ids) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bytes]:
+    """Where each token's bytes end, and all the bytes."""
+    pieces = [tokenizer.token_bytes[token] for token in tokens]
+    return np.cumsum([len(piece) for piece in pieces], dtype=np.int64), b"".join(pieces)
+
+
+def _misspelt(text: str) -> str:
+    return f"the tokens do not spell {text!r}, so no character span of it can be found" if text else "it has no text"
+
+
+def _unknown(tokenizer: Tokenizer, tokens: Ids) -> int:
+    return 0 if tokenizer.unknown_id is None else int((tokens == tokenizer.unknown_id).sum())
+
+
+SPANS = {"surprisal": char_spans, "surprisal-package": package_spans, "select": select_spans}
+"""How the readings that have a way of their own find their tokens."""
+
+
+def char_spans_batch(
+    reading: str,
+    tokenizer: Tokenizer,
+    bos: str,
+    contexts: Sequence[str],
+    continuations: Sequence[Sequence[str]],
+    golds: Sequence[Sequence[int]],
+) -> list[list[ChoiceQuestion]]:
+    """As :func:`choicewise.tokens.boundary.choice_questions_batch`, by the place in the text."""
+    find = SPANS[reading]
+    return [
+        [find(tokenizer, bos, context, choice, index in gold) for index, choice in enumerate(choices)]
+        for context, choices, gold in zip(contexts, continuations, golds, strict=True)
+    ]

@@ -1,0 +1,53 @@
+"""One choice as it is asked: its question to the model, what corrects the answer, and what is doubtful about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from choicewise.questions.mass import Mass
+from choicewise.questions.span import Span
+from choicewise.tokens.byte_probability import ByteProbability
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceQuestion:
+    """One choice as it is asked.
+
+    ``span`` is None exactly when ``missing`` says why.  ``merged``: the context's tokens are no prefix of the tokens of
+    the whole text.  ``unknown``: unknown tokens among the scored ones.  ``tokens_dropped``: cut away by the window.
+    ``before`` is to be subtracted (what the context is known to go on as), ``after`` to be added (what may follow).
+    ``noncanonical``: context and continuation together are not the tokenizer's own tokens of the whole text.
+    ``lossy``: the scored tokens do not spell the end of the text.  ``bos``: BOS tokens among all of them.
+    ``parts``: what a reading asks about the choice besides, None where it is not needed here.
+    """
+
+    span: Span | ByteProbability | None
+    merged: bool = False
+    unknown: int = 0
+    missing: str | None = None
+    tokens_dropped: int = 0
+    before: Mass | ByteProbability | None = None
+    after: Mass | None = None
+    noncanonical: bool = False
+    lossy: bool = False
+    bos: int = 0
+    parts: tuple[Span | None, ...] = ()
+
+    def questions(self) -> Iterator[Span | Mass | ByteProbability]:
+        """All that the model must be asked."""
+        yield from (question for question in (self.span, self.before, self.after) if question is not None)
+
+    def refused(self, reason: str) -> ChoiceQuestion:
+        """The same as a choice that can't be scored, and why."""
+        return replace(self, span=None, before=None, after=None, parts=(), missing=reason)
+
+    def without(self, dropped: int) -> ChoiceQuestion:
+        """The same after a context that lacks its first ``dropped`` tokens."""
+        return replace(
+            self,
+            span=self.span and self.span.without(dropped),
+            before=self.before and self.before.without(dropped),
+            after=self.after and self.after.without(dropped),
+            tokens_dropped=dropped,
+        )

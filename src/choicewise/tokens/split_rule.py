@@ -1,0 +1,150 @@
+"""Where a text may be cut so that the tokens of the parts are the tokens of the whole.
+
+Which places these are is read off the pipeline that ``tokenizer.json`` declares, and only pipelines for which it can be
+proven have any; the proofs are in ``docs/design/encoding.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NEWLINE_STARTS = re.compile(r"\n(?<=[!-~]\n)")
+"""A newline behind a visible ASCII character; the cut is in front of it."""
+NEWLINE_ENDS = re.compile(r"\n(?=[!-~])")
+"""A newline before a visible ASCII character; the cut is behind it."""
+
+_MARKS_AND_SPACE = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+SPLITS = {
+    "Llama 3": _WORDS + r"|\p{N}{1,3}" + _MARKS_AND_SPACE,
+    "Qwen 2": _WORDS + r"|\p{N}" + _MARKS_AND_SPACE,
+}
+"""The expressions by which published tokenizers split a text so that a newline ends a piece."""
+
+_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False}
+_PREFIXED = ("Prepend", "Metaspace")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRule:
+    """A kind of place at which texts may be cut.
+
+    ``newline`` matches the newlines at which a cut lies, in front of them when ``before``, else behind.  With
+    ``prefixed`` the tokenizer puts a dummy space before every text it is given, which a part from the middle of a text
+    must lose.  A text that contains one of ``hazards`` is never cut.
+    """
+
+    newline: re.Pattern[str]
+    before: bool
+    prefixed: bool
+    hazards: tuple[str, ...]
+
+    def parts(self, text: str) -> list[str]:
+        """The parts of ``text``: joined they are the text."""
+        places = [found.start() if self.before else found.end() for found in self.newline.finditer(text)]
+        return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
+
+    def last_paragraph(self, text: str) -> int:
+        """Where the part that begins at the last blank line starts, or 0 when there is no cut at that line."""
+        blank = text.rfind("\n\n")
+        found = self.newline.match(text, blank if self.before else blank + 1) if blank >= 0 else None
+        return 0 if found is None else found.start() if self.before else found.end()
+
+
+def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
+    """Where texts may be cut for the parsed ``tokenizer.json``, or None where nothing is proven of its pipeline."""
+    model = tokenizer["model"]
+    normalizers = list(_steps(tokenizer.get("normalizer"), "normalizers"))
+    splitters = list(_steps(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    if model.get("type") != "BPE" or model.get("dropout") or not all(map(_keeps_newlines, normalizers)):
+        return None
+    before = not _ends_at_newlines(splitters)
+    prefixed = any(_prefixes(step) for step in (*normalizers, *splitters))
+    if before:
+        if not _starts_at_newlines(splitters) and not _never_merges_newlines(model, splitters):
+            return None
+    elif prefixed:
+        return None
+    newline = NEWLINE_STARTS if before else NEWLINE_ENDS
+    added: Sequence[Mapping[str, Any]] = tokenizer.get("added_tokens") or []
+    hazards = [token for token in added if prefixed or token["lstrip"] or token["rstrip"] or token["single_word"]]
+    if any(newline.search(token["content"]) for token in added):
+        return None
+    if not all(_seen_in_text(token, normalizers) for token in hazards):
+        return None
+    return SplitRule(newline, before, prefixed, tuple(token["content"] for token in hazards))
+
+
+def _steps(step: Mapping[str, Any] | None, nested: str) -> Iterator[Mapping[str, Any]]:
+    if step is None:
+        return
+    if step["type"] != "Sequence":
+        yield step
+        return
+    for part in step[nested]:
+        yield from _steps(part, nested)
+
+
+def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
+    """Whether it treats what is before and what is from a newline on apart, and leaves visible ASCII alone."""
+    match normalizer["type"]:
+        case "NFC":
+            return True
+        case "Prepend":
+            return normalizer["prepend"] == "▁"
+        case "Replace":
+            return normalizer["pattern"] == {"String": " "} and normalizer["content"] == "▁"
+        case _:
+            return False
+
+
+def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a text in which the tokenizer finds the added token contains it before it is normalised, too."""
+    if not normalizers or not token["normalized"]:
+        return True
+    composed = any(normalizer["type"] == "NFC" for normalizer in normalizers)
+    return not composed and re.fullmatch("[!-~]+", token["content"]) is not None
+
+
+def _prefixes(step: Mapping[str, Any]) -> bool:
+    return step["type"] in _PREFIXED and step.get("prepend_scheme") != "never"
+
+
+def _byte_level(splitter: Mapping[str, Any], *, use_regex: bool) -> bool:
+    wanted = {**_BYTE_LEVEL, "use_regex": use_regex}
+    return all({"use_regex": True, **splitter}.get(key) == value for key, value in wanted.items())
+
+
+def _starts_at_newlines(splitters: Sequence[Mapping[str, Any]]) -> bool:
+    """GPT-2's own splitting: no piece holds a visible character and then white space."""
+    return len(splitters) == 1 and _byte_level(splitters[0], use_regex=True)
+
+
+def _ends_at_newlines(splitters: Sequence[Mapping[str, Any]]) -> bool:
+    if len(splitters) != 2 or splitters[0]["type"] != "Split":
+        return False
+    split, level = splitters
+    known = split["pattern"].get("Regex") in SPLITS.values()
+    return known and split["behavior"] == "Isolated" and not split["invert"] and _byte_level(level, use_regex=False)
+
+
+def _never_merges_newlines(model: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether BPE over the whole text is known to keep a newline apart from what is before it, unless a newline."""
+    level = any(_byte_level(splitter, use_regex=False) for splitter in splitters)
+    if not all(_keeps_whole(splitter) for splitter in splitters) or len(splitters) > 1:
+        return False
+    if model.get("ignore_merges") or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        return False
+    newlines = ("Ċ",) if level else ("\n",)
+    if newlines[0] not in model["vocab"]:
+        if level or not model.get("byte_fallback") or "<0x0A>" not in model["vocab"]:
+            return False  # an unknown newline may be fused with other unknown characters
+        newlines = ("<0x0A>",)
+    return not any(right.startswith(newlines) and not left.endswith(newlines) for left, right in model["merges"])
+
+
+def _keeps_whole(splitter: Mapping[str, Any]) -> bool:
+    return _byte_level(splitter, use_regex=False) or (splitter["type"] == "Metaspace" and not splitter["split"])

@@ -1,0 +1,53 @@
+"""What the engine needs of a tokenizer, and the simplest one: bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from choicewise.questions.span import Ids
+
+
+class Tokenizer(Protocol):
+    """Text to token ids, and the bytes every token stands for.
+
+    ``token_bytes[i]`` holds the bytes of token ``i``; special tokens stand for no bytes.  ``unknown_id`` is the token
+    that stands for text the vocabulary can't spell, when there is one.  ``digest`` (64 hex) identifies the tokenizer.
+    """
+
+    bos_id: int | None
+    eos_id: int | None
+    unknown_id: int | None
+    token_bytes: Sequence[bytes]
+    digest: str
+
+    def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
+        """Token ids of each text; ``special`` adds what the tokenizer adds by default (a BOS, usually)."""
+        ...
+
+    def decode(self, ids: Ids) -> str:
+        """The text of ``ids`` without special tokens; bytes that are not UTF-8 become U+FFFD."""
+        ...
+
+
+class ByteTokenizer:
+    """Every UTF-8 byte is a token, 256 is BOS: for the fakes and for tests."""
+
+    bos_id: int | None = 256
+    eos_id: int | None = None
+    unknown_id: int | None = None
+    digest = "0" * 64
+
+    def __init__(self) -> None:
+        self.token_bytes: Sequence[bytes] = [bytes([byte]) for byte in range(256)] + [b""]
+
+    def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
+        """Token ids of each text, with a BOS in front when ``special``."""
+        start = [256] if special else []
+        return [np.asarray(start + list(text.encode()), dtype=np.int32) for text in texts]
+
+    def decode(self, ids: Ids) -> str:
+        """The text of ``ids``; bytes that are not UTF-8 become U+FFFD."""
+        return b"".join(self.token_bytes[token] for token in ids).decode(errors="replace")

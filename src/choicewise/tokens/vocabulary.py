@@ -1,0 +1,90 @@
+"""A vocabulary seen from the bytes: which tokens spell a text, go on from it, or begin a word."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable
+from functools import cached_property, lru_cache
+from typing import cast
+
+from choicewise.questions.mass import TokenSet
+from choicewise.tokens.tokenizer import Tokenizer
+
+
+class Vocabulary:
+    """The tokens of ``tokenizer`` in the order of their bytes.  Tokens that stand for no bytes spell nothing."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._table = tokenizer.token_bytes
+        self._eos = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+        entries = sorted((spelled, token) for token, spelled in enumerate(self._table) if spelled)
+        self._bytes = [spelled for spelled, _ in entries]
+        self._ids = [token for _, token in entries]
+        self._continuing: dict[bytes, TokenSet] = {}
+
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of the longest token."""
+        return max(map(len, self._bytes), default=0)
+
+    def spelled(self, tokens: Iterable[int]) -> bytes:
+        """The bytes that ``tokens`` stand for."""
+        return b"".join(self._table[token] for token in tokens)
+
+    def spelling(self, text: bytes) -> list[int]:
+        """The tokens that stand for exactly ``text``; there may be several (``A`` and ``<0x41>``)."""
+        low = bisect_left(self._bytes, text)
+        high = low
+        while high < len(self._bytes) and self._bytes[high] == text:
+            high += 1
+        return self._ids[low:high]
+
+    def continuing(self, text: bytes) -> TokenSet:
+        """The tokens whose bytes start with ``text``, itself included."""
+        if text not in self._continuing:
+            low = bisect_left(self._bytes, text)
+            after = _after(text)
+            high = len(self._bytes) if after is None else bisect_left(self._bytes, after)
+            if low >= high:
+                return _NOTHING
+            self._continuing[text] = TokenSet(self._ids[low:high])
+        return self._continuing[text]
+
+    @cached_property
+    def starting(self) -> TokenSet:
+        """The tokens by which a word ends and the next may begin: those that start with white space, and EOS."""
+        return TokenSet([*(i for i, spelled in enumerate(self._table) if spelled[:1].isspace()), *self._eos])
+
+    @cached_property
+    def bare(self) -> TokenSet:
+        """The tokens by which a word begins behind white space or at the start of a text: the others, and EOS."""
+        inside = (i for i, spelled in enumerate(self._table) if spelled and not spelled[:1].isspace())
+        return TokenSet([*inside, *self._eos])
+
+    @cached_property
+    def marks_words(self) -> bool:
+        """Whether words begin with their white space (``Ġ``, ``▁``) and do not end with it (``</w>``)."""
+        starts = any(spelled[:1].isspace() for spelled in self._bytes)
+        ends = any(spelled[-1:].isspace() and not spelled[:1].isspace() for spelled in self._bytes)
+        begins = any(spelled[:1].isspace() and not spelled.isspace() for spelled in self._bytes)
+        return starts and (begins or not ends)
+
+
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    """The vocabulary of ``tokenizer``, sorted once."""
+    return _sorted(cast(Hashable, tokenizer))
+
+
+@lru_cache(maxsize=4)
+def _sorted(tokenizer: Hashable) -> Vocabulary:
+    """Remembered by identity, as tokenizers are compared."""
+    return Vocabulary(cast(Tokenizer, tokenizer))
+
+
+def _after(text: bytes) -> bytes | None:
+    """The least bytes that are greater than everything that starts with ``text``, if there are any."""
+    kept = text.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+_NOTHING = TokenSet([])

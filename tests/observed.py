@@ -40,7 +40,7 @@ def continuations(items: list[list[Row]]) -> Continuations:
         ranks=flat("ranks", np.int32),
         offsets=np.cumsum([0] + [len(choice.logprobs) for choice in rows]).astype(np.int64),
         text=tuple(choice.text for choice in rows),
-        items=np.cumsum([0] + [len(item) for item in items]).astype(np.int64),
+        item_offsets=np.cumsum([0] + [len(item) for item in items]).astype(np.int64),
     )
 
 

@@ -123,7 +123,7 @@ def test_generated_options_are_compared_where_they_were_generated(tmp_path: Path
 def test_a_protocol_without_likelihoods_has_no_side(run: Run) -> None:
     odds = next(each for each in run.measure() if each.name == "odds")
     with pytest.raises(UsageError, match="odds retrieves no likelihood of an option"):
-        _Side(odds, odds.evidence.items[:1])
+        _Side(odds, odds.evidence.item_offsets[:1])
 
 
 def test_agreement_is_shown_as_tables_and_json(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

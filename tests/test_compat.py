@@ -98,7 +98,7 @@ def shown(found: dict[str, Measurement], protocol: str) -> list[list[float | Non
     for name in (protocol, f"bare {protocol}"):
         each = found[name]
         assert each.scores is not None
-        parts = np.split(each.scores, each.evidence.items[1:-1])
+        parts = np.split(each.scores, each.evidence.item_offsets[1:-1])
         rows[name] = [[None if np.isnan(value) else float(value) for value in part] for part in parts]
     return [
         rows[protocol if question["id"].startswith("plain") else f"bare {protocol}"][index]

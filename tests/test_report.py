@@ -80,7 +80,7 @@ def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name
     assert each.scores is not None
     low, high, near = [], [], 0
     for place, gold in enumerate(each.evidence.gold):
-        a, b = each.evidence.items[place : place + 2]
+        a, b = each.evidence.item_offsets[place : place + 2]
         counts = each.evidence.continuations().counts[a:b]
         noise = {"sum": NOISE, "token_mean": NOISE / counts, "pmi": 2 * NOISE}[each.protocol.score]
         scores, error = each.scores[a:b], np.broadcast_to(noise, (b - a,))

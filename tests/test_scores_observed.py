@@ -69,7 +69,7 @@ def test_outside_replaces_exactly_the_tokens_that_are_not_among_the_top(items: l
 def test_four_letters_outside_the_top_tie_and_the_first_wins_as_in_the_original() -> None:
     letters = [row(f" {letter}", -9.0 + index, ranks=(100 + index,)) for index, letter in enumerate("ABCD")]
     observed = OUTSIDE["top100=-100"](continuations([letters, [replace(letters[0], ranks=(99,)), *letters[1:]]]))
-    decided = argmax(observed.sums, observed.items, gold_rows([[0], [0]], observed.items), "first")
+    decided = argmax(observed.sums, observed.item_offsets, gold_rows([[0], [0]], observed.item_offsets), "first")
     assert decided.prediction.tolist() == [0, 0]
     assert decided.tied.tolist() == [True, False]
 

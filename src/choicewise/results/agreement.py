@@ -152,7 +152,7 @@ class _Side:
         seen = observed(measured.protocol, evidence)
         if seen is None:
             raise UsageError(f"{measured.name} retrieves no likelihood of an option, so there is nothing to compare")
-        starts, counts = evidence.items[:-1][items], np.diff(evidence.items)[items]
+        starts, counts = evidence.item_offsets[:-1][items], np.diff(evidence.item_offsets)[items]
         self.place = np.repeat(np.arange(len(items)), counts)
         self.choice = np.arange(len(self.place)) - np.repeat(np.cumsum(counts) - counts, counts)
         self.rows = starts[self.place] + self.choice

@@ -25,8 +25,8 @@ def decide(protocol: Protocol, evidence: Evidence) -> tuple[Floats | None, Decis
         return _read_text(protocol, evidence)
     scores = score(protocol, evidence)
     if protocol.decision == "greedy-match":
-        return scores, greedy_match(scores, evidence.items, evidence.right)
-    return scores, argmax(scores, evidence.items, evidence.right, protocol.ties)
+        return scores, greedy_match(scores, evidence.item_offsets, evidence.right)
+    return scores, argmax(scores, evidence.item_offsets, evidence.right, protocol.ties)
 
 
 def score(protocol: Protocol, evidence: Evidence) -> Floats:
@@ -43,7 +43,7 @@ def score(protocol: Protocol, evidence: Evidence) -> Floats:
         return evidence.values()
     if protocol.calibration != "none":
         seen = [part.sums for part in evidence.parts()]
-        return calibrated(protocol.calibration, protocol.views, seen, evidence.items)
+        return calibrated(protocol.calibration, protocol.views, seen, evidence.item_offsets)
     return evidence.scores(protocol.score, protocol.null, protocol.outside)
 
 
@@ -52,7 +52,7 @@ def observed(protocol: Protocol, evidence: Evidence) -> Continuations | None:
     if protocol.calibration != "none":
         return None
     if protocol.decision == "option-match":
-        return said_options(evidence.generation(), evidence.expected(), evidence.items)
+        return said_options(evidence.generation(), evidence.expected(), evidence.item_offsets)
     if protocol.reading == "surprisal-package":
         return without_end(evidence.parts())
     return evidence.continuations() if protocol.reading in ("loglikelihood", "masked", "surprisal") else None
@@ -62,7 +62,7 @@ def _read_text(protocol: Protocol, evidence: Evidence) -> tuple[Floats | None, D
     if protocol.decision == "letter-match":
         return None, letter_match(evidence.generated(), evidence.options(), evidence.gold, protocol.letters)
     if protocol.decision == "option-match":
-        said = said_options(evidence.generation(), evidence.expected(), evidence.items)
+        said = said_options(evidence.generation(), evidence.expected(), evidence.item_offsets)
         return SCORES[protocol.score](said), option_match(said, evidence.right)
-    choices = [end - start for start, end in pairwise(evidence.items.tolist())]
+    choices = [end - start for start, end in pairwise(evidence.item_offsets.tolist())]
     return None, extract(protocol.decision, evidence.generated(), evidence.gold, choices, protocol.letters)

@@ -74,8 +74,8 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
     ``siblings``: the measurements of the same run.
     """
     evidence, decisions = measured.evidence, _part(measured.decisions, among)
-    rows = among[row_of(evidence.items)]
-    offsets = np.concatenate([[0], np.cumsum(np.diff(evidence.items)[among])])
+    rows = among[row_of(evidence.item_offsets)]
+    offsets = np.concatenate([[0], np.cumsum(np.diff(evidence.item_offsets)[among])])
     found = validity(decisions, offsets, evidence.right[rows])
     single = among & (evidence.gold_index >= 0)
     position = position_bias(measured.decisions.prediction[single], evidence.gold_index[single])
@@ -155,7 +155,7 @@ def _consistency(permuted: Measurement, measured: Measurement, among: Mask) -> f
     if evidence.ids != measured.evidence.ids:  # another split: nothing to compare
         return math.nan
     sums = [part.sums for part in evidence.parts()]
-    return permutation_consistency(order_predictions(permuted.protocol.views, sums, evidence.items)[:, among])
+    return permutation_consistency(order_predictions(permuted.protocol.views, sums, evidence.item_offsets)[:, among])
 
 
 def _asks(protocol: Protocol) -> bool:

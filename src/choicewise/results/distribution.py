@@ -93,7 +93,7 @@ def distributions(run: Run, temperature: float, condition: str | None = None) ->
         if measured.scores is not None:
             softmax, winner = links(measured, temperature)
             people = human_counts(measured.evidence)
-            items = measured.evidence.items
+            items = measured.evidence.item_offsets
             yield Distribution(
                 model=run.manifest.model["name"],
                 dataset=run.manifest.dataset["name"],
@@ -113,13 +113,13 @@ def distribution_table(measured: Measurement, temperature: float) -> pa.Table:
     """
     softmax, winner = links(measured, temperature)
     evidence = measured.evidence
-    item, people = row_of(evidence.items), human_counts(evidence)
+    item, people = row_of(evidence.item_offsets), human_counts(evidence)
     count = np.full(len(item), np.nan) if people is None else people
     return pa.table(
         {
             "item": pa.array(np.asarray(evidence.ids, dtype=object)[item], pa.string()),
             "subject": pa.array(np.asarray(evidence.subjects, dtype=object)[item], pa.string()),
-            "choice": pa.array(np.arange(len(item)) - evidence.items[:-1][item], pa.int16()),
+            "choice": pa.array(np.arange(len(item)) - evidence.item_offsets[:-1][item], pa.int16()),
             "score": pa.array(measured.scores, pa.float64()),
             "softmax": pa.array(softmax, pa.float64()),
             "winner": pa.array(winner, pa.float64()),
@@ -137,7 +137,7 @@ def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
         raise UsageError(f"{measured.name} reads generated text and has no scores to make probabilities of")
     if not (math.isfinite(temperature) and temperature > 0):
         raise UsageError(f"temperature is {temperature}; it must be above 0 (near 0, the best choice takes all)")
-    items, scores = measured.evidence.items, measured.scores
+    items, scores = measured.evidence.item_offsets, measured.scores
     softmax = choice_distribution(scores, items, temperature)
     item = row_of(items)
     best = reduce_rows(np.maximum, scores, items)[item]
@@ -150,10 +150,10 @@ def human_counts(evidence: Evidence) -> Floats | None:
 
     Raises DataError naming the item whose counts do not match its choices.
     """
-    found = np.full(int(evidence.items[-1]), np.nan)
+    found = np.full(int(evidence.item_offsets[-1]), np.nan)
     for place, (item, fields) in enumerate(zip(evidence.ids, _fields(evidence), strict=True)):
         if COUNTS in fields:
-            start, end = evidence.items[place], evidence.items[place + 1]
+            start, end = evidence.item_offsets[place], evidence.item_offsets[place + 1]
             found[start:end] = _counts(item, fields[COUNTS], int(end - start))
     return None if np.isnan(found).all() else found
 
@@ -181,17 +181,17 @@ def _conditions(
     shares = (
         None
         if people is None
-        else people / _positive(reduce_rows(np.add, people, evidence.items))[row_of(evidence.items)]
+        else people / _positive(reduce_rows(np.add, people, evidence.item_offsets))[row_of(evidence.item_offsets)]
     )
     for name in dict.fromkeys(names):
         places = np.array([place for place, other in enumerate(names) if other == name], dtype=np.int64)
-        scored = places[~np.isnan(softmax[evidence.items[:-1][places]])]
+        scored = places[~np.isnan(softmax[evidence.item_offsets[:-1][places]])]
         yield Condition(
             name=name,
             n=len(scored),
-            softmax=_means(softmax, evidence.items, scored),
-            winner=_means(winner, evidence.items, scored),
-            human=() if shares is None else _means(shares, evidence.items, scored),
+            softmax=_means(softmax, evidence.item_offsets, scored),
+            winner=_means(winner, evidence.item_offsets, scored),
+            human=() if shares is None else _means(shares, evidence.item_offsets, scored),
         )
 
 

@@ -150,7 +150,7 @@ class Evidence:
         self.ids: list[str] = self.about["item"].to_pylist()
         self.subjects: list[str] = self.about["subject"].to_pylist()
         self.gold: list[list[int]] = self.about["gold"].to_pylist()
-        self.items: Integers = _offsets(pc.list_value_length(self.about["choices"]).to_numpy())
+        self.item_offsets: Integers = _offsets(pc.list_value_length(self.about["choices"]).to_numpy())
         self._take_settled(mine.to_numpy())
         self._seen: dict[str | None, Continuations] = {}
         self._parts: list[Continuations] = []
@@ -198,10 +198,10 @@ class Evidence:
         mine = pc.and_(pc.equal(self._spans["part"], part), pc.greater_equal(self._spans["choice"], 0))
         mask = pc.fill_null(pc.and_(chosen, mine), False)
         spans, found = self._spans.filter(mask), self._answers[mask.to_numpy()]
-        row = self.items[:-1][self._item_of(spans)] + spans["choice"].to_numpy()
-        observation = np.full(int(self.items[-1]), -1, dtype=np.int64)
+        row = self.item_offsets[:-1][self._item_of(spans)] + spans["choice"].to_numpy()
+        observation = np.full(int(self.item_offsets[-1]), -1, dtype=np.int64)
         observation[row] = found
-        text = np.full(int(self.items[-1]), "", dtype=object)
+        text = np.full(int(self.item_offsets[-1]), "", dtype=object)
         text[row] = spans["continuation"].to_numpy()
         corrections = [np.zeros(len(observation)), np.zeros(len(observation))]
         for correction, added in zip(corrections, self._corrections, strict=True):
@@ -210,7 +210,7 @@ class Evidence:
 
     def _continuations(self, null: str | None, part: int = 0) -> Continuations:
         observation, text, corrections = self._rows(null, part)
-        return self._seen_at(observation, text, self.items).corrected(*corrections)
+        return self._seen_at(observation, text, self.item_offsets).corrected(*corrections)
 
     def _seen_at(self, observation: Integers, text: npt.NDArray[Any], items: Integers) -> Continuations:
         """The tokens of the observations, one row each; none where the observation is -1."""
@@ -225,7 +225,7 @@ class Evidence:
             ranks=self._tables.flat("ranks")[flat],
             offsets=offsets,
             text=text.tolist(),
-            items=items,
+            item_offsets=items,
         )
 
     def generated(self) -> list[str | None]:
@@ -266,7 +266,7 @@ class Evidence:
     @cached_property
     def right(self) -> Mask:
         """Which rows are right choices, bool [rows]."""
-        return gold_rows(self.gold, self.items)
+        return gold_rows(self.gold, self.item_offsets)
 
     @cached_property
     def gold_index(self) -> Integers:
@@ -281,7 +281,7 @@ class Evidence:
     @cached_property
     def mass(self) -> Floats:
         """The probability of an item's continuations together, float64 [items]."""
-        return option_mass(self.scores("sum"), self.items)
+        return option_mass(self.scores("sum"), self.item_offsets)
 
     def positive(self, column: str) -> Mask:
         """Items whose ``column`` of the request table is above zero, bool [items]."""
@@ -315,13 +315,16 @@ class Evidence:
         spans = self._spans.filter(mask)
         item, choice = self._item_of(spans), spans["choice"].to_numpy()
         value = np.asarray(pc.cast(spans[column], pa.int64()).to_numpy(), dtype=np.int64)
-        found = np.zeros(int(self.items[-1]), dtype=np.int64)
+        found = np.zeros(int(self.item_offsets[-1]), dtype=np.int64)
         generated, scored = choice == GENERATED, choice >= 0
         for start, end, of_item in zip(
-            self.items[:-1][item[generated]], self.items[1:][item[generated]], value[generated], strict=True
+            self.item_offsets[:-1][item[generated]],
+            self.item_offsets[1:][item[generated]],
+            value[generated],
+            strict=True,
         ):
             found[start:end] = of_item
-        found[self.items[:-1][item[scored]] + choice[scored]] = value[scored]
+        found[self.item_offsets[:-1][item[scored]] + choice[scored]] = value[scored]
         return found
 
     def _item_of(self, spans: pa.Table) -> Integers:

@@ -259,7 +259,7 @@ def _tokens(protocol: Protocol, before: str, text: str, seen: Mapping[str, Any])
 
 def _decided(measured: Measurement, item: str) -> Decided:
     place = measured.evidence.ids.index(item)
-    start, end = measured.evidence.items[place : place + 2]
+    start, end = measured.evidence.item_offsets[place : place + 2]
     decisions = measured.decisions
     return Decided(
         protocol=measured.name,

@@ -70,8 +70,8 @@ class Measurement:
         axes = self.protocol
         epsilon = NOISE[axes.calibration] * self.noise * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
         if axes.calibration == "none":  # else other items, or the prior, have their part in it
-            epsilon = np.where(self.evidence.settled[row_of(self.evidence.items)], 0.0, epsilon)
-        return credit_range(self.scores, self.evidence.items, self.evidence.right, self.decisions, epsilon)
+            epsilon = np.where(self.evidence.settled[row_of(self.evidence.item_offsets)], 0.0, epsilon)
+        return credit_range(self.scores, self.evidence.item_offsets, self.evidence.right, self.decisions, epsilon)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
         return AGGREGATIONS[aggregation or self.protocol.aggregation](decisions, self.evidence.subjects)

@@ -172,11 +172,11 @@ _SCORES = pa.schema(
 
 def _score_rows(measured: Measurement) -> pa.Table:
     evidence, decisions = measured.evidence, measured.decisions
-    item = row_of(evidence.items)
+    item = row_of(evidence.item_offsets)
     columns = {
         "protocol": pa.array([measured.name] * len(item), pa.string()),
         "item": pa.array(np.asarray(evidence.ids, dtype=object)[item], pa.string()),
-        "choice": pa.array(np.arange(len(item)) - evidence.items[:-1][item], pa.int16()),
+        "choice": pa.array(np.arange(len(item)) - evidence.item_offsets[:-1][item], pa.int16()),
         "score": pa.array(measured.scores, pa.float64()),
         "prediction": pa.array(decisions.prediction[item], pa.int64()),
         "credit": pa.array(decisions.credit[item], pa.float64()),

@@ -97,7 +97,7 @@ def _observe(model: Model, asked: Sequence[ChoiceQuestion], choices: Sequence[st
         ranks=np.concatenate([row.ranks for row in rows]),
         offsets=np.cumsum([0, *(len(row.tokens) for row in rows)]),
         text=list(choices),
-        items=np.asarray([0, len(choices)]),
+        item_offsets=np.asarray([0, len(choices)]),
     ).corrected(
         -np.asarray([total(choice.before) for choice in asked]), np.asarray([total(choice.after) for choice in asked])
     )

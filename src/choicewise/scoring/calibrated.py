@@ -25,33 +25,33 @@ ORDERS: Mapping[str, tuple[Callable[[int], int], Callable[[int], Integers]]] = M
 """Name of the views → how many orders so many options have, and which."""
 
 
-def calibrated(name: str, views: str, parts: Sequence[Floats], items: Integers) -> Floats:
+def calibrated(name: str, views: str, parts: Sequence[Floats], item_offsets: Integers) -> Floats:
     """Scores of the options under the calibration ``name``, log-probabilities less a prior, float64 [rows].
 
     ``parts``: log P(label) of the options in each view of their item, float64 [rows] each, by option and not by label;
-    NaN where an item has no such view.  ``items``: where each item's rows start, and where the last ones end.  NaN in
+    NaN where an item has no such view.  ``item_offsets``: where each item's rows start, and where the last ones end.  NaN in
     the result: the item lacks what is needed, or no item with as many options tells the prior.
     """
-    found = np.full(int(items[-1]), np.nan)
-    counts = np.diff(items)
+    found = np.full(int(item_offsets[-1]), np.nan)
+    counts = np.diff(item_offsets)
     for options in np.unique(counts[counts > 0]).tolist():
-        rows = items[:-1][counts == options][:, None] + np.arange(options)
+        rows = item_offsets[:-1][counts == options][:, None] + np.arange(options)
         seen = np.stack([part[rows] for part in parts], axis=1)
         with np.errstate(invalid="ignore"):  # where a label is impossible or missing: NaN
             found[rows] = _CALIBRATED[name](seen, views)
     return found
 
 
-def order_predictions(views: str, parts: Sequence[Floats], items: Integers) -> Integers:
+def order_predictions(views: str, parts: Sequence[Floats], item_offsets: Integers) -> Integers:
     """The likeliest option of every item in each order, int64 [orders, items]; -1 where one is missing.
 
     Items have fewer orders than there are parts where others have more options; what they lack repeats their first.
     """
-    found = np.full((len(parts), len(items) - 1), -1, dtype=np.int64)
-    counts = np.diff(items)
+    found = np.full((len(parts), len(item_offsets) - 1), -1, dtype=np.int64)
+    counts = np.diff(item_offsets)
     for options in np.unique(counts[counts > 0]).tolist():
         mine = np.flatnonzero(counts == options)
-        rows = items[:-1][mine][:, None] + np.arange(options)
+        rows = item_offsets[:-1][mine][:, None] + np.arange(options)
         seen = np.stack([part[rows] for part in parts])
         best = np.where(np.isnan(seen).any(axis=-1), -1, seen.argmax(axis=-1))
         orders = ORDERS[views][0](options)

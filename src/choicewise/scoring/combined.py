@@ -57,12 +57,14 @@ def marginal(parts: Parts) -> Floats:
 
 def vote(parts: Parts) -> Floats:
     """The share of the chains after which an option is the likeliest of its item; options that tie share theirs."""
-    item = row_of(parts[0].items)
+    item = row_of(parts[0].item_offsets)
     total = np.zeros(len(item))
     for part in parts:
-        at_top = part.sums == reduce_rows(np.maximum, part.sums, part.items)[item]  # NaN when any option is
+        at_top = part.sums == reduce_rows(np.maximum, part.sums, part.item_offsets)[item]  # NaN when any option is
         with np.errstate(invalid="ignore"):
-            total += np.where(np.isnan(part.sums), np.nan, at_top / reduce_rows(np.add, at_top, part.items)[item])
+            total += np.where(
+                np.isnan(part.sums), np.nan, at_top / reduce_rows(np.add, at_top, part.item_offsets)[item]
+            )
     return total / len(parts)
 
 

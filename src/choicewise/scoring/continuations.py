@@ -20,7 +20,7 @@ class Continuations:
     Flat over tokens: ``tokens`` (ids), ``logprobs`` (nats), ``sizes`` (bytes each token stands for) and ``ranks``
     (vocabulary entries with a strictly greater logit).  Row r has the tokens ``offsets[r]:offsets[r + 1]``; a row
     without tokens is missing.  ``text`` is each row's continuation as it was scored, with the space it starts with.
-    Item i has the rows ``items[i]:items[i + 1]``; items may differ in how many choices they have.
+    Item i has the rows ``item_offsets[i]:item_offsets[i + 1]``; items may differ in how many choices they have.
 
     Raises StoreError when the arrays don't fit together.
     """
@@ -31,7 +31,7 @@ class Continuations:
     ranks: npt.NDArray[np.int32]
     offsets: Integers
     text: Sequence[str]
-    items: Integers
+    item_offsets: Integers
 
     def __post_init__(self) -> None:
         for name in ("logprobs", "sizes", "ranks"):
@@ -40,7 +40,7 @@ class Continuations:
                     f"{len(self.tokens)} tokens but {len(getattr(self, name))} {name}; check the run folder"
                 )
         _check_offsets("offsets", self.offsets, len(self.tokens))
-        _check_offsets("items", self.items, len(self.text))
+        _check_offsets("item_offsets", self.item_offsets, len(self.text))
         if len(self.offsets) != len(self.text) + 1:
             raise StoreError(f"{len(self.text)} continuation texts but {len(self.offsets) - 1} rows of tokens")
 

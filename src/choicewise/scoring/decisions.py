@@ -32,13 +32,13 @@ class Decisions:
         return np.isnan(self.credit)
 
 
-def gold_rows(gold: Sequence[Sequence[int]], items: Integers) -> Mask:
+def gold_rows(gold: Sequence[Sequence[int]], item_offsets: Integers) -> Mask:
     """Which rows are right choices, bool [rows]; ``gold`` holds each item's right indices.
 
     Raises DataError when an index is not one of its item's choices.
     """
-    mask = np.zeros(int(items[-1]), dtype=bool)
-    for position, (indices, start, end) in enumerate(zip(gold, items[:-1], items[1:], strict=True)):
+    mask = np.zeros(int(item_offsets[-1]), dtype=bool)
+    for position, (indices, start, end) in enumerate(zip(gold, item_offsets[:-1], item_offsets[1:], strict=True)):
         for index in indices:
             if not 0 <= index < end - start:
                 raise DataError(f"item {position} has gold {index} but {end - start} choices; check its answer column")
@@ -46,21 +46,21 @@ def gold_rows(gold: Sequence[Sequence[int]], items: Integers) -> Mask:
     return mask
 
 
-def argmax(scores: Floats, items: Integers, gold: Mask, ties: str) -> Decisions:
+def argmax(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Decisions:
     """The choice with the greatest score, credited by the tie rule named ``ties`` (TIES).
 
-    ``scores`` and ``gold`` have shape [rows]; item i has the rows ``items[i]:items[i + 1]``.  A NaN score is a missing
+    ``scores`` and ``gold`` have shape [rows]; item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.  A NaN score is a missing
     choice, and an item with a missing choice is missing: what it would have scored is not known.
     """
-    item = row_of(items)
-    top = reduce_rows(np.maximum, scores, items)  # NaN when any choice is
+    item = row_of(item_offsets)
+    top = reduce_rows(np.maximum, scores, item_offsets)  # NaN when any choice is
     at_top = scores == top[item]
-    index = np.arange(len(scores)) - items[:-1][item]
-    first = reduce_rows(np.minimum, np.where(at_top, index, np.inf), items)
-    second = reduce_rows(np.maximum, np.where(index == first[item], -np.inf, scores), items)
-    tops = reduce_rows(np.add, at_top, items)
-    right = reduce_rows(np.add, at_top & gold, items)
-    first_is_right = reduce_rows(np.add, gold & (index == first[item]), items)
+    index = np.arange(len(scores)) - item_offsets[:-1][item]
+    first = reduce_rows(np.minimum, np.where(at_top, index, np.inf), item_offsets)
+    second = reduce_rows(np.maximum, np.where(index == first[item], -np.inf, scores), item_offsets)
+    tops = reduce_rows(np.add, at_top, item_offsets)
+    right = reduce_rows(np.add, at_top & gold, item_offsets)
+    first_is_right = reduce_rows(np.add, gold & (index == first[item]), item_offsets)
     missing, tied = np.isnan(top), tops > 1
     with np.errstate(invalid="ignore"):
         margin = np.where(tied, 0.0, top - second)
@@ -68,21 +68,21 @@ def argmax(scores: Floats, items: Integers, gold: Mask, ties: str) -> Decisions:
         prediction=np.where(missing, -1, first).astype(np.int64),
         credit=np.where(missing, np.nan, TIES[ties](first_is_right, right, np.where(missing, 1, tops))),
         tied=tied,
-        margin=np.where(missing | (np.diff(items) < 2), np.nan, margin),
+        margin=np.where(missing | (np.diff(item_offsets) < 2), np.nan, margin),
     )
 
 
-def greedy_match(greedy: Floats, items: Integers, gold: Mask) -> Decisions:
+def greedy_match(greedy: Floats, item_offsets: Integers, gold: Mask) -> Decisions:
     """Whether greedy decoding yields a right choice, which the harness calls exact_match (task.py@4e7e0d4:1540).
 
     ``greedy``: the score of that name, 1 for a choice whose every token is the most likely one.  No choice is set
     against another: where none is greedy none is predicted, and of several greedy ones, which begin one another, the
     prediction is the first, but any right one counts.
     """
-    item, missing = row_of(items), np.isnan(reduce_rows(np.add, greedy, items))
-    index = np.arange(len(greedy)) - items[:-1][item]
-    first = reduce_rows(np.minimum, np.where(greedy == 1, index, np.inf), items)
-    credit = reduce_rows(np.maximum, gold & (greedy == 1), items)
+    item, missing = row_of(item_offsets), np.isnan(reduce_rows(np.add, greedy, item_offsets))
+    index = np.arange(len(greedy)) - item_offsets[:-1][item]
+    first = reduce_rows(np.minimum, np.where(greedy == 1, index, np.inf), item_offsets)
+    credit = reduce_rows(np.maximum, gold & (greedy == 1), item_offsets)
     return Decisions(
         prediction=np.where(missing | np.isinf(first), -1, first).astype(np.int64),
         credit=np.where(missing, np.nan, credit),

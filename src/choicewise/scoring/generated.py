@@ -12,7 +12,7 @@ from choicewise.scoring.extraction import RULES
 from choicewise.scoring.ragged import Integers, Mask
 
 
-def said_options(generated: Continuations, options: Sequence[Sequence[str]], items: Integers) -> Continuations:
+def said_options(generated: Continuations, options: Sequence[Sequence[str]], item_offsets: Integers) -> Continuations:
     """The tokens that say an option, one row per (item, choice); every row but that of the option said is missing.
 
     ``generated`` has one row per item, ``options`` the continuations each item was waiting for.  An option is said
@@ -20,13 +20,13 @@ def said_options(generated: Continuations, options: Sequence[Sequence[str]], ite
     and of equal ones the first.  As in LLM-distPred-refGames (README@286ba10): what deviates has no score.
     """
     rows = [_said(generated, item, texts) for item, texts in enumerate(options)]
-    counts = np.zeros(int(items[-1]), dtype=np.int64)
-    text = [""] * int(items[-1])
+    counts = np.zeros(int(item_offsets[-1]), dtype=np.int64)
+    text = [""] * int(item_offsets[-1])
     keep: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
     for item, (choice, tokens) in enumerate(rows):
-        text[items[item] : items[item] + len(options[item])] = options[item]
+        text[item_offsets[item] : item_offsets[item] + len(options[item])] = options[item]
         if tokens:
-            counts[items[item] + choice] = tokens
+            counts[item_offsets[item] + choice] = tokens
             keep.append(generated.offsets[item] + np.arange(tokens))
     flat = np.concatenate(keep) if keep else np.empty(0, dtype=np.int64)
     return Continuations(
@@ -36,7 +36,7 @@ def said_options(generated: Continuations, options: Sequence[Sequence[str]], ite
         ranks=generated.ranks[flat],
         offsets=np.concatenate([[0], np.cumsum(counts)]),
         text=text,
-        items=items,
+        item_offsets=item_offsets,
     )
 
 
@@ -45,13 +45,13 @@ def option_match(said: Continuations, gold: Mask) -> Decisions:
 
     ``gold``: which rows are right, bool [rows].
     """
-    items = len(said.items) - 1
+    items = len(said.item_offsets) - 1
     prediction, credit = np.full(items, -1, dtype=np.int64), np.full(items, np.nan)
     for item in range(items):
-        rows = range(said.items[item], said.items[item + 1])
+        rows = range(said.item_offsets[item], said.item_offsets[item + 1])
         found = next((row for row in rows if said.counts[row]), None)
         if found is not None:
-            prediction[item] = found - said.items[item]
+            prediction[item] = found - said.item_offsets[item]
             credit[item] = any(gold[row] for row in rows if said.text[row].strip() == said.text[found].strip())
     return Decisions(prediction, credit, np.zeros(items, dtype=np.bool_), np.full(items, np.nan))
 

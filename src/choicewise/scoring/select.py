@@ -52,7 +52,7 @@ def greedy_token_selection(parts: Parts) -> Floats:
     """
     observed = parts[0]
     scores = np.full(len(observed.text), np.nan)
-    for start, end in pairwise(observed.items.tolist()):
+    for start, end in pairwise(observed.item_offsets.tolist()):
         if end > start and (observed.counts[start:end] > 0).all():
             rows = [observed.logprobs[observed.offsets[row] : observed.offsets[row + 1]] for row in range(start, end)]
             scores[start:end] = _left([row.astype(np.float64) for row in rows])

@@ -22,7 +22,7 @@ Branches = dict[int, list[int]]
 def first_divergent(observed: Continuations) -> Floats:
     """log P of the token at which the item's choices first part, in nats; NaN for a choice that ends before it."""
     scores = np.full(len(observed.text), np.nan)
-    for start, end in pairwise(observed.items.tolist()):
+    for start, end in pairwise(observed.item_offsets.tolist()):
         rows = [row for row in range(start, end) if observed.counts[row]]
         shared = _shared([_tokens(observed, row) for row in rows])
         for row in rows:
@@ -39,7 +39,7 @@ def locally_renormalised(observed: Continuations) -> Floats:
     have stopped there was not observed.
     """
     scores = np.full(len(observed.text), np.nan)
-    for start, end in pairwise(observed.items.tolist()):
+    for start, end in pairwise(observed.item_offsets.tolist()):
         choices = [_tokens(observed, row) for row in range(start, end)]
         if np.isnan(observed.sums[start:end]).any() or _one_begins_another(choices):
             continue
@@ -60,7 +60,7 @@ def constrained_greedy(observed: Continuations) -> Floats:
     NaN for the whole item as for ``locally_renormalised``.
     """
     scores = np.full(len(observed.text), np.nan)
-    for start, end in pairwise(observed.items.tolist()):
+    for start, end in pairwise(observed.item_offsets.tolist()):
         choices = [_tokens(observed, row) for row in range(start, end)]
         if np.isnan(observed.sums[start:end]).any() or _one_begins_another(choices):
             continue

@@ -25,7 +25,7 @@ class NumericRange:
 
 
 def credit_range(
-    scores: Floats, items: Integers, gold: Mask, decisions: Decisions, epsilon: float | Floats
+    scores: Floats, item_offsets: Integers, gold: Mask, decisions: Decisions, epsilon: float | Floats
 ) -> tuple[Floats, Floats, Mask]:
     """Each item's least and greatest credit when every score is off by up to ``epsilon``, and whether it is open.
 
@@ -33,26 +33,29 @@ def credit_range(
     in the unit of the scores: the greatest difference seen between two ways of computing the same score on this model.
     An item is open when more than one of its choices could be the best.
     """
-    item, epsilon = row_of(items), np.broadcast_to(epsilon, scores.shape)
+    item, epsilon = row_of(item_offsets), np.broadcast_to(epsilon, scores.shape)
     known = np.where(np.isnan(epsilon), 0.0, epsilon)
-    best, pessimistic = reduce_rows(np.maximum, scores, items), reduce_rows(np.maximum, scores - known, items)
+    best, pessimistic = (
+        reduce_rows(np.maximum, scores, item_offsets),
+        reduce_rows(np.maximum, scores - known, item_offsets),
+    )
     could_win = scores + known > pessimistic[item]
     # Equal infinities stay equal whatever is added to them, but where they come from is rounding as well.
     could_win |= (scores == best[item]) & (known > 0)
-    open_ = reduce_rows(np.add, could_win, items) > 1
+    open_ = reduce_rows(np.add, could_win, item_offsets) > 1
     could_win |= scores == best[item]
-    low = np.where(open_, 1 - reduce_rows(np.maximum, could_win & ~gold, items), decisions.credit)
-    high = np.where(open_, reduce_rows(np.maximum, could_win & gold, items), decisions.credit)
+    low = np.where(open_, 1 - reduce_rows(np.maximum, could_win & ~gold, item_offsets), decisions.credit)
+    high = np.where(open_, reduce_rows(np.maximum, could_win & gold, item_offsets), decisions.credit)
     scored = ~decisions.missing
     low, high = np.minimum(low, decisions.credit), np.maximum(high, decisions.credit)
     return np.where(scored, low, np.nan), np.where(scored, high, np.nan), open_ & scored
 
 
 def numeric_range(
-    scores: Floats, items: Integers, gold: Mask, decisions: Decisions, epsilon: float | Floats
+    scores: Floats, item_offsets: Integers, gold: Mask, decisions: Decisions, epsilon: float | Floats
 ) -> NumericRange:
     """The range of accuracies that scores within ``epsilon`` of the given ones allow (see :func:`credit_range`)."""
-    low, high, open_ = credit_range(scores, items, gold, decisions, epsilon)
+    low, high, open_ = credit_range(scores, item_offsets, gold, decisions, epsilon)
     scored = ~decisions.missing
     if not scored.any():
         return NumericRange(math.nan, math.nan, math.nan, math.nan)

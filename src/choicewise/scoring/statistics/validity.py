@@ -28,14 +28,14 @@ class Validity:
     tie_rate: float
 
 
-def validity(decisions: Decisions, items: Integers, gold: Mask) -> Validity:
-    """The flags of one protocol's decisions; ``gold`` bool [rows], item i having the rows ``items[i]:items[i + 1]``."""
+def validity(decisions: Decisions, item_offsets: Integers, gold: Mask) -> Validity:
+    """The flags of one protocol's decisions; ``gold`` bool [rows], item i having the rows ``item_offsets[i]:item_offsets[i + 1]``."""
     scored = ~decisions.missing
     n = int(scored.sum())
     if not n:
         return Validity(math.nan, False, False, math.nan, math.nan)
     credit = decisions.credit[scored]
-    chance = float((reduce_rows(np.add, gold, items) / np.diff(items))[scored].mean())
+    chance = float((reduce_rows(np.add, gold, item_offsets) / np.diff(item_offsets))[scored].mean())
     se = float(credit.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
     predicted = decisions.prediction[decisions.prediction >= 0]
     most_common = float(np.bincount(predicted).max() / len(predicted)) if len(predicted) else math.nan
@@ -57,13 +57,15 @@ def low_mass_rate(mass: Floats, threshold: float = 0.5) -> float:
     return float((known < threshold).mean()) if len(known) else math.nan
 
 
-def safe_rate(sums: Floats, items: Integers) -> float:
+def safe_rate(sums: Floats, item_offsets: Integers) -> float:
     """Share of items whose prediction no other wording could overturn: p₁ - p₂ > 1 - mass (Wiegreffe et al. 2023).
 
     ``sums`` are log-probabilities [rows]; items with a missing choice or without a second one are left out.
     """
     sure = [
-        _safe(np.exp(sums[a:b])) for a, b in pairwise(items.tolist()) if b - a > 1 and not np.isnan(sums[a:b]).any()
+        _safe(np.exp(sums[a:b]))
+        for a, b in pairwise(item_offsets.tolist())
+        if b - a > 1 and not np.isnan(sums[a:b]).any()
     ]
     return float(np.mean(sure)) if sure else math.nan
 

@@ -30,7 +30,7 @@ from choicewise.requests.render import render
 from choicewise.results.explanation import explain
 from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens
-from choicewise.scoring.combined import OVER_CHAINS, marginal, vote
+from choicewise.scoring.readings.chain_of_thought import OVER_CHAINS, marginal, vote
 from tests.observed import continuations, row
 
 ITEMS = (

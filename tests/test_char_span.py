@@ -10,7 +10,6 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.questions.cosine import Cosine
 from choicewise.questions.masked_loss import MaskedLoss
 from choicewise.questions.span import Ids, Span
-from choicewise.requests.group import groups
 from choicewise.requests.render import render
 from choicewise.tokens.boundary import encode_contexts
 from choicewise.tokens.char_span import char_spans, char_spans_batch, ends_before, package_spans

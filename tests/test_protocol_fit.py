@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from choicewise.data.item import Item
 from choicewise.protocols.protocol import Protocol
 from choicewise.requests.fitting import Fitted, fit
-from choicewise.requests.render import Request
+from choicewise.requests.request import Request
 
 POLICIES = ("drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
 ITEM = Item("i", "q", ("a", "b"), (0,))

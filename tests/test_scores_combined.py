@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.protocols.readings import READINGS
-from choicewise.scoring.combined import COMBINED, difference, expected_rating, log_sum, without_end
 from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.generated import option_match, said_options
+from choicewise.scoring.readings.generate import option_match, said_options
+from choicewise.scoring.readings.rating import expected_rating
+from choicewise.scoring.readings.spellings import log_sum
+from choicewise.scoring.readings.surprisal_package import without_end
+from choicewise.scoring.readings.yes_no import difference
 from tests.observed import Row, continuations, row
 
 LOGPROB = st.floats(-30, -0.01)

@@ -142,7 +142,7 @@ def _observe(
     progress: Progress,
 ) -> None:
     known = folder.observed()
-    total = sum(len(block.items) for block in blocks for ask in asks if ask.recipe.split == block.split)
+    total = sum(len(block.items) for block in blocks for ask in asks if ask.protocol.split == block.split)
     work = [(block, _left(folder, asks, block)) for block in blocks]
     done = total - sum(len(block.items) * len(left) for block, left in work)
     progress(done, total)
@@ -161,7 +161,7 @@ def _observe(
 
 def _left(folder: RunFolder, asks: Sequence[Ask], block: Block) -> list[Ask]:
     """The ways of asking that the folder lacks for a block."""
-    mine = {ask.name: ask for ask in asks if ask.recipe.split == block.split}
+    mine = {ask.name: ask for ask in asks if ask.protocol.split == block.split}
     missing = folder.missing_asks(*block.place, list(mine))
     return [mine[name] for name in missing]
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
-from choicewise.errors import ProtocolError, UsageError
+from choicewise.errors import ModelError, ProtocolError, UsageError
+from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
 from choicewise.requests.prepared_block import Answerer, PreparedBlock
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.request import Request
@@ -88,6 +90,17 @@ def check(
             for block in blocks:
                 if block.split == ask.protocol.split:
                     source.check(block.subject, block.items)
+
+
+def check_support(protocols: Mapping[str, Protocol], model: str, supports: frozenset[type]) -> None:
+    """ModelError, naming the protocols, where their readings need kinds of question that ``model`` does not support."""
+    for name, protocol in protocols.items():
+        needs = READINGS[protocol.reading].needs + (CORRECTION_NEEDS if protocol.boundary in CORRECTED else ())
+        if lacking := [kind.__name__ for kind in needs if kind not in supports]:
+            raise ModelError(
+                f"{model} does not support {' and '.join(lacking)}, which reading {protocol.reading} needs; "
+                f"use another model, or leave protocol {name} out"
+            )
 
 
 def request_source(protocol: Protocol, data: Dataset, rendered: Sequence[RenderedRequests]) -> RequestSource:

@@ -19,7 +19,7 @@ from choicewise.protocols.signature import signature
 from choicewise.protocols.split import with_split
 from choicewise.records.rows import ItemRow
 from choicewise.requests.prepared_block import PreparedBlock
-from choicewise.requests.schedule import Ask, Block, check, list_asks, list_blocks, prepare_block
+from choicewise.requests.schedule import Ask, Block, check, check_support, list_asks, list_blocks, prepare_block
 from choicewise.running.observe import observe
 from choicewise.running.rescore import left_open, rescore
 from choicewise.store.block_writer import BlockWriter
@@ -74,6 +74,7 @@ def evaluate(
     if isinstance(model, str | Path):
         model = load_model(model)
     recipes = {name: with_split(recipe, data) for name, recipe in recipes.items()}
+    check_support(recipes, model.name, model.supports)
     asks = list_asks(recipes)
     blocks = list_blocks(data, recipes, subjects, limit)
     if not skip_bad_items:

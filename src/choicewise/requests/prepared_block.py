@@ -46,59 +46,51 @@ class PreparedBlock:
 
     def add(self, protocol: Recipe, requests: Sequence[Request], model: Answerer) -> None:
         """Fit and tokenize ``requests`` of one protocol, and ask them as its reading asks."""
-        asking = asker(protocol.reading)
-        fitting = []
-        for fitted in fit_requests(protocol, requests, model, asking.reserve(protocol, requests, model)):
-            if fitted.missing is None:
-                fitting.append(fitted)
-            else:
-                self.refuse(protocol, fitted.request.item, fitted.missing)
-        asking.ask(self, protocol, fitting, model)
+        prompt, reading = PromptRows(self, protocol, model), asker(protocol.reading)
+        fitted = fit_requests(protocol, requests, model, reading.reserve(prompt, requests))
+        for each in fitted:
+            if each.missing is not None:
+                self.refuse(protocol, each.request.item, each.missing)
+        reading.ask(prompt, [each for each in fitted if each.missing is None])
 
     def add_null(self, protocol: Recipe, null: str, requests: Sequence[Request], model: Answerer) -> None:
         """Ask for the continuations of ``requests`` after the ``null`` context, each distinct text once."""
-        asker(protocol.reading).ask_null(self, protocol, null, requests, model)
+        asker(protocol.reading).ask_null(PromptRows(self, protocol, model), null, requests)
 
     def refuse(self, protocol: Recipe, item: Item, reason: str) -> None:
         """Remember an item that can't be asked under a protocol, and why."""
-        self.requests.append(
-            RequestRow(
-                prompt=protocol.prompt_digest,
-                item=item.id,
-                subject=item.subject,
-                context=None,
-                continuations=None,
-                gold=item.gold,
-                options=None,
-                shots=None,
-                shots_dropped=None,
-                tokens_dropped=0,
-                missing=reason,
-            )
-        )
+        row = RequestRow(protocol.prompt_digest, item.id, item.subject, item.gold, missing=reason)
+        self.requests.append(row)
 
-    def remember_request(self, protocol: Recipe, fitted: FittedRequest, tokens_dropped: int = 0) -> None:
-        """Add the row of a request that is asked; ``tokens_dropped``: the greatest number over its choices."""
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """Takes the rows and questions of one protocol's prompt into ``block``, as its reading makes them."""
+
+    block: PreparedBlock
+    protocol: Recipe
+    model: Answerer
+
+    def add_request(self, fitted: FittedRequest, tokens_dropped: int = 0) -> None:
+        """The row of a request that is asked; ``tokens_dropped``: the greatest number over its choices."""
         request = fitted.request
-        self.requests.append(
+        self.block.requests.append(
             RequestRow(
-                prompt=protocol.prompt_digest,
-                item=request.item.id,
-                subject=request.item.subject,
+                self.protocol.prompt_digest,
+                request.item.id,
+                request.item.subject,
+                request.item.gold,
                 context=fitted.context,
                 continuations=request.continuations,
-                gold=request.item.gold,
                 options=request.options,
                 shots=fitted.shots,
                 shots_dropped=fitted.shots_dropped,
                 tokens_dropped=tokens_dropped,
-                missing=None,
             )
         )
 
-    def remember_span(
+    def add_span(
         self,
-        protocol: Recipe,
         item: str,
         place: tuple[int, int],
         question: BlockQuestion | None,
@@ -110,13 +102,13 @@ class PreparedBlock:
         tokens_dropped: int = 0,
         choice: ChoiceQuestion = _NO_CHOICE,
     ) -> None:
-        """Ask ``question`` and add the row that says what it answers.
+        """Ask ``question``, and the row that says what it answers.
 
         ``place``: its choice and its part of that choice.  ``choice``: flags, corrections and why it is missing.
         """
-        self.spans.append(
+        self.block.spans.append(
             SpanRow(
-                prompt=protocol.prompt_digest,
+                prompt=self.protocol.prompt_digest,
                 item=item,
                 choice=place[0],
                 part=place[1],
@@ -142,5 +134,5 @@ class PreparedBlock:
         if question is None:
             return None
         key = question.key
-        self.wanted.setdefault(key, question)
+        self.block.wanted.setdefault(key, question)
         return key

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from choicewise.protocols.protocol import Protocol
 from choicewise.requests.readings.choice_group import ChoiceGroup
 from choicewise.requests.readings.choices import ChoiceAsker
 from choicewise.requests.request import Request
 
 if TYPE_CHECKING:
-    from choicewise.requests.prepared_block import Answerer
+    from choicewise.requests.prepared_block import PromptRows
 
 
 def _groups(request: Request, context: str) -> list[ChoiceGroup]:
@@ -23,14 +21,13 @@ def _groups(request: Request, context: str) -> list[ChoiceGroup]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
 class NoisyChannelAsker(ChoiceAsker):
     """Scores the query itself, so that only the proposals need room beside it."""
 
-    def reserve(self, protocol: Protocol, requests: Sequence[Request], model: Answerer) -> list[int]:
+    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """The tokens of the longest proposal."""
         texts = list(dict.fromkeys(text for request in requests for text in request.proposals))
-        length = dict(zip(texts, map(len, model.tokenizer.encode(texts, special=False)), strict=True))
+        length = dict(zip(texts, map(len, prompt.model.tokenizer.encode(texts, special=False)), strict=True))
         return [max(length[text] for text in request.proposals) for request in requests]
 
 

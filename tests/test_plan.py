@@ -48,11 +48,16 @@ def test_unique_tokens_are_the_distinct_beginnings(pairs: list[tuple[np.ndarray,
 
 def test_a_generation_counts_to_its_full_length() -> None:
     context = np.arange(4, dtype=np.int32)
-    assert (
-        unique_tokens([Generation(context, 3, context, context), Generation(context[:2], 1, context, context)]) == 4 + 2
-    )
-    assert Generation(context, 3, context, context).inputs == 6
+    assert unique_tokens([Generation(context, 3), Generation(context[:2], 2)]) == 4 + 2 + 1
+    assert Generation(context, 3).inputs == 6
     assert Span(context, context[:2]).inputs == 5
+
+
+def test_a_generation_of_one_token_shares_its_beginning_with_spans() -> None:
+    context = np.arange(4, dtype=np.int32)
+    span = Span(context[:3], np.asarray([5], dtype=np.int32))
+    assert unique_tokens([span, Generation(context, 1)]) == 4
+    assert unique_tokens([span, Generation(context, 2)]) == 3 + 4 + 1
 
 
 def test_a_plan_counts_what_the_run_then_computes(data: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def evaluate(
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
     ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  ``limit``: the first questions
-    of each subject.  ``skip_bad_items``: leave out the questions that can't be asked, instead of raising DataError.
+    of each subject.  ``skip_bad_items``: count questions that can't be used or asked, instead of raising DataError.
     ``rescore_near_ties`` loads a float32 copy of a 16-bit model, which answers again what noise leaves undecided.
     A folder of the same measurement is continued, and only what it lacks is computed; protocols that ask what others
     already asked cost nothing.

@@ -19,7 +19,7 @@ from choicewise.questions.cosine import Cosine
 from choicewise.questions.generation import Generation
 from choicewise.questions.masked_loss import MaskedLoss
 from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
+from choicewise.questions.span import Ids, Span
 from choicewise.requests.prepared_block import BlockQuestion, PreparedBlock
 from choicewise.requests.schedule import check, list_asks, list_blocks, prepare_block
 from choicewise.tokens.byte_probability import ByteProbability, parts
@@ -103,7 +103,8 @@ def plan(
 def unique_tokens(questions: Sequence[BlockQuestion]) -> int:
     """Input tokens when every common beginning is computed once, and every generation goes to its full length.
 
-    Only questions of one kind share a beginning, because only they are answered together.
+    Only questions that are answered together share a beginning: spans, masses and greedy generations of one token;
+    longer greedy generations; masked losses; cosines.  Every sampled generation is computed alone.
     """
     spans = [
         part
@@ -114,13 +115,20 @@ def unique_tokens(questions: Sequence[BlockQuestion]) -> int:
     spans += _after_generations([question for question in questions if isinstance(question, Conclusion)])
     generations = [question for question in questions if isinstance(question, Generation)]
     greedy = [generation for generation in generations if generation.sampling is None]
-    masked = [question.span for question in questions if isinstance(question, MaskedLoss)]
-    texts = [text for question in questions if isinstance(question, Cosine) for text in (question.left, question.right)]
-    texts += [generation.context for generation in greedy]
-    generated = sum(generation.inputs - len(generation.context) for generation in greedy)
-    # sampled one at a time, without a shared beginning
-    generated += sum(generation.inputs for generation in generations if generation.sampling is not None)
-    return len(build(spans)) + len(build(masked)) + len(build([Span(text, text[:1]) for text in texts])) + generated
+    spans += [_input(generation.context) for generation in greedy if generation.limit == 1]
+    longer = [generation for generation in greedy if generation.limit > 1]
+    contexts = [_input(generation.context) for generation in longer]
+    losses = [question.span for question in questions if isinstance(question, MaskedLoss)]
+    cosines = [question for question in questions if isinstance(question, Cosine)]
+    texts = [_input(text) for question in cosines for text in (question.left, question.right)]
+    generated = sum(generation.inputs - len(generation.context) for generation in longer)
+    sampled = sum(generation.inputs for generation in generations if generation.sampling is not None)
+    return sum(len(build(group)) for group in (spans, contexts, losses, texts)) + generated + sampled
+
+
+def _input(text: Ids) -> Span:
+    """A span whose inputs are ``text``."""
+    return Span(text, text[:1])
 
 
 def _after_generations(questions: Sequence[Conclusion]) -> list[Span]:

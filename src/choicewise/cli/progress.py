@@ -52,7 +52,7 @@ class _Lines:
         self._last, self._shown = now, done
         rate = (done - self._first) / max(now - self._start, 1e-9)
         speed = f", {rate:.1f}/s" if done - self._first >= ENOUGH * (total - self._first) else ""
-        remaining = f", {(total - done) / rate:.0f} s left" if speed and done < total else ""
+        remaining = f", {(total - done) / rate:.0f} s remaining" if speed and done < total else ""
         print(f"{self._title}: {done}/{total} requests{speed}{remaining}", file=sys.stderr, flush=True)
 
 

@@ -46,7 +46,7 @@ def evaluate(
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
     ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  ``limit``: the first questions
-    of each subject.  ``skip_bad_items``: count questions that can't be used or asked, instead of raising DataError.
+    of each subject.  ``skip_bad_items``: count questions that can't be asked as missing, instead of raising DataError.
     ``rescore_near_ties`` loads a float32 copy of a 16-bit model, which answers again what noise leaves undecided.
     A folder of the same measurement is continued, and only what it lacks is computed; protocols that ask what others
     already asked cost nothing.
@@ -127,17 +127,20 @@ def _observe(
     folder: RunFolder, executor: Executor, asks: Sequence[Ask], blocks: Sequence[Block], progress: Progress
 ) -> None:
     """Have everything answered that the folder lacks, and write what comes."""
-    total, work = 0, []
+    done = total = 0
+    work: list[BlockWork] = []
     for block in blocks:
         needed = {ask.name: ask for ask in asks if ask.recipe.split == block.split}
+        missing = [needed[name] for name in folder.missing_asks(block.place, needed)]
+        done += len(block.items) * (len(needed) - len(missing))
         total += len(block.items) * len(needed)
-        work.append(BlockWork(block, [needed[name] for name in folder.missing_asks(block.place, list(needed))]))
-    done = total - sum(each.size for each in work)
+        if missing:
+            work.append(BlockWork(block, missing))
     progress(done, total)
-    for result in executor.run([each for each in work if each.asks], folder.observed()):
+    for result in executor.run(work, folder.observed()):
         if (check := result.selfcheck) is not None:
             folder.describe(SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.depth))
-        size = result.work.size
+        size = len(result.work.block.items) * len(result.work.asks)
         with BlockWriter(folder, result.work.block.place, executor) as writer:
             for observation in result.observations:
                 writer.add(observation)

@@ -25,11 +25,6 @@ class BlockWork:
     block: Block
     asks: Sequence[Ask]
 
-    @property
-    def size(self) -> int:
-        """Requests: items times ways of asking."""
-        return len(self.block.items) * len(self.asks)
-
 
 @dataclass(frozen=True)
 class BlockResult:
@@ -83,7 +78,7 @@ class InProcess:
             return
         observed = set(observed)
         with ThreadPoolExecutor(1) as thread:
-            jobs = (thread.submit(self._prepare, each) for each in work)  # begun when taken
+            jobs = (thread.submit(self._prepare, block_work) for block_work in work)  # submitted when taken
             job = next(jobs)
             selfcheck = self._model.selfcheck
             for current in work:

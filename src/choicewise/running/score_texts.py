@@ -28,9 +28,10 @@ def score_texts(model: str | Path | Model, context: str, choices: Iterable[str],
 
     Each choice string is scored as it stands, its own leading space included, as a continuation of ``context``; ``pmi``
     subtracts its log-likelihood after the empty context.  ``boundary`` (:mod:`choicewise.tokens.boundary`) says which
-    tokens are scored: with ``lcp`` those of all choices begin at the same one, so that the differences of their scores
-    are exact even where a token straddles the end of the context.  ``tokens`` counts the scored units, which are bytes
-    with boundary ``bytes``.  ``bos``: BOS tokens in context and choice; ``unknown``: among the scored tokens.  ``merged``, ``noncanonical``, ``lossy``: as in
+    tokens are scored: with ``lcp`` those of all choices begin at the same place, so that the differences of their
+    scores are exact even where a token straddles the end of the context.  ``tokens`` counts the scored units, which are
+    bytes with boundary ``bytes``.  ``bos``: BOS tokens in context and choice; ``unknown``: unknown ones among the
+    scored tokens.  ``merged``, ``noncanonical``, ``lossy``: as in
     :class:`~choicewise.tokens.choice_question.ChoiceQuestion`.
 
     Raises UsageError without a list of choices or for a text that is not Unicode, ModelError when a choice can't be

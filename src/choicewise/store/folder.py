@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ class RunFolder:
         """The keys of all observations there are."""
         return set(read_blocks(self.path, self.manifest.blocks, "observations")["key"].to_pylist())
 
-    def missing_asks(self, place: Place, asks: Sequence[str]) -> list[str]:
+    def missing_asks(self, place: Place, asks: Iterable[str]) -> list[str]:
         """Those of ``asks`` in which the items at ``place`` were not asked yet."""
         done = {ask for block in self.manifest.blocks if block.place == place for ask in block.asks}
         return [ask for ask in asks if ask not in done]

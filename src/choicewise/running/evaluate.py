@@ -17,7 +17,8 @@ from choicewise.protocols.signature import signature
 from choicewise.protocols.split import with_split
 from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Selection, SelfCheckRecord, SkippedRow
 from choicewise.records.rows import ItemRow
-from choicewise.requests.schedule import Ask, Block, check, list_asks, list_blocks
+from choicewise.requests.rendered import RenderedRequests
+from choicewise.requests.schedule import Ask, Block, check, check_support, list_asks, list_blocks
 from choicewise.running.executor import BlockWork, Executor, InProcess
 from choicewise.running.rescore import open_items, rescore
 from choicewise.store.block_writer import BlockWriter
@@ -39,6 +40,7 @@ def evaluate(
     out: str | Path,
     subjects: Sequence[str] | None = None,
     limit: int | None = None,
+    rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
     rescore_near_ties: Callable[[], Model] | None = None,
     progress: Progress | None = None,
@@ -46,10 +48,10 @@ def evaluate(
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
     ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  ``limit``: the first questions
-    of each subject.  ``skip_bad_items``: count questions that can't be asked as missing, instead of raising DataError.
-    ``rescore_near_ties`` loads a float32 copy of a 16-bit model, which answers again what noise leaves undecided.
-    A folder of the same measurement is continued, and only what it lacks is computed; protocols that ask what others
-    already asked cost nothing.
+    of each subject.  ``rendered``: the requests of protocols that were rendered elsewhere.  ``skip_bad_items``: count
+    questions that can't be asked as missing, instead of raising DataError.  ``rescore_near_ties`` loads a float32 copy
+    of a 16-bit model, which answers again what noise leaves undecided.  A folder of the same measurement is continued,
+    and only what it lacks is computed; protocols that ask what others already asked cost nothing.
 
     Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
@@ -72,15 +74,16 @@ def evaluate(
     if isinstance(model, str | Path):
         model = load_model(model)
     recipes = {name: with_split(recipe, data) for name, recipe in recipes.items()}
+    check_support(recipes, model.name, model.supports)
     asks = list_asks(recipes)
     blocks = list_blocks(data, recipes, subjects, limit)
     if not skip_bad_items:
-        check(data, asks, blocks)
+        check(data, asks, blocks, rendered)
     wanted = _manifest(model, data, recipes, subjects, limit)
     with open_folder(Path(out), wanted, _item_rows(blocks)) as folder:
-        _observe(folder, InProcess(model, data, skip_bad_items), asks, blocks, progress or _no_progress)
+        _observe(folder, InProcess(model, data, rendered, skip_bad_items), asks, blocks, progress or _no_progress)
         if rescore_near_ties is not None and (undecided := open_items(open_run(out))):
-            rescore(folder, rescore_near_ties(), data, asks, blocks, undecided, progress or _no_progress)
+            rescore(folder, rescore_near_ties(), data, rendered, asks, blocks, undecided, progress or _no_progress)
         folder.finish()
     return open_run(out)
 
@@ -130,7 +133,7 @@ def _observe(
     done = total = 0
     work: list[BlockWork] = []
     for block in blocks:
-        needed = {ask.name: ask for ask in asks if ask.recipe.split == block.split}
+        needed = {ask.name: ask for ask in asks if ask.protocol.split == block.split}
         missing = [needed[name] for name in folder.missing_asks(block.place, needed)]
         done += len(block.items) * (len(needed) - len(missing))
         total += len(block.items) * len(needed)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from choicewise.data.dataset import Dataset
 from choicewise.records.rows import ObservationRow, RequestRow, SpanRow
 from choicewise.requests.prepared_block import PreparedBlock
+from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import Ask, Block, prepare_block
 from choicewise.running.observe import observe
 
@@ -62,9 +63,10 @@ class Executor(Protocol):
 class InProcess:
     """The executor in this process: one block after the other, the next one rendered and tokenized meanwhile."""
 
-    def __init__(self, model: Model, data: Dataset, skip_bad_items: bool) -> None:
+    def __init__(self, model: Model, data: Dataset, rendered: Sequence[RenderedRequests], skip_bad_items: bool) -> None:
         self._model = model
         self._data = data
+        self._rendered = rendered
         self._skip_bad_items = skip_bad_items
 
     @property
@@ -92,4 +94,4 @@ class InProcess:
                 observed.update(wanted)
 
     def _prepare(self, work: BlockWork) -> PreparedBlock:
-        return prepare_block(self._data, work.block, work.asks, self._model, self._skip_bad_items)
+        return prepare_block(self._data, work.block, work.asks, self._model, self._skip_bad_items, self._rendered)

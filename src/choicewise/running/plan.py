@@ -21,7 +21,8 @@ from choicewise.questions.masked_loss import MaskedLoss
 from choicewise.questions.mass import Mass
 from choicewise.questions.span import Ids, Span
 from choicewise.requests.prepared_block import BlockQuestion, PreparedBlock
-from choicewise.requests.schedule import check, list_asks, list_blocks, prepare_block
+from choicewise.requests.rendered import RenderedRequests
+from choicewise.requests.schedule import check, check_support, list_asks, list_blocks, prepare_block
 from choicewise.tokens.byte_probability import ByteProbability, parts
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def plan(
     *,
     subjects: Sequence[str] | None = None,
     limit: int | None = None,
+    rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
     probe: bool = True,
 ) -> Plan:
@@ -76,17 +78,18 @@ def plan(
     With ``probe`` the model answers the first questions for about a second; without it, its weights are not used.
     """
     recipes = {name: with_split(recipe, data) for name, recipe in protocols.items()}
+    check_support(recipes, model.name, model.supports)
     asks = list_asks(recipes)
     blocks = list_blocks(data, recipes, subjects, limit)
     if not skip_bad_items:
-        check(data, asks, blocks)
+        check(data, asks, blocks, rendered)
     requests = tokens_asked = tokens_unique = shots_dropped = tokens_dropped = 0
     missing: Counter[str] = Counter()
     counted: set[str] = set()
     speed = None
     for block in blocks:
-        needed = [ask for ask in asks if ask.recipe.split == block.split]
-        prepared = prepare_block(data, block, needed, model, skip_bad_items)
+        needed = [ask for ask in asks if ask.protocol.split == block.split]
+        prepared = prepare_block(data, block, needed, model, skip_bad_items, rendered)
         new = [question for key, question in prepared.wanted.items() if key not in counted]
         counted.update(prepared.wanted)
         requests += len(needed) * len(block.items)

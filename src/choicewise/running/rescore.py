@@ -9,6 +9,7 @@ import numpy as np
 
 from choicewise.data.dataset import Dataset
 from choicewise.records.tables import FLOAT32
+from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import Ask, Block, prepare_block
 from choicewise.running.observe import observe
 from choicewise.store.block_writer import BlockWriter
@@ -37,6 +38,7 @@ def rescore(
     folder: RunFolder,
     model: Model,
     data: Dataset,
+    rendered: Sequence[RenderedRequests],
     asks: Sequence[Ask],
     blocks: Sequence[Block],
     undecided: Undecided,
@@ -50,10 +52,10 @@ def rescore(
     done, total = 0, sum(map(len, undecided.values()))
     observed = folder.observed()
     for block in blocks:
-        needed = [ask for ask in asks if ask.recipe.split == block.split and ask.recipe.prompt_digest in undecided]
-        if not any(item.id in undecided[ask.recipe.prompt_digest] for ask in needed for item in block.items):
+        needed = [ask for ask in asks if ask.protocol.split == block.split and ask.protocol.prompt_digest in undecided]
+        if not any(item.id in undecided[ask.protocol.prompt_digest] for ask in needed for item in block.items):
             continue
-        prepared = prepare_block(data, block, needed, model, skip_bad_items=True)
+        prepared = prepare_block(data, block, needed, model, skip_bad_items=True, rendered=rendered)
         rows = [row for row in prepared.spans if row.item in undecided[row.prompt] and row.key is not None]
         keys = dict.fromkeys(key for row in rows for key in (row.key, row.before, row.after) if key is not None)
         questions = {key: prepared.wanted[key] for key in keys if key + FLOAT32 not in observed}

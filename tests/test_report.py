@@ -22,6 +22,7 @@ from choicewise.models.local.selfcheck import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions.span import Span
 from choicewise.questions.token_scores import TokenScores
+from choicewise.records.manifest import Selection
 from choicewise.report.table import alarms, legend, rank_table, report_tables, table, titled
 from choicewise.results.diagnosis import FLAGS, nearest
 from choicewise.results.interval import INTERVALS, interval
@@ -312,5 +313,5 @@ def test_other_parts_of_the_data_are_named_and_not_ranked_together(data: Path, t
 def test_a_run_that_is_not_complete_says_so(data: Path, tmp_path: Path) -> None:
     run = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
     assert selection(replace(run.manifest, complete=False)) == "incomplete"
-    many = replace(run.manifest, selection={"subjects": list("abcd"), "limit": None})
+    many = replace(run.manifest, selection=Selection(tuple("abcd")))
     assert selection(many) == "4 subjects"

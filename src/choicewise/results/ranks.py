@@ -29,14 +29,14 @@ def bounded(found: Sequence[Row], runs: Sequence[Run], by: str | None = None) ->
     rivals: dict[tuple[str, str, str], list[tuple[Run, Measurement]]] = {}
     for run in runs:
         for each in run.measure():
-            key = run.manifest.dataset["digest"][:6], selection(run.manifest), each.protocol.digest
+            key = run.manifest.dataset.digest[:6], selection(run.manifest), each.protocol.digest
             rivals.setdefault(key, []).append((run, each))
     bounds: dict[tuple[str, ...], tuple[int, int]] = {}
     for (data, part, digest), group in rivals.items():
         if len(group) > 1:
             for subject, low, high in _bounds([each for _, each in group], by):
                 for (run, _), *edges in zip(group, low, high, strict=True):
-                    bounds[run.manifest.model["name"], f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
+                    bounds[run.manifest.model.name, f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
     return [
         _with_bounds(row, bounds.get((row.model, row.data, row.selection, row.id[2:], row.subject))) for row in found
     ]

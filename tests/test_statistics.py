@@ -20,7 +20,7 @@ from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.paired import paired_difference
 from choicewise.scoring.statistics.power import minimum_detectable_effect
 from choicewise.scoring.statistics.rank_interval import rank_intervals
-from choicewise.scoring.statistics.sign_flip import exact_tail, normal_tail, sign_flip, whole_differences
+from choicewise.scoring.statistics.sign_flip import exact_tail, integer_differences, normal_tail, sign_flip
 
 CREDIT = st.sampled_from([0.0, 1.0, 0.5, math.nan])
 
@@ -122,7 +122,7 @@ def test_sign_flip_equals_the_enumeration_of_all_signs(pairs: list[tuple[Fractio
     only = [sum(pair == each for pair in pairs) for each in ((1, 0), (0, 1))]
     assert [result.left_only, result.right_only] == only
     assert result.by_tie == sum(a != b for a, b in pairs) - sum(only)
-    wholes = whole_differences(left, right)
+    wholes = integer_differences(left, right)
     assert math.gcd(*wholes) in (0, 1)
     assert (
         [each * Fraction(wholes[0]) for each in differences if each]
@@ -141,7 +141,7 @@ def test_sign_flips_normal_limit_is_close_to_the_exact_distribution(shares: tupl
         exact, limit = sign_flip(left, right), sign_flip(left, right, steps=0)
         assert (exact.exact, limit.exact) == (True, False)
         assert limit.p == pytest.approx(exact.p, rel=0.02, abs=1e-4)
-        differences = whole_differences(left, right)
+        differences = integer_differences(left, right)
         assert (exact_tail(differences), normal_tail(differences)) == (exact.p, limit.p)
 
 

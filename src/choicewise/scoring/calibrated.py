@@ -1,6 +1,7 @@
 """Calibrated and permuted label scores of items with any number of options.
 
-Labels are calibrated among items with as many options, because the preference for a label depends on the others.
+Labels are calibrated among items with the same number of options, because the preference for a label depends on which
+others there are.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def calibrated(name: str, views: str, parts: Sequence[Floats], item_offsets: Int
 
     ``parts``: log P(label) of the options in each view of their item, float64 [rows] each, by option and not by label;
     NaN where an item has no such view.  Item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.  NaN in the
-    result: the item lacks what is needed, or no item with as many options gives the prior.
+    result: the item lacks a view, or no item with the same number of options gives the prior.
     """
     scores = np.full(int(item_offsets[-1]), np.nan)
     for _, rows in _by_options(item_offsets):
@@ -57,7 +58,7 @@ def _by_options(item_offsets: Integers) -> Iterator[tuple[Integers, Integers]]:
 def _orders(views: str, options: int, most: int) -> Integers | None:
     """For every order the option under each label, int64 [orders, options]; None where there are more than ``most``."""
     if views == "full" and options > MOST:
-        return None
+        return None  # not listed first, because 12 options have half a billion orders
     orders = np.array(VIEWS[views](options, 0), dtype=np.int64)
     return orders if len(orders) <= most else None
 
@@ -87,7 +88,7 @@ def _permutation(observed: Floats, views: str) -> Floats:
 _CALIBRATED: Mapping[str, Callable[[Floats, str], Floats]] = MappingProxyType(
     {"batch": _batch, "contextual": _contextual, "pride": _pride, "permutation": _permutation}
 )
-"""From the scores of items with as many options, float64 [items, views, options], to float64 [items, options]."""
+"""Scores of items with the same number of options, float64 [items, views, options], to float64 [items, options]."""
 
 NOISE: Mapping[str, float] = MappingProxyType(
     {"none": 1.0, "permutation": 2.0, "batch": 3.0, "contextual": 3.0, "pride": 3.0}

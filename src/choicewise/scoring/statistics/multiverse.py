@@ -57,7 +57,7 @@ def sign_agreement(left: Floats, right: Floats) -> Agreement:
     A protocol under which the models share no scored item has no sign and does not count.
     """
     means = np.array([_mean(difference) for difference in left - right])
-    # Credits are 0, 1, halves, thirds: so small a mean is 0 but for rounding.
+    # Credits are 0, 1, halves, thirds, ...: so small a mean is 0 but for rounding.
     signs = np.where(np.abs(means) < 1e-12, 0.0, np.sign(means))
     return Agreement(*(int((signs == sign).sum()) for sign in (1, -1, 0)))
 

@@ -43,5 +43,5 @@ def rank_intervals(credits: Floats, draws: int = 2000, seed: int = 0, level: flo
 
 
 def _ranks(totals: Floats) -> Integers:
-    """1 + how many are strictly greater; credits are halves, thirds and wholes, so their sums need a tolerance."""
+    """1 + how many are strictly greater; credits can be halves or thirds, so comparing their sums needs a tolerance."""
     return 1 + (totals[None, :] > totals[:, None] + 1e-9).sum(axis=1)

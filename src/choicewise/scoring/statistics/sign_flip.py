@@ -46,14 +46,14 @@ def sign_flip(left: Floats, right: Floats, steps: int = STEPS) -> SignFlip:
     left_only = int(((left == 1) & (right == 0)).sum())
     right_only = int(((left == 0) & (right == 1)).sum())
     both = ~(np.isnan(left) | np.isnan(right))
-    differences = whole_differences(left[both], right[both])
+    differences = integer_differences(left[both], right[both])
     observed, largest = abs(sum(differences)), sum(map(abs, differences))
     exact = len(differences) * ((largest - observed) // 2 + 1) <= steps
     p = (exact_tail if exact else normal_tail)(differences) if both.any() else math.nan
     return SignFlip(left_only, right_only, len(differences) - left_only - right_only, p, exact)
 
 
-def whole_differences(left: Floats, right: Floats) -> list[int]:
+def integer_differences(left: Floats, right: Floats) -> list[int]:
     """left - right where they differ, in the greatest unit that makes all of them whole numbers."""
     values, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
     credits = [Fraction(value).limit_denominator(LARGEST) for value in values.tolist()]
@@ -67,8 +67,8 @@ def whole_differences(left: Floats, right: Floats) -> list[int]:
 def exact_tail(differences: Sequence[int]) -> float:
     """The two-sided p-value of whole differences other than 0, from the distribution of their sum over all signs.
 
-    A sum is the sum of the absolute values minus twice those that are flipped, so P(flipped sum = 0, 1, ...) up to the
-    lower tail gives it.
+    A sum over signs is the largest one minus twice the part that is flipped, so it takes P(flipped part = 0, 1, ...) up
+    to the lower tail.
     """
     edge = (sum(map(abs, differences)) - abs(sum(differences))) // 2
     flipped = np.zeros(edge + 1)

@@ -14,7 +14,6 @@ from choicewise.results.pairing import paired_credits
 from choicewise.results.rows import Row, selection
 from choicewise.scoring.metrics import GROUPS
 from choicewise.scoring.ragged import Floats
-from choicewise.scoring.statistics.kendall import kendall_tau_b
 from choicewise.scoring.statistics.rank_interval import rank_intervals
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def _weights(subjects: Sequence[str], credits: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class RankAgreement:
-    """Kendall's τ between two protocols' rankings of the ``models`` that both ranked."""
+    """Kendall's τ-b between two protocols' rankings of the ``models`` that both ranked."""
 
     left: str
     right: str
@@ -89,6 +88,8 @@ def rank_agreement(found: Sequence[Row]) -> list[RankAgreement]:
         shared = [key for key in values[left] if key in values[right]]
         models = len({model for _, _, model in shared})
         if models >= 3 and len(shared) == models:
-            tau = kendall_tau_b([values[left][key] for key in shared], [values[right][key] for key in shared])
-            agreements.append(RankAgreement(left, right, tau, models))
+            from scipy.stats import kendalltau
+
+            tau = kendalltau([values[left][key] for key in shared], [values[right][key] for key in shared]).statistic
+            agreements.append(RankAgreement(left, right, float(tau), models))
     return agreements

@@ -38,7 +38,7 @@ def test_read_mapping(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ('choice = "c"\nanswer = "a"', "'choice' is no key of a mapping; did you mean choices"),
-        ('zzz = "c"', "the keys are question, choices"),
+        ('zzz = "c"', "known are question, choices"),
         ('choices = 1\nanswer = "a"', "choices is 1; it must be a text or a list of texts"),
         ('choices = []\nanswer = "a"', "choices is ..; it must be"),
         ('choices = "c"\nanswer = 3', "answer is 3; it must be a text"),

@@ -10,6 +10,7 @@ from choicewise.data.item import Item
 from choicewise.protocols.protocol import Protocol
 from choicewise.requests.fitting import Fitted, fit
 from choicewise.requests.render import Request
+from tests.recipes import mmlu_protocol
 
 POLICIES = ("drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
 ITEM = Item("i", "q", ("a", "b"), (0,))
@@ -51,7 +52,7 @@ REQUESTS = st.lists(
 def test_fit_agrees_with_one_request_at_a_time(
     asked: list[Request], policy: str, limit: int | None, window: int, data: st.DataObject
 ) -> None:
-    protocol = Protocol(fit=policy, limit=limit)
+    protocol = mmlu_protocol(fit=policy, limit=limit)
     reserve = [data.draw(st.integers(0, 9)) for _ in asked]
     for one, space, fitted in zip(asked, reserve, fit(protocol, asked, count, window, reserve), strict=True):
         shots, cut_end = plain_fit(protocol, one, window, space)
@@ -73,7 +74,7 @@ def test_fit_counts_everything_once_and_only_the_long_again() -> None:
         return count(texts)
 
     asked = [request("one", "two"), request("x" * 40, "y"), request(), request("one", "z" * 40)]
-    fitted = fit(Protocol(), asked, counted, 25, [0] * 4)
+    fitted = fit(mmlu_protocol(), asked, counted, 25, [0] * 4)
     assert [one.shots for one in fitted] == [2, 0, 0, 1]
     assert batches == [4, 2, 1]
 
@@ -81,13 +82,13 @@ def test_fit_counts_everything_once_and_only_the_long_again() -> None:
 def test_fit_keeps_reserve_free_to_the_token() -> None:
     one = request("shot")
     whole = tokens(one.context())
-    assert fit(Protocol(), [one], count, whole + 3, [3]) == [Fitted(one.context(), 1)]
-    assert fit(Protocol(), [one], count, whole + 2, [3]) == [Fitted(one.context(0), 0, 1)]
+    assert fit(mmlu_protocol(), [one], count, whole + 3, [3]) == [Fitted(one.context(), 1)]
+    assert fit(mmlu_protocol(), [one], count, whole + 2, [3]) == [Fitted(one.context(0), 0, 1)]
 
 
 def test_protocol_limit_holds_below_the_window() -> None:
     one = request("shot")
-    protocol = Protocol(limit=tokens(one.context()) - 1)
+    protocol = mmlu_protocol(limit=tokens(one.context()) - 1)
     assert fit(protocol, [one], count, 2048, [0]) == [Fitted(one.context(0), 0, 1)]
 
 
@@ -100,21 +101,21 @@ def test_protocol_limit_holds_below_the_window() -> None:
 )
 def test_a_question_that_fits_in_no_way_is_missing_with_its_reason(policy: str, reason: str) -> None:
     one = request("shot")
-    assert fit(Protocol(fit=policy), [one], count, 10, [1]) == [Fitted(one.context(), 1, missing=reason)]
+    assert fit(mmlu_protocol(fit=policy), [one], count, 10, [1]) == [Fitted(one.context(), 1, missing=reason)]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_answer_that_alone_fills_the_window_is_missing(policy: str) -> None:
-    (fitted,) = fit(Protocol(fit=policy), [request()], count, 10, [10])
+    (fitted,) = fit(mmlu_protocol(fit=policy), [request()], count, 10, [10])
     assert fitted.missing == "too long: the answer alone takes 10 of 10 tokens"
 
 
 def test_cut_end_keeps_the_text_and_says_so() -> None:
     one = request("shot")
-    (fitted,) = fit(Protocol(fit="drop-last-shot-then-cut-end"), [one], count, 10, [1])
+    (fitted,) = fit(mmlu_protocol(fit="drop-last-shot-then-cut-end"), [one], count, 10, [1])
     assert fitted == Fitted(one.context(0), 0, 1, cut_end=True)
 
 
 def test_policies_agree_on_what_fits() -> None:
     one = request("shot")
-    assert len({fit(replace(Protocol(), fit=policy), [one], count, 99, [1])[0] for policy in POLICIES}) == 1
+    assert len({fit(replace(mmlu_protocol(), fit=policy), [one], count, 99, [1])[0] for policy in POLICIES}) == 1

@@ -28,6 +28,7 @@ from choicewise.results.run import Run
 from choicewise.scoring.calibrated import NOISE, ORDERS, calibrated, order_predictions
 from choicewise.scoring.calibration import batch, contextual
 from choicewise.scoring.permutation import all_orders, cyclic_orders
+from tests.recipes import mmlu_protocol
 
 ITEMS = tuple(
     Item(
@@ -164,7 +165,7 @@ def test_views_are_given_first_and_the_orders_that_scores_go_by() -> None:
 
 def test_a_view_stands_after_the_same_shots_with_the_continuation_of_each_option() -> None:
     item = Item("1", "Which?", ("x", "y"), (0,), fields={"hint": "no"})
-    recipe = Protocol(views="cyclic", choices=2, shots=1, header="H:", question="{hint} {question}\n{options}")
+    recipe = mmlu_protocol(views="cyclic", choices=2, shots=1, header="H:", question="{hint} {question}\n{options}")
     request = render(recipe, item, [replace(item, question="Shot?")])
     assert request.views == (View("no Which?\nA. y\nB. x\n", (" B", " A")),)
     empty = render(replace(recipe, views="content-free"), item, [])

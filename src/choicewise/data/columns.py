@@ -5,12 +5,11 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from choicewise.errors import DataError
+from choicewise.errors import DataError, did_you_mean
 
 ANSWER_IS: Final = ("any", "label", "index", "text", "flags")
 
@@ -85,9 +84,7 @@ def read_mapping(path: Path) -> Columns:
     values: dict[str, Any] = {}
     for key, value in declared.items():
         if key not in kinds:
-            near = get_close_matches(key, kinds, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(kinds)}"
-            raise DataError(f"{path}: {key!r} is no key of a mapping; {hint}")
+            raise DataError(f"{path}: {key!r} is no key of a mapping; {did_you_mean(key, kinds)}")
         values[key] = _checked(value, kinds[key], f"{path}: {key}")
     if values.get("question") == "":
         values["question"] = None

@@ -109,7 +109,12 @@ def _manifest(
 ) -> Manifest:
     return Manifest(
         model={key: getattr(model, key) for key in ("name", "digest", "dtype", "device", "window")},
-        dataset={"name": data.name, "digest": data.digest, "skipped": [asdict(bad) for bad in data.skipped]},
+        dataset={
+            "name": data.name,
+            "digest": data.digest,
+            "skipped": [asdict(bad) for bad in data.skipped],
+            "categories": data.categories,
+        },
         selection={"subjects": None if subjects is None else sorted(set(subjects)), "limit": limit},
         protocols={name: signature(recipe) for name, recipe in recipes.items()},
         versions=_versions(),

@@ -151,7 +151,7 @@ def test_an_unknown_name_comes_with_the_nearest(selector: str, near: str) -> Non
 def test_an_unknown_name_without_a_near_one_comes_with_what_to_do() -> None:
     with pytest.raises(
         ProtocolError,
-        match=r"'m'; known are .*`choicewise protocols` lists them all; the name of a file ends in \.toml",
+        match=r"'m'; known are .*`choicewise protocols` lists them all; a file's name ends in \.toml",
     ):
         resolve("m")
 

@@ -50,7 +50,7 @@ def test_read_mapping(tmp_path: Path) -> None:
         ('choices = "c"', "needs the column answer"),
         ('answer = "a"', "names its choices once"),
         ('choices = "c"\nfixed = ["y", "n"]\nanswer = "a"', "names its choices once"),
-        ('right = "c"', "needs wrong too"),
+        ('right = "c"', "names both right and wrong, or neither"),
         ('right = "c"\nwrong = "d"\nanswer = "a"', "needs the column answer, except"),
         ("choices = ", "can't be read as a mapping in TOML"),
     ],

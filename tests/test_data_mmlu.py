@@ -79,7 +79,7 @@ def test_bad_rows(tmp_path: Path, row: str, reason: str) -> None:
 def test_files_that_can_not_be_used(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"0xe9 at offset 11 \(line 2"):
         read_mmlu(layout(tmp_path / "latin", b"Q,a,b,A\nCaf\xe9,a,b,A\n"), on_bad_item="skip")
-    with pytest.raises(DataError, match="no CSV, by line 2"):
+    with pytest.raises(DataError, match="no CSV, at line 2"):
         read_mmlu(layout(tmp_path / "open", 'Q,a,b,A\n"Q,a,b,A\n'), on_bad_item="skip")
     with pytest.raises(DataError, match="law_test.csv is empty"):
         read_mmlu(layout(tmp_path / "empty", ""))

@@ -22,7 +22,7 @@ from choicewise.data.open_dataset import open_dataset
 from choicewise.data.parquet_reader import parquet_rows
 from choicewise.data.row_draft import Draft, draft
 from choicewise.data.table_reader import read_tabular
-from choicewise.data.text_file import read_source
+from choicewise.data.text_file import read_text
 from choicewise.errors import DataError, UsageError
 
 GOOD = {"question": "Q", "choices": ["a", "b"], "answer": "B"}
@@ -118,7 +118,7 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
     table.write_bytes(b'\xef\xbb\xbfquestion,A,B,answer\r\n"one\r\ntwo",\x00,"""x""",A\r\n')
     (item,) = open_dataset(table).splits["test"]
     assert (item.question, item.choices) == ("one\r\ntwo", ("\x00", '"x"'))
-    assert read_source(table).startswith("question")
+    assert read_text(table).startswith("question")
     assert cells(table)[0] == ["question", "A", "B", "answer"]
 
 
@@ -129,7 +129,7 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
         ("[1]", "no JSON object"),
         ("[" * 100_000, "nested too deeply"),
         ('{"question": "Q", "choices": ["a", NaN], "answer": 0}', "NaN, which is no JSON"),
-        ('{"question": "Q", "choices": ["a", "b"], "answer": "A", "answer": "B"}', "key 'answer' stands twice"),
+        ('{"question": "Q", "choices": ["a", "b"], "answer": "A", "answer": "B"}', "key 'answer' is there twice"),
         ({**GOOD, "question": "\ud800"}, "lone surrogate"),
         ({**GOOD, "question": None}, "column question is null"),
         ({"choices": ["a", "b"], "answer": "A"}, "column question is missing"),
@@ -171,7 +171,7 @@ def test_bad_csv(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="two columns 'A'"):
         list(csv_rows(path))
     path.write_text('question,A,B,answer\n"Q"x,a,b,A\n')
-    with pytest.raises(DataError, match="no CSV, by line 2"):
+    with pytest.raises(DataError, match="no CSV, at line 2"):
         open_dataset(path)
     path.write_bytes("question,A,B,answer\nQ,a,b,A\n".encode("utf-16"))
     with pytest.raises(DataError, match="not UTF-8: byte 0xff at offset 0.*iconv -f utf-16"):

@@ -50,7 +50,7 @@ def text(cell: object, column: str) -> str:
 
 
 def spell(cell: object, column: str) -> str:
-    """Any further cell as text: texts as they are, everything else as JSON, numbers in their own spelling.
+    """Any other cell as text: texts as they are, everything else as JSON, numbers in their own spelling.
 
     Raises UnusableRow for bytes, which are no text.
     """
@@ -58,9 +58,9 @@ def spell(cell: object, column: str) -> str:
 
 
 def value_at(row: Mapping[str, Any], path: str) -> object:
-    """What the row holds under a column's name, or under a path into nested columns (``question.stem``).
+    """The row's cell under a column's name, or under a path into nested columns (``question.stem``).
 
-    Raises UnusableRow when there is no such column in this row.
+    Raises UnusableRow when this row has no such column.
     """
     if path in row:
         return row[path]

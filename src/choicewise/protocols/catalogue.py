@@ -131,7 +131,7 @@ def _names() -> list[str]:
 def _unknown(name: str) -> ProtocolError:
     hint = did_you_mean(name, _names())
     return ProtocolError(
-        f"no protocol is called {name!r}; {hint} (`choicewise protocols` lists them all; the name of a file ends in .toml)"
+        f"no protocol is called {name!r}; {hint} (`choicewise protocols` lists them all; a file's name ends in .toml)"
     )
 
 

@@ -77,3 +77,9 @@ def test_lists_in_an_item_are_as_good_as_tuples() -> None:
     listed = Item("2", "Q", ["a", "b"], [1], "art")
     assert listed == SECOND
     assert hash(listed) == hash(SECOND)
+
+
+def test_an_item_holds_no_half_character() -> None:
+    for change in ({"id": "\ud800"}, {"choices": ("a", "\udfff")}, {"fields": {"note": "\ud800"}}):
+        with pytest.raises(DataError, match="half a character"):
+            replace(FIRST, **change)  # type: ignore[arg-type]

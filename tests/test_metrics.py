@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from choicewise import evaluate
+from choicewise.data.categories import mmlu_categories
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
-from choicewise.data.mmlu_categories import MMLU
 from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.decisions import Decisions
-from choicewise.scoring.metrics import AGGREGATIONS, Value, by_group, category, macro, micro, subcategory
+from choicewise.scoring.metrics import AGGREGATIONS, GROUPS, Value, by_group, macro, micro
 from choicewise.scoring.statistics.wilson import wilson
+from tests.worlds import write_mmlu
 
+MMLU = mmlu_categories()
 CREDITS = st.lists(
     st.tuples(st.sampled_from([0.0, 1.0, 0.5, math.nan]), st.booleans(), st.sampled_from(["law", "art", "sea"])),
     max_size=30,
@@ -93,6 +96,7 @@ def test_the_tables_of_subjects_partition_mmlu(shared_data: Path) -> None:
 def test_a_subject_has_a_category_and_a_subcategory() -> None:
     names = [name for subcategories in MMLU.values() for name in subcategories]
     assert (len(MMLU), len(names), len(set(names))) == (4, 17, 17)
+    category, subcategory = GROUPS["categories"], GROUPS["subcategories"]
     assert (subcategory("prehistory", MMLU), category("prehistory", MMLU)) == ("history", "humanities")
     assert (subcategory("piqa", MMLU), category("piqa", MMLU)) == ("other", "other")
 
@@ -124,3 +128,14 @@ def test_aggregations_print_the_rows_of_the_original() -> None:
 
 def test_every_aggregation_of_the_protocol_exists() -> None:
     assert set(Protocol.__dataclass_fields__["aggregation"].metadata["allowed"]) <= set(AGGREGATIONS)
+
+
+def test_a_run_keeps_the_categories_of_its_dataset(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", subjects=("astronomy", "tides", "prehistory"), questions=2)
+    run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    assert run.manifest.dataset["categories"] == {
+        "STEM": {"physics": ["astronomy"]},
+        "humanities": {"history": ["prehistory"]},
+    }
+    assert [(row.subject, row.n) for row in run.rows("categories")] == [("STEM", 2), ("humanities", 2), ("other", 2)]
+    assert [row.subject for row in run.rows("subcategories")] == ["physics", "history", "other"]

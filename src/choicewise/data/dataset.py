@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from choicewise.data.categories import categories_of
 from choicewise.data.item import Item
-from choicewise.data.mmlu_categories import categories_of
 from choicewise.errors import DataError, UsageError, did_you_mean
 
 

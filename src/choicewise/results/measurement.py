@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from choicewise.data.mmlu_categories import Categories
+from choicewise.data.categories import Categories
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.decide import LIKELIHOODS, decide
 from choicewise.results.evidence import Evidence, Tables

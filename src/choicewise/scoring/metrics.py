@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from choicewise.data.mmlu_categories import Categories
+from choicewise.data.categories import Categories
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.ragged import Mask
 from choicewise.scoring.statistics.wilson import wilson
@@ -70,54 +70,44 @@ def _micro(decisions: Decisions, among: Mask) -> Value:
     return Value(mean, se, *wilson(mean, n), n, int(among.sum()) - n, int(decisions.tied[scored].sum()))
 
 
-def category(subject: str, categories: Categories) -> str:
-    """The category of a subject; "other" where it has none."""
-    return _placed(subject, categories)[0]
-
-
-def subcategory(subject: str, categories: Categories) -> str:
-    """The subcategory of a subject; "other" where it has none."""
-    return _placed(subject, categories)[1]
-
-
-def _placed(subject: str, categories: Categories) -> tuple[str, str]:
+def _place(subject: str, categories: Categories) -> tuple[str, str]:
+    """The category and subcategory of a subject; both "other" where it has none."""
     names = ((name, inner) for name, parts in categories.items() for inner in parts if subject in parts[inner])
     return next(names, ("other", "other"))
 
-
-Aggregate = Callable[[Decisions, Sequence[str], Categories], dict[str, Value]]
-
-
-def _by(group: Callable[[str, Categories], str]) -> Aggregate:
-    """Means over the items of every group, in the order of the categories; "other" last where they have no such."""
-
-    def aggregate(decisions: Decisions, subjects: Sequence[str], categories: Categories) -> dict[str, Value]:
-        group_of = {subject: group(subject, categories) for subject in dict.fromkeys(subjects)}
-        values = by_group(decisions, [group_of[subject] for subject in subjects])
-        known = (subject for parts in categories.values() for members in parts.values() for subject in members)
-        order = dict.fromkeys(group_of[subject] for subject in known if subject in group_of)
-        return {name: values[name] for name in (*order, *(values.keys() - order.keys()))}
-
-    return aggregate
-
-
-AGGREGATIONS: dict[str, Aggregate] = {
-    "micro": lambda decisions, subjects, categories: {"all": micro(decisions)},
-    "macro": lambda decisions, subjects, categories: {"all": macro(decisions, subjects)},
-    "subjects": lambda decisions, subjects, categories: by_group(decisions, subjects),
-    "categories": _by(category),
-    "subcategories": _by(subcategory),
-}
-"""Aggregation by name: from decisions, each item's subject and the dataset's categories to the rows it prints by name.
-
-Categories and subcategories are means over their questions, one row each, as the original MMLU scripts print them.
-"""
 
 GROUPS: dict[str, Callable[[str, Categories], str]] = {
     "micro": lambda subject, categories: "all",
     "macro": lambda subject, categories: "all",
     "subjects": lambda subject, categories: subject,
-    "categories": category,
-    "subcategories": subcategory,
+    "categories": lambda subject, categories: _place(subject, categories)[0],
+    "subcategories": lambda subject, categories: _place(subject, categories)[1],
 }
 """Aggregation by name: from a subject and the dataset's categories to the row that its items are counted in."""
+
+
+def _by(aggregation: str) -> Callable[[Decisions, Sequence[str], Categories], dict[str, Value]]:
+    """A mean over the items of every group, in the order of the categories, then of first appearance."""
+    group = GROUPS[aggregation]
+
+    def aggregate(decisions: Decisions, subjects: Sequence[str], categories: Categories) -> dict[str, Value]:
+        group_of = {subject: group(subject, categories) for subject in dict.fromkeys(subjects)}
+        values = by_group(decisions, [group_of[subject] for subject in subjects])
+        known = (subject for parts in categories.values() for members in parts.values() for subject in members)
+        order = dict.fromkeys([*(group(subject, categories) for subject in known), *values])
+        return {name: values[name] for name in order if name in values}
+
+    return aggregate
+
+
+AGGREGATIONS: dict[str, Callable[[Decisions, Sequence[str], Categories], dict[str, Value]]] = {
+    "micro": lambda decisions, subjects, categories: {"all": micro(decisions)},
+    "macro": lambda decisions, subjects, categories: {"all": macro(decisions, subjects)},
+    "subjects": lambda decisions, subjects, categories: by_group(decisions, subjects),
+    "categories": _by("categories"),
+    "subcategories": _by("subcategories"),
+}
+"""Aggregation by name: from decisions, each item's subject and the dataset's categories to the rows it prints by name.
+
+Categories and subcategories are means over their questions, one row each, as the original MMLU scripts print them.
+"""

@@ -15,7 +15,7 @@ from choicewise.errors import DataError, UsageError, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class BadItem:
-    """A row that was left out because the user asked to skip what can't be used."""
+    """A row that can't be used and was skipped, as the user wished."""
 
     file: str
     row: int

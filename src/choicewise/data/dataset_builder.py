@@ -28,7 +28,7 @@ class DatasetBuilder:
         self._skipped.append(BadItem(str(file), row, str(reason)))
 
     def accept(self, file: Path, row: int, split: str, item: Item) -> None:
-        """Add the item, or reject its row when no model could be asked it.  Raises DataError for a repeated id."""
+        """Add the item, or reject its row when it is no valid question.  Raises DataError for a repeated id."""
         try:
             check_item(item)
         except UnusableRow as reason:

@@ -19,7 +19,7 @@ _SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})")
 def sibling_files(file: Path) -> tuple[str, dict[str, list[Path]]]:
     """A dataset's name and its files by split, from one of the files.
 
-    ``arc.validation.jsonl`` holds a split by its name, and ``arc.train.jsonl`` beside it another of the same dataset;
+    ``arc.validation.jsonl`` holds the split it names, and ``arc.train.jsonl`` in the same folder holds another;
     ``arc.jsonl`` holds ``test``.  Files named after their split alone make a dataset with their folder's name.
 
     Raises DataError when two files claim one split.

@@ -16,7 +16,7 @@ class Shape(NamedTuple):
     """A published layout: its mapping, and other columns that a file of this shape must have."""
 
     columns: Columns
-    beside: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
 
 # The first shape with all its columns in the file is used, so a shape comes before those whose columns it includes.
@@ -36,11 +36,11 @@ SHAPES: Final[Mapping[str, Shape]] = {
             id="idx",
             rename={"question": "asks_for"},
         ),
-        beside=("question",),
+        also=("question",),
     ),
     "Social IQa": Shape(
         Columns(choices=("answerA", "answerB", "answerC"), answer="label", answer_is="label", labels=("1", "2", "3")),
-        beside=("context",),
+        also=("context",),
     ),
     "WinoGrande": Shape(
         Columns("sentence", ("option1", "option2"), answer="answer", answer_is="label", labels=("1", "2"))
@@ -65,7 +65,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     # "yes" before "no", as OLMES prints the two as options (arXiv:2406.08446).
     "BoolQ": Shape(
         Columns(fixed=("yes", "no"), answer="answer", answer_is="label", labels=("true", "false")),
-        beside=("passage",),
+        also=("passage",),
     ),
 }
 
@@ -75,8 +75,8 @@ def recognise(row: Mapping[str, Any]) -> Columns | None:
 
     Columns named ``id`` and ``subject`` are the id and the subject, where the shape names no others.
     """
-    for columns, beside in SHAPES.values():
-        needed = columns.used.union(beside) - {columns.id, columns.subject}
+    for columns, also in SHAPES.values():
+        needed = columns.used.union(also) - {columns.id, columns.subject}
         if all(_holds(row, path) for path in needed):
             id, subject = _present(row, columns.id, "id"), _present(row, columns.subject, "subject")
             return replace(columns, id=id, subject=subject)

@@ -1,6 +1,6 @@
 """The published protocols by name, and the one place where a name, signature or file becomes a protocol.
 
-Every file ``catalog/FAMILY/NAME.toml`` is an entry; files beside the families are bases that entries inherit from.
+Every file ``catalog/FAMILY/NAME.toml`` is an entry; files outside the families are bases that entries inherit from.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _unknown(name: str) -> ProtocolError:
 
 @cache
 def _tables() -> Mapping[str, Mapping[str, Any]]:
-    """The tables of every file of the catalogue, by its path in there without the suffix."""
+    """The tables of every file of the catalogue, by its path inside without the suffix."""
     catalog = files("choicewise.protocols") / "catalog"
     inside = [("", catalog), *((f"{family.name}/", family) for family in catalog.iterdir() if family.is_dir())]
     texts = {

@@ -41,12 +41,12 @@ def parse_signature(text: str) -> Protocol:
 
 
 def short_signature(protocol: Protocol) -> str:
-    """``#P`` and the first six hex digits of the digest: enough to tell rows of one table apart."""
+    """``#P`` and the first six hex digits of the digest, which differ between the rows of a table."""
     return f"#P{protocol.digest[:6]}"
 
 
 def axis_differences(left: Protocol, right: Protocol) -> list[tuple[str, str, str]]:
-    """(axis, left spelling, right spelling) for exactly the axes in which the two protocols differ."""
+    """(axis, left spelling, right spelling) for each axis in which the two protocols differ."""
     return [
         (axis.name, _spell(getattr(left, axis.name)), _spell(getattr(right, axis.name)))
         for axis in fields(Protocol)

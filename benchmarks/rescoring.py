@@ -6,7 +6,6 @@ import argparse
 import json
 import tempfile
 import time
-from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from choicewise.protocols.catalogue import SCORES, resolve
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol_file import read_axes
 from choicewise.protocols.signature import signature
 from choicewise.records.manifest import BlockRecord, DatasetRecord, Manifest, ModelRecord, Selection
 from choicewise.records.rows import ItemRow, ObservationRow, RequestRow, SpanRow
@@ -30,7 +30,7 @@ def protocols() -> dict[str, Protocol]:
     """Forty protocols that read the same requests: every score of the catalogue, two tie rules, two aggregations."""
     base = resolve("mmlu/cloze")["mmlu/cloze:sum"]
     return {
-        f"{name}/{ties}/{aggregation}": replace(base, **axes, ties=ties, aggregation=aggregation)  # type: ignore[arg-type]
+        f"{name}/{ties}/{aggregation}": read_axes({**axes, "ties": ties, "aggregation": aggregation}, name, base)
         for (name, axes), ties, aggregation in product(SCORES.items(), ("first", "split"), ("micro", "macro"))
     }
 

@@ -56,7 +56,10 @@ def test_a_reading_is_a_declaration_a_file_that_asks_and_a_file_that_combines(
 def test_no_other_file_knows_a_reading_by_its_name(reading: str) -> None:
     """Its declaration and its own two files; where a name is also a word of the field, only comparisons count."""
     module = reading.replace("-", "_")
-    own = {ROOT / "protocols/readings.py", *(ROOT / room / "readings" / f"{module}.py" for room in ("requests", "scoring"))}
+    own = {
+        ROOT / "protocols/readings.py",
+        *(ROOT / room / "readings" / f"{module}.py" for room in ("requests", "scoring")),
+    }
     assert all(file.is_file() for file in own)
     for file in ROOT.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
@@ -67,6 +70,10 @@ def test_no_other_file_knows_a_reading_by_its_name(reading: str) -> None:
 def test_every_file_that_the_page_names_exists() -> None:
     page = (ROOT.parent.parent / "docs/design/adding.md").read_text(encoding="utf-8")
     words = [word.strip("`(),.:;") for word in page.split() if "src/choicewise/" in word or "tests/" in word]
-    named = [word for word in words if word.endswith(".py") and not any(part.isupper() for part in Path(word).stem.split("_"))]
+    named = [
+        word
+        for word in words
+        if word.endswith(".py") and not any(part.isupper() for part in Path(word).stem.split("_"))
+    ]
     assert len(named) > 10
     assert [word for word in named if not (ROOT.parent.parent / word).is_file()] == []

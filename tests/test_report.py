@@ -197,7 +197,7 @@ def test_groups_name_the_rows_of_their_aggregation(noisy: Run) -> None:
     each = measured(noisy, "mmlu/original")
     assert set(GROUPS) == set(AGGREGATIONS)
     for aggregation, group in GROUPS.items():
-        assert {group(subject) for subject in each.evidence.subjects} == set(each.values(aggregation))
+        assert {group(subject, each.categories) for subject in each.evidence.subjects} == set(each.values(aggregation))
 
 
 CREDIT = np.array([1.0, 0, 1, 1, 0.5, 0, 0, 1])

@@ -28,6 +28,7 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.scoring.calibrated import NOISE, calibrated, order_predictions
 from choicewise.scoring.calibration import batch, contextual
+from tests.recipes import mmlu_protocol
 
 ITEMS = tuple(
     Item(
@@ -162,7 +163,7 @@ def test_views_start_with_the_order_as_given() -> None:
 
 def test_a_view_stands_after_the_same_shots_with_the_continuation_of_each_option() -> None:
     item = Item("1", "Which?", ("x", "y"), (0,), fields={"hint": "no"})
-    recipe = Protocol(views="cyclic", choices=2, shots=1, header="H:", question="{hint} {question}\n{options}")
+    recipe = mmlu_protocol(views="cyclic", choices=2, shots=1, header="H:", question="{hint} {question}\n{options}")
     request = render(recipe, item, [replace(item, question="Shot?")])
     assert request.views == (View("no Which?\nA. y\nB. x\n", (" B", " A")),)
     empty = render(replace(recipe, views="content-free"), item, [])

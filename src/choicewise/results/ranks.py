@@ -49,7 +49,7 @@ def _bounds(measured: Sequence[Measurement], by: str | None) -> list[tuple[str, 
     """(group, lowest ranks, highest ranks), a rank per measurement."""
     aggregation = by or measured[0].protocol.aggregation
     subjects, credits = paired_credits(measured)
-    groups = np.array([GROUPS[aggregation](subject) for subject in subjects], dtype=object)
+    groups = np.array([GROUPS[aggregation](subject, measured[0].categories) for subject in subjects], dtype=object)
     weighted = credits * _weights(subjects, credits) if aggregation == "macro" else credits
     found = []
     for group in dict.fromkeys(groups.tolist()):

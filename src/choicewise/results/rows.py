@@ -105,7 +105,10 @@ def rows(
     aggregation = by or measured.protocol.aggregation
     values, extremes = measured.values(aggregation), measured.extremes(aggregation)
     number = {group: place for place, group in enumerate(values)}
-    group_of = {subject: number[GROUPS[aggregation](subject)] for subject in dict.fromkeys(measured.evidence.subjects)}
+    group_of = {
+        subject: number[GROUPS[aggregation](subject, measured.categories)]
+        for subject in dict.fromkeys(measured.evidence.subjects)
+    }
     places = np.array([group_of[subject] for subject in measured.evidence.subjects], dtype=np.int64)
     found = []
     for subject, value in values.items():

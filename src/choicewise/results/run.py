@@ -81,7 +81,7 @@ class Run:
 
     def measure(self) -> Iterator[Measurement]:
         """Scores, decisions and values under each of the run's protocols."""
-        return measure(self.tables, self.protocols, self.noise)
+        return measure(self.tables, self.protocols, self.noise, self.manifest.dataset.categories)
 
     @property
     def noise(self) -> float | None:

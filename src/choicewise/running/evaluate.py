@@ -111,7 +111,7 @@ def _manifest(
     skipped = tuple(SkippedRow(row.file, row.row, row.reason) for row in data.skipped)
     return Manifest(
         model=ModelRecord(model.name, model.digest, model.dtype, model.device, model.window),
-        dataset=DatasetRecord(data.name, data.digest, skipped, categories={}),
+        dataset=DatasetRecord(data.name, data.digest, skipped, data.categories),
         selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
         protocols={name: signature(recipe) for name, recipe in recipes.items()},
         versions=_versions(),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from choicewise.data.cell import has_half_character
 from choicewise.errors import ModelError, UsageError
 from choicewise.questions.mass import Mass
 from choicewise.questions.span import Span
@@ -45,10 +46,8 @@ def score_texts(model: str | Path | Model, context: str, choices: Iterable[str],
     if not choices:
         raise UsageError("there is nothing to score; name at least one choice")
     for text in (context, *choices):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(f"{text!r} holds a lone surrogate, half a character, which no tokenizer reads") from error
+        if has_half_character(text):
+            raise UsageError(f"{text!r} holds a lone surrogate, half a character, which no tokenizer reads")
     if isinstance(model, str | Path):
         model = load_model(model)
     questions = _questions(model, boundary, context, choices)

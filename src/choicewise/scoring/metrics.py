@@ -1,4 +1,4 @@
-"""From credits to accuracies: over all items, over subjects, and over MMLU's categories."""
+"""From credits to accuracies: over all items, over subjects, and over the dataset's categories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from choicewise.scoring.categories import CATEGORIES, SUBCATEGORIES, category, subcategory
+from choicewise.data.categories import Categories
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.ragged import Mask
 from choicewise.scoring.statistics.clustered import standard_error
@@ -71,31 +71,44 @@ def _micro(decisions: Decisions, among: Mask) -> Value:
     return Value(mean, se, *wilson(mean, n), n, int(among.sum()) - n, ties)
 
 
-def _ordered(values: dict[str, Value], order: Sequence[str]) -> dict[str, Value]:
-    return {name: values[name] for name in order if name in values}
+def _place(subject: str, categories: Categories) -> tuple[str, str]:
+    """The category and subcategory of a subject; both "other" where it has none."""
+    names = ((name, inner) for name, parts in categories.items() for inner in parts if subject in parts[inner])
+    return next(names, ("other", "other"))
 
 
-AGGREGATIONS: dict[str, Callable[[Decisions, Sequence[str]], dict[str, Value]]] = {
-    "micro": lambda decisions, subjects: {"all": micro(decisions)},
-    "macro": lambda decisions, subjects: {"all": macro(decisions, subjects)},
-    "subjects": by_group,
-    "categories": lambda decisions, subjects: _ordered(
-        by_group(decisions, [category(subject) for subject in subjects]), tuple(CATEGORIES)
-    ),
-    "subcategories": lambda decisions, subjects: _ordered(
-        by_group(decisions, [subcategory(subject) for subject in subjects]), tuple(SUBCATEGORIES)
-    ),
+GROUPS: dict[str, Callable[[str, Categories], str]] = {
+    "micro": lambda subject, categories: "all",
+    "macro": lambda subject, categories: "all",
+    "subjects": lambda subject, categories: subject,
+    "categories": lambda subject, categories: _place(subject, categories)[0],
+    "subcategories": lambda subject, categories: _place(subject, categories)[1],
 }
-"""Aggregation by name: from decisions and each item's subject to the rows it prints, each row a name and a value.
+"""Aggregation by name: from a subject and the dataset's categories to the row that its items are counted in."""
+
+
+def _by(aggregation: str) -> Callable[[Decisions, Sequence[str], Categories], dict[str, Value]]:
+    """A mean over the items of every group, in the order of the categories, then of first appearance."""
+    group = GROUPS[aggregation]
+
+    def aggregate(decisions: Decisions, subjects: Sequence[str], categories: Categories) -> dict[str, Value]:
+        group_of = {subject: group(subject, categories) for subject in dict.fromkeys(subjects)}
+        values = by_group(decisions, [group_of[subject] for subject in subjects])
+        known = (subject for parts in categories.values() for members in parts.values() for subject in members)
+        order = dict.fromkeys([*(group(subject, categories) for subject in known), *values])
+        return {name: values[name] for name in order if name in values}
+
+    return aggregate
+
+
+AGGREGATIONS: dict[str, Callable[[Decisions, Sequence[str], Categories], dict[str, Value]]] = {
+    "micro": lambda decisions, subjects, categories: {"all": micro(decisions)},
+    "macro": lambda decisions, subjects, categories: {"all": macro(decisions, subjects)},
+    "subjects": lambda decisions, subjects, categories: by_group(decisions, subjects),
+    "categories": _by("categories"),
+    "subcategories": _by("subcategories"),
+}
+"""Aggregation by name: from decisions, each item's subject and the dataset's categories to the rows it prints by name.
 
 Categories and subcategories are means over their questions, one row each, as the original MMLU scripts print them.
 """
-
-GROUPS: dict[str, Callable[[str], str]] = {
-    "micro": lambda subject: "all",
-    "macro": lambda subject: "all",
-    "subjects": lambda subject: subject,
-    "categories": category,
-    "subcategories": subcategory,
-}
-"""Aggregation by name: from a subject to the row of the aggregation that its items are counted in."""

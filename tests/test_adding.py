@@ -75,5 +75,5 @@ def test_every_file_that_the_page_names_exists() -> None:
         for word in words
         if word.endswith(".py") and not any(part.isupper() for part in Path(word).stem.split("_"))
     ]
-    assert len(named) > 10
+    assert len(named) >= 10
     assert [word for word in named if not (ROOT.parent.parent / word).is_file()] == []

@@ -133,7 +133,7 @@ def test_every_aggregation_of_the_protocol_exists() -> None:
 def test_a_run_keeps_the_categories_of_its_dataset(tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data", subjects=("astronomy", "tides", "prehistory"), questions=2)
     run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    assert run.manifest.dataset["categories"] == {
+    assert run.manifest.dataset.categories == {
         "STEM": {"physics": ["astronomy"]},
         "humanities": {"history": ["prehistory"]},
     }

@@ -14,7 +14,7 @@ import typer
 from choicewise.cli import options
 
 if TYPE_CHECKING:
-    from choicewise.results.rows import Row
+    from choicewise.results.row import Row
     from choicewise.results.run import Run
 
 
@@ -46,10 +46,11 @@ def report(
         Interval | None, typer.Option("--interval", help="The 95 % interval; clustered takes subjects as drawn.")
     ] = None,
     multiverse: Annotated[
-        bool, typer.Option("--multiverse", help="Show what becomes of the conclusions over all protocols.")
+        bool, typer.Option("--multiverse", help="Show how results and conclusions vary over all protocols.")
     ] = False,
     agreement: Annotated[
-        bool, typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why not.")
+        bool,
+        typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why they differ."),
     ] = False,
     distribution: Annotated[
         bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")
@@ -62,10 +63,9 @@ def report(
 ) -> None:
     """Print one row per model, dataset, protocol and metric: value, interval, n, rank, doubts, signature.
 
-    No model is needed: `--protocol` scores what was observed in further ways, as long as they ask the same prompts.
+    No model is needed: `--protocol` computes further scores from the same observations, if the prompts are the same.
     """
-    from choicewise.results.ranks import bounded
-    from choicewise.results.rows import ranked
+    from choicewise.results.ranks import bounded, ranked
     from choicewise.results.run import open_run
 
     runs = [open_run(folder).choose(protocol) for folder in folders]
@@ -105,12 +105,12 @@ def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
     from choicewise.report.table import console
     from choicewise.results.multiverse import multiverse, multiverse_json
 
-    found = multiverse(runs)
+    panel = multiverse(runs)
     if json:
-        print(dumps(multiverse_json(found), ensure_ascii=False, indent=1))
+        print(dumps(multiverse_json(panel), ensure_ascii=False, indent=1))
         return
     out = console()
-    for part in multiverse_tables(found):
+    for part in multiverse_tables(panel):
         out.print(part)
         out.print()
 
@@ -120,27 +120,28 @@ def _print_agreement(runs: Sequence[Run], json: bool) -> None:
     from choicewise.report.table import console
     from choicewise.results.agreement import agreement
 
-    found = [(str(run.folder), agreement(run)) for run in runs]
+    agreements = [(str(run.folder), agreement(run)) for run in runs]
     if json:
-        listed = [{"run": folder, **pair.as_json()} for folder, pairs in found for pair in pairs]
+        listed = [{"run": folder, **pair.as_json()} for folder, pairs in agreements for pair in pairs]
         print(dumps(listed, ensure_ascii=False, indent=1))
         return
     out = console()
-    for folder, pairs in found:
+    for folder, pairs in agreements:
         for part in agreement_tables(folder, pairs):
             out.print(part)
         out.print()
 
 
 def _print_distribution(runs: Sequence[Run], temperature: float, condition: str | None, json: bool) -> None:
+    from choicewise.report.distribution_table import distribution_table
     from choicewise.report.table import console
     from choicewise.results.distribution import distributions
 
-    found = [each for run in runs for each in distributions(run, temperature, condition)]
+    computed = [distribution for run in runs for distribution in distributions(run, temperature, condition)]
     if json:
-        print(dumps([each.as_json() for each in found], ensure_ascii=False, indent=1))
+        print(dumps([distribution.as_json() for distribution in computed], ensure_ascii=False, indent=1))
         return
     out = console()
-    for each in found:
-        out.print(each.table())
+    for distribution in computed:
+        out.print(distribution_table(distribution))
         out.print()

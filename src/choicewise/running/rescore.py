@@ -23,9 +23,9 @@ Open = Mapping[str, frozenset[str]]
 def left_open(run: Run) -> Open:
     """The near ties and exact ties of a run, where a likelihood decides."""
     found: dict[str, set[str]] = {}
-    for measured in run.measure():
+    for measured in run.measurements.values():
         if measured.likelihoods:
-            undecided = (measured.near_ties | measured.decisions.tied) & ~measured.evidence.settled
+            undecided = (measured.near_ties | measured.decisions.tied) & ~measured.evidence.rescored
             items = found.setdefault(measured.protocol.prompt_digest, set())
             items.update(item for item, is_open in zip(measured.evidence.ids, undecided, strict=True) if is_open)
     return {prompt: frozenset(items) for prompt, items in found.items() if items}

@@ -27,7 +27,7 @@ def log_sum(parts: Parts) -> Floats:
     for place, part in enumerate(parts):
         counted = np.array([not _held(parts, place, row) for row in range(len(part.text))], dtype=np.bool_)
         with np.errstate(invalid="ignore"):  # a missing spelling stays NaN: what it would have added is not known
-            total = np.logaddexp(total, np.where(counted, part.sums, -np.inf))
+            total = np.logaddexp(total, np.where(counted, part.token_sums, -np.inf))
     return total
 
 
@@ -90,7 +90,7 @@ def without_end(parts: Parts) -> Continuations:
         here = (place == number) & (part.counts[row] > 0)
         with np.errstate(invalid="ignore", divide="ignore"):  # where EOS is certain nothing else can be
             logprobs[here] -= np.log1p(-np.exp(part.sums[row[here]]))
-    return replace(observed, logprobs=logprobs.astype(np.float32))
+    return replace(observed, logprobs=logprobs.astype(np.float32), totals=None)
 
 
 def _held(parts: Parts, place: int, row: int) -> bool:

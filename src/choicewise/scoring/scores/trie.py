@@ -41,7 +41,7 @@ def locally_renormalised(observed: Continuations) -> Floats:
     scores = np.full(len(observed.text), np.nan)
     for start, end in pairwise(observed.item_offsets.tolist()):
         choices = [_tokens(observed, row) for row in range(start, end)]
-        if np.isnan(observed.sums[start:end]).any() or _one_begins_another(choices):
+        if np.isnan(observed.token_sums[start:end]).any() or _one_begins_another(choices):
             continue
         scores[start:end] = 0.0
         for depth, branches in _nodes(choices):
@@ -62,7 +62,7 @@ def constrained_greedy(observed: Continuations) -> Floats:
     scores = np.full(len(observed.text), np.nan)
     for start, end in pairwise(observed.item_offsets.tolist()):
         choices = [_tokens(observed, row) for row in range(start, end)]
-        if np.isnan(observed.sums[start:end]).any() or _one_begins_another(choices):
+        if np.isnan(observed.token_sums[start:end]).any() or _one_begins_another(choices):
             continue
         scores[start:end] = 1.0
         for depth, branches in _nodes(choices):

@@ -25,9 +25,11 @@ from choicewise.questions.token_scores import TokenScores
 from choicewise.report.table import alarms, legend, rank_table, report_tables, table, titled
 from choicewise.results.diagnosis import FLAGS, nearest
 from choicewise.results.interval import INTERVALS, interval
+from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
-from choicewise.results.ranks import bounded
-from choicewise.results.rows import Row, plain, ranked, selection
+from choicewise.results.ranks import bounded, ranked
+from choicewise.results.row import Row
+from choicewise.results.rows import selection
 from choicewise.results.run import Run
 from choicewise.scoring.metrics import AGGREGATIONS, GROUPS
 from choicewise.scoring.statistics.beta_binomial import beta_binomial
@@ -48,8 +50,8 @@ class Noisy(HashModel):
 class Constant(HashModel):
     """A model to which every choice is equally likely: all items tie."""
 
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
-        for index, span in enumerate(spans):
+    def answer(self, questions: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+        for index, span in enumerate(questions):
             count = len(span.continuation)
             flat = np.full(count, -1.0 / count, dtype=np.float32)
             yield index, TokenScores(span.continuation, flat, np.zeros(count, dtype=np.int32))
@@ -71,7 +73,7 @@ def row_of(run: Run, name: str) -> Row:
 
 
 def measured(run: Run, name: str) -> Measurement:
-    return next(each for each in run.measure() if each.name == name)
+    return run.measurements[name]
 
 
 @pytest.mark.parametrize("name", ["mmlu/letter-text:sum", "mmlu/letter-text:token_mean", "mmlu/letter-text:pmi-answer"])
@@ -152,7 +154,7 @@ def test_choices_that_answer_without_their_question_are_flagged(data: Path, tmp_
 
 
 def test_nearest_takes_the_sibling_with_the_fewest_other_axes(noisy: Run) -> None:
-    original, siblings = measured(noisy, "mmlu/original"), list(noisy.measure())
+    original, siblings = measured(noisy, "mmlu/original"), list(noisy.measurements.values())
     found = nearest(original, siblings, lambda other, mine: other.score == "char_mean")
     assert found is not None
     assert found.name == "mmlu/letter-text:char_mean"
@@ -247,7 +249,7 @@ def test_json_rows_hold_flags_and_no_nan(noisy: Run) -> None:
     )
     assert {"low", "high", "near_ties", "flags", "diagnosis", "interval"} <= set(rows[0])
     assert {flag for row in rows for flag in row["flags"]} <= set(FLAGS)
-    assert plain({"a": (math.inf, [math.nan, 1.5])}) == {"a": [None, [None, 1.5]]}
+    assert json_value({"a": (math.inf, [math.nan, 1.5])}) == {"a": [None, [None, 1.5]]}
 
 
 def printed(shown: object, width: int) -> list[str]:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from choicewise import evaluate, open_run
 from choicewise.cli import app
+from choicewise.cli.report import Interval
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel, Oracle
 from choicewise.models.local.selfcheck import SelfCheck
@@ -24,7 +25,7 @@ from choicewise.questions.span import Span
 from choicewise.questions.token_scores import TokenScores
 from choicewise.report.table import alarms, legend, rank_table, report_tables, table, titled
 from choicewise.results.diagnosis import FLAGS, nearest
-from choicewise.results.interval import INTERVALS, interval
+from choicewise.results.interval import interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
 from choicewise.results.ranks import bounded, ranked
@@ -206,7 +207,7 @@ SUBJECTS = list("aabbbccc")
 
 
 def test_intervals_by_name() -> None:
-    assert set(INTERVALS) == {"wilson", "beta-binomial", "clustered"}
+    assert all(interval(name.value, CREDIT, SUBJECTS, False)[0] == name.value for name in Interval)
     assert interval("wilson", CREDIT, SUBJECTS, False) == ("wilson", *wilson(4.5 / 8, 8))
     low, high = beta_binomial(4, 8)[0], beta_binomial(5, 8)[1]
     assert interval("beta-binomial", CREDIT, SUBJECTS, False) == ("beta-binomial", low, high)

@@ -145,7 +145,8 @@ def test_what_pride_asks_is_among_what_the_rotations_ask(tmp_path: Path) -> None
     both = run({"cyclic": cyclic, "pride": pride, "same": replace(pride, views="cyclic")}, ITEMS, tmp_path / "both")
     alone = run({"cyclic": cyclic}, ITEMS, tmp_path / "alone")
     assert both.tables.observations.num_rows == alone.tables.observations.num_rows
-    assert {each.name: each.decisions.missing.sum() for each in both.measurements.values()} == {"cyclic": 0, "pride": 11, "same": 0}
+    missing = {name: each.decisions.missing.sum() for name, each in both.measurements.items()}
+    assert missing == {"cyclic": 0, "pride": 11, "same": 0}
 
 
 def test_views_are_given_first_and_the_orders_that_scores_go_by() -> None:

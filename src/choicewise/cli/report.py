@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from json import dumps
 from pathlib import Path
@@ -85,63 +85,53 @@ def report(
 
 def print_rows(rows: Sequence[Row], json: bool) -> None:
     """The rows on stdout, as a JSON list or as tables; alarms on stderr."""
-    from choicewise.report.table import alarms, console, legend, report_tables
+    from choicewise.report.table import alarms, legend, report_tables
 
     for alarm in alarms(rows):
         print(alarm, file=sys.stderr)
-    if json:
-        print(dumps([row.as_json() for row in rows], ensure_ascii=False, indent=1))
-        return
-    out = console()
-    for table in report_tables(rows):
-        out.print(table)
-        out.print()
-    for line in legend(rows):
-        out.print(line)
+    _print([row.as_json() for row in rows] if json else None, [*_spaced(report_tables(rows)), *legend(rows)])
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
     from choicewise.report.multiverse_table import multiverse_tables
-    from choicewise.report.table import console
     from choicewise.results.multiverse import multiverse, multiverse_json
 
     panel = multiverse(runs)
-    if json:
-        print(dumps(multiverse_json(panel), ensure_ascii=False, indent=1))
-        return
-    out = console()
-    for part in multiverse_tables(panel):
-        out.print(part)
-        out.print()
+    _print(multiverse_json(panel) if json else None, _spaced(multiverse_tables(panel)))
 
 
 def _print_agreement(runs: Sequence[Run], json: bool) -> None:
     from choicewise.report.agreement_table import agreement_tables
-    from choicewise.report.table import console
     from choicewise.results.agreement import agreement
 
     agreements = [(str(run.folder), agreement(run)) for run in runs]
-    if json:
-        listed = [{"run": folder, **pair.as_json()} for folder, pairs in agreements for pair in pairs]
-        print(dumps(listed, ensure_ascii=False, indent=1))
-        return
-    out = console()
-    for folder, pairs in agreements:
-        for part in agreement_tables(folder, pairs):
-            out.print(part)
-        out.print()
+    listed = [{"run": folder, **pair.as_json()} for folder, pairs in agreements for pair in pairs]
+    parts = [part for folder, pairs in agreements for part in (*agreement_tables(folder, pairs), "")]
+    _print(listed if json else None, parts)
 
 
 def _print_distribution(runs: Sequence[Run], temperature: float, condition: str | None, json: bool) -> None:
     from choicewise.report.distribution_table import distribution_table
-    from choicewise.report.table import console
     from choicewise.results.distribution import distributions
 
     computed = [distribution for run in runs for distribution in distributions(run, temperature, condition)]
-    if json:
-        print(dumps([distribution.as_json() for distribution in computed], ensure_ascii=False, indent=1))
+    listed = [distribution.as_json() for distribution in computed]
+    _print(listed if json else None, _spaced(map(distribution_table, computed)))
+
+
+def _spaced(parts: Iterable[object]) -> Iterator[object]:
+    """Each part with an empty line after it."""
+    for part in parts:
+        yield from (part, "")
+
+
+def _print(content: object, parts: Iterable[object]) -> None:
+    """The ``content`` as JSON, or without it the parts as tables and lines."""
+    from choicewise.report.table import console
+
+    if content is not None:
+        print(dumps(content, ensure_ascii=False, indent=1))
         return
     out = console()
-    for distribution in computed:
-        out.print(distribution_table(distribution))
-        out.print()
+    for part in parts:
+        out.print(part)

@@ -42,7 +42,7 @@ CAUSES = {
     "context": "the same tokens are scored after another context, such as a second BOS",
     "renormalised": "one of the two sets P(EOS) to 0 and renormalises",
     "precision": "the same tokens after the same context: numbers of another computation",
-    "divisor": "the sums predict the same option, but divided by their lengths they do not",
+    "divisor": "the sums predict the same option, and what they are divided by changes the prediction",
 }
 """Why two retrievals differ, the first that applies."""
 

@@ -15,7 +15,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.records.tables import FLOAT32
 from choicewise.results.explanation import AskedPrompt, Explanation, ItemDecision, ScoredContinuation, Token
 from choicewise.results.measurement import Measurement
-from choicewise.results.span_answers import CORRECTIONS
+from choicewise.results.run_tables import KEYS
 
 if TYPE_CHECKING:
     from choicewise.results.run import Run
@@ -67,7 +67,7 @@ def _of(table: pa.Table, item: str) -> list[Record]:
 
 def _answers(observations: pa.Table, spans: list[Record]) -> dict[str, Record]:
     """The observations of these spans by key, those of a float32 copy included."""
-    named = {span[column] for span in spans for column in ("key", *CORRECTIONS)} - {None}
+    named = {span[column] for span in spans for column in KEYS} - {None}
     keys = pa.array([key + suffix for key in sorted(named) for suffix in ("", FLOAT32)], pa.string())
     return {row["key"]: row for row in observations.filter(pc.is_in(observations["key"], keys)).to_pylist()}
 
@@ -86,7 +86,7 @@ def _asked(
     suffix = FLOAT32 if rescored else ""
     scored = []
     for span in spans:
-        own, before, after = (answers.get((span[column] or "") + suffix) for column in ("key", *CORRECTIONS))
+        own, before, after = (answers.get((span[column] or "") + suffix) for column in KEYS)
         scored.append(_scored(one, request, span, own, _total(before), _total(after)))
     return AskedPrompt(
         protocols=tuple(protocols),

@@ -28,7 +28,7 @@ class PromptSpans:
         self._spans = tables.spans.filter(under)
         self._item = np.asarray(pc.index_in(self._spans["item"], items).to_numpy(), dtype=np.int64)
         self._choice = self._spans["choice"].to_numpy()
-        self._answers = tables.answers.scored[chosen]
+        self._answers = tables.answers[0][chosen]
         self._corrections = [nats[chosen] for nats in tables.corrections]
         self.rescored: Mask = np.zeros(len(item_offsets) - 1, dtype=np.bool_)
         self.rescored[self._item[tables.rescored[chosen]]] = True
@@ -46,8 +46,8 @@ class PromptSpans:
         corrections = [np.zeros(self._rows), np.zeros(self._rows)]
         for by_row, nats in zip(corrections, self._corrections, strict=True):
             by_row[row] = nats[spans]
-        found = self._tables.continuations(self._by_row(row, spans), text.tolist(), self._item_offsets)
-        return found.corrected(*corrections)
+        uncorrected = self._tables.continuations(self._by_row(row, spans), text.tolist(), self._item_offsets)
+        return uncorrected.corrected(*corrections)
 
     def values(self) -> Floats:
         """What was observed of each choice that is no log-probability, float64 [rows]; NaN where there is nothing."""

@@ -13,12 +13,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.results.span_answers import CORRECTIONS, SpanAnswers, find_answers, find_rescored
+from choicewise.records.tables import FLOAT32
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
 from choicewise.store.blocks import read_blocks
 from choicewise.store.items import read_items
 from choicewise.store.manifest import Manifest
+
+CORRECTIONS = ("before", "after")
+"""Columns of the spans with the keys of what is subtracted at the first token and added at the last."""
+
+KEYS = ("key", *CORRECTIONS)
+"""All columns of the spans that name observations."""
 
 
 @dataclass(frozen=True)
@@ -31,30 +37,48 @@ class RunTables:
     observations: pa.Table
 
     @cached_property
-    def answers(self) -> SpanAnswers:
-        """The observations that count for each span: those of a float32 copy where the item was rescored."""
-        return self._first.replaced(self.rescored, self._again)
+    def answers(self) -> Integers:
+        """The rows of the observations that the ``KEYS`` of each span name, int64 [3, spans]; -1 where there is none.
 
-    @property
+        Those of the float32 copy where the item was rescored.
+        """
+        return np.where(self.rescored, self._float32_answers, self._own_answers)
+
+    @cached_property
     def rescored(self) -> Mask:
-        """The spans whose float32 answers count, bool [spans]."""
-        return self._rescored[0]
+        """The spans whose float32 answers count, bool [spans]: those of items that have all of them under a prompt.
+
+        Answers of two computations within one item would shift its choices against each other.
+        """
+        answered, again = self._own_answers[0] >= 0, self._float32_answers
+        if not (again[0] >= 0).any():
+            return np.zeros(len(answered), dtype=np.bool_)
+        named = np.stack([pc.is_valid(self.spans[column]).to_numpy() for column in KEYS])
+        lacking = answered & (named & (again < 0)).any(axis=0)
+        prompt, item = (
+            self.spans[column].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+            for column in ("prompt", "item")
+        )
+        number = prompt * len(self.spans) + item
+        return np.asarray(answered & ~np.isin(number, number[lacking]), dtype=np.bool_)
 
     @cached_property
     def corrections(self) -> tuple[Floats, Floats]:
-        """What each span adds at its first and at its last token, in nats, float64 [spans]."""
-        return 0.0 - self._sums("before", self.answers.before), self._sums("after", self.answers.after)  # no -0.0
+        """What each span adds at its first and at its last token, in nats, float64 [spans]; 0 where nothing."""
+        totals = np.append(self._totals, np.nan)  # row -1: none
+        named = (pc.is_valid(self.spans[column]).to_numpy() for column in CORRECTIONS)
+        before, after = (np.where(name, totals[rows], 0.0) for name, rows in zip(named, self.answers[1:], strict=True))
+        return 0.0 - before, after  # 0.0 - 0.0 is 0.0, where -0.0 would be printed with its sign
 
     @cached_property
     def unanswered(self) -> list[str]:
         """The items about which the model answered with NaN, corrections included."""
-        counts = np.diff(self.offsets)
-        summed = (counts > 0) | pc.is_valid(self.observations["total"]).to_numpy()
+        summed = (np.diff(self.offsets) > 0) | pc.is_valid(self.observations["total"]).to_numpy()
         no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
-        nan = np.append((summed & np.isnan(self._totals)) | no_value, False)  # -1 is none of them
-        rows = (self._first.scored, self._first.before, self._first.after)
-        spans = np.logical_or.reduce([nan[observation] for observation in rows])
-        items: list[str] = pc.unique(self.spans["item"].filter(pa.array(spans))).to_pylist()
+        nan = np.append((summed & np.isnan(self._totals)) | no_value, False)  # row -1: none
+        items: list[str] = pc.unique(
+            self.spans["item"].filter(pa.array(nan[self._own_answers].any(axis=0)))
+        ).to_pylist()
         return items
 
     @cached_property
@@ -105,40 +129,33 @@ class RunTables:
         sums = reduce_rows(np.add, self._flat["logprobs"], self.offsets)
         return sums if self._given is None else np.where(np.diff(self.offsets) > 0, sums, self._given)
 
-    def _sums(self, column: str, rows: Integers) -> Floats:
-        """Log-likelihood of the observation that a ``column`` of each span names; 0 where it names none."""
-        return np.where(pc.is_null(self.spans[column]).to_numpy(), 0.0, np.append(self._totals, np.nan)[rows])
-
-    @property
-    def _keys(self) -> pa.ChunkedArray:
-        return self.observations["key"]
+    @cached_property
+    def _own_answers(self) -> Integers:
+        """The answers of the model itself, as ``answers``."""
+        return self._find("")
 
     @cached_property
-    def _first(self) -> SpanAnswers:
-        """The answers of the model itself."""
-        return find_answers(self.spans, self._keys)
+    def _float32_answers(self) -> Integers:
+        """The answers of the float32 copy, as ``answers``."""
+        again = pc.any(pc.ends_with(self.observations["key"], FLOAT32)).as_py()
+        return self._find(FLOAT32) if again else np.full((len(KEYS), len(self.spans)), -1, dtype=np.int64)
 
-    @cached_property
-    def _rescored(self) -> tuple[Mask, SpanAnswers]:
-        return find_rescored(self.spans, self._keys, self._first)
-
-    @property
-    def _again(self) -> SpanAnswers:
-        return self._rescored[1]
+    def _find(self, suffix: str) -> Integers:
+        known, columns = self.observations["key"], [self.spans[name] for name in KEYS]
+        keys = [pc.binary_join_element_wise(column, suffix, "") for column in columns] if suffix else columns
+        return np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
 
     def with_answers(self) -> pa.Table:
         """The spans with the columns of the observations that count for them, under the keys of those, and the nats
         that a boundary policy adds at the first and the last token (``correction_first``, ``correction_last``)."""
-        table, keys = self.spans, self._keys
-        rows = (self.answers.scored, self.answers.before, self.answers.after)
-        for name, observation in zip(("key", *CORRECTIONS), rows, strict=True):
-            answer = keys.take(pa.array(observation, mask=observation < 0))
-            answered = pc.coalesce(answer, table[name])
-            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), answered)
-        answers = self.observations.take(pa.array(rows[0], mask=rows[0] < 0))
-        for field in answers.schema:
-            if field.name != "key":
-                table = table.append_column(field, answers[field.name])
+        table = self.spans
+        rows = [pa.array(answers, mask=answers < 0) for answers in self.answers]
+        for name, row in zip(KEYS, rows, strict=True):
+            key = pc.coalesce(self.observations["key"].take(row), table[name])
+            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), key)
+        answers = self.observations.drop_columns(["key"]).take(rows[0])
+        for field, column in zip(answers.schema, answers.columns, strict=True):
+            table = table.append_column(field, column)
         for name, nats in zip(("correction_first", "correction_last"), self.corrections, strict=True):
             table = table.append_column(name, pa.array(nats))
         return table

@@ -14,8 +14,8 @@ def bare(text: str) -> str:
 
 
 def tokens(observed: Continuations) -> Floats:
-    """Scored tokens, float64 [rows]; NaN where none were observed."""
-    return np.where(observed.counts > 0, observed.counts.astype(np.float64), np.nan)
+    """Scored tokens, float64 [rows]."""
+    return observed.counts.astype(np.float64)
 
 
 def token_bytes(observed: Continuations) -> Floats:

@@ -14,11 +14,11 @@ from choicewise import evaluate, open_run
 from choicewise.cli.report import report
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
-from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.report.agreement_table import agreement_tables
-from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, _Side, agreement
+from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, agreement
+from choicewise.results.retrieval import retrieval
 from choicewise.results.run import Run
 from tests.recipes import mmlu_protocol
 from tests.test_char_span import Merging
@@ -120,10 +120,9 @@ def test_generated_options_are_compared_where_they_were_generated(tmp_path: Path
     assert dict(pair.causes) == {}  # the space in front is no token of the generated text, but all are as likely
 
 
-def test_a_protocol_without_likelihoods_has_no_side(run: Run) -> None:
-    odds = next(each for each in run.measure() if each.name == "odds")
-    with pytest.raises(UsageError, match="odds retrieves no likelihood of an option"):
-        _Side(odds, odds.evidence.item_offsets[:1])
+def test_a_protocol_without_likelihoods_retrieves_nothing(run: Run) -> None:
+    assert retrieval(run.measurements["odds"]) is None
+    assert retrieval(run.measurements["sum"]) is not None
 
 
 def test_agreement_is_shown_as_tables_and_json(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from choicewise.questions.token_scores import TokenScores
 from choicewise.report.explanation_text import explanation_lines
 from choicewise.requests.prepared_block import PreparedBlock
 from choicewise.requests.render import render
-from choicewise.results.explanation import explain
+from choicewise.results.explain import explain
 from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens
 from choicewise.scoring.readings.chain_of_thought import OVER_CHAINS, marginal, vote
@@ -309,4 +309,4 @@ def test_the_explanation_shows_the_chains_and_what_stands_behind_them(tmp_path: 
     assert [scored.part for scored in behind] == [0, 1, 2]
     assert {(scored.context, scored.continuation) for scored in behind} == {(" \nTherefore, the answer is", " (A)")}
     assert "".join(token.text for token in behind[0].tokens) == " (A)"
-    assert "behind the chain of the same part" in list(explanation_lines(told))
+    assert "after the chain of the same part" in list(explanation_lines(told))

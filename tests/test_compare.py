@@ -17,12 +17,14 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
-from choicewise.questions.span import Span
+from choicewise.questions.question import Question
 from choicewise.questions.token_scores import TokenScores
 from choicewise.report.comparison_text import comparison_lines
-from choicewise.results.comparison import VERDICTS, Comparison, comparisons, text_digest
+from choicewise.results.compare import comparisons
+from choicewise.results.comparison import VERDICTS, Comparison
 from choicewise.results.evidence import Evidence
 from choicewise.results.run import Run
+from choicewise.results.sent_texts import text_digest
 from choicewise.scoring.statistics.sign_flip import SignFlip
 from tests.worlds import write_mmlu
 
@@ -32,8 +34,8 @@ NAMES = ["mmlu/original", "mmlu/harness-v1", "mmlu/cloze:sum"]
 class Shaken(HashModel):
     """The same hash model, were it not for a little noise."""
 
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
-        for index, seen in super().score(spans):
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        for index, seen in super().answer(questions):
             yield index, replace(seen, logprobs=seen.logprobs + np.float32(0.01 * (index % 3)))
 
 
@@ -74,7 +76,7 @@ def test_noise_between_repetitions_is_reported(run: Run, data: Path, tmp_path: P
     found = one(run, again, "mmlu/cloze:sum")
     assert found.verdict == "same measurement"
     assert found.furthest > 0
-    assert "scores are up to" in told(found)
+    assert "scores differ by up to" in told(found)
 
 
 def test_two_models_are_compared_item_by_item(run: Run, data: Path, tmp_path: Path) -> None:
@@ -83,7 +85,7 @@ def test_two_models_are_compared_item_by_item(run: Run, data: Path, tmp_path: Pa
     assert found.verdict == "comparable"
     assert {axis.axis for axis in found.axes} == {"model name", "model digest"}
     assert found.left.i == found.right.i
-    left, right = (next(each.choose(["mmlu/original"]).measure()) for each in (run, other))
+    left, right = (each.measurements["mmlu/original"] for each in (run, other))
     a, b = left.decisions.credit, right.decisions.credit
     assert found.difference.value == pytest.approx(np.mean(a - b))
     only = int(((a == 1) & (b == 0)).sum()), int(((a == 0) & (b == 1)).sum())
@@ -106,7 +108,7 @@ def test_a_lead_on_every_item_is_no_certainty_either(data: Path, tmp_path: Path)
     )
     words = told(one(oracle, anti))
     assert "A - B = +100.00 points over 48 items McNemar's exact test: only A right 48, only B right 0" in words
-    assert "all items differ alike, so nothing can be said" in words
+    assert "all items differ by the same, so nothing can be said" in words
 
 
 def test_the_test_is_called_what_it_is(run: Run) -> None:
@@ -153,7 +155,7 @@ def test_two_protocols_of_one_run_differ_by_their_axes(run: Run) -> None:
 def test_protocols_that_differ_only_in_the_score_send_the_same_texts(run: Run) -> None:
     recipe = run.protocols["mmlu/cloze:sum"]
     both = run.under({"a": recipe, "b": replace(recipe, score="char_mean")})
-    left, right = both.measure()
+    left, right = both.measurements.values()
     assert text_digest(left.evidence) == text_digest(right.evidence)
     found = one(both, None, "a", "b")
     assert [axis.axis for axis in found.axes] == ["score"]
@@ -161,7 +163,7 @@ def test_protocols_that_differ_only_in_the_score_send_the_same_texts(run: Run) -
 
 
 def test_the_text_digest_moves_with_every_text(run: Run) -> None:
-    each = next(run.measure()).evidence
+    each = run.measurements["mmlu/original"].evidence
     changed = Evidence(run.tables, run.protocols["mmlu/original"].prompt_digest)
     assert text_digest(changed) == text_digest(each)
     context = changed.requests["context"].to_pylist()

@@ -80,7 +80,7 @@ def measured(name: str, folder: Path) -> tuple[Run, dict[str, Measurement]]:
     family = resolve("compat")
     bare = {f"bare {each}": replace(protocol, **BARE) for each, protocol in family.items()}
     run = evaluate(model=str(path), data=FOLDER / "questions.jsonl", protocols={**family, **bare}, out=folder / name)
-    return run, {each.name: each for each in run.measure()}
+    return run, run.measurements
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +24,10 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions.cosine import Cosine
 from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
+from choicewise.questions.question import Question
 from choicewise.questions.token_scores import TokenScores
 from choicewise.report.explanation_text import explanation_lines
-from choicewise.results.explanation import explain
+from choicewise.results.explain import explain
 from choicewise.results.run import Run
 from tests.test_rescoring import Noisy, Wide
 from tests.worlds import write_mmlu
@@ -168,27 +168,28 @@ def test_what_a_reading_asks_beside_the_prompt_is_shown(tmp_path: Path) -> None:
     assert [scored.value for scored in embedding.scored] == pytest.approx(found.decided[1].scores)
     told = "\n".join(explanation_lines(found))
     assert told.count("with a prompt of its own") == 4
-    assert f"seen: {embedding.scored[0].value:.4f}" in told
+    assert run.tables.unanswered == []
+    assert f"observed: {embedding.scored[0].value:.4f}" in told
 
 
-SETTLED_UNDER = {"joint": ["mmlu/cloze:sum", "mmlu/cloze:pmi-answer"], "word": ["mmlu/cloze:sum"]}
+RESCORED_UNDER = {"joint": ["mmlu/cloze:sum", "mmlu/cloze:pmi-answer"], "word": ["mmlu/cloze:sum"]}
 
 
-@pytest.fixture(scope="module", params=SETTLED_UNDER)
-def settled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run whose near ties a float32 copy settled, with and without corrections."""
-    folder = tmp_path_factory.mktemp("settled")
+@pytest.fixture(scope="module", params=RESCORED_UNDER)
+def rescored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run whose near ties a float32 copy rescored, with and without corrections."""
+    folder = tmp_path_factory.mktemp("rescored")
     recipes: dict[str, Protocol] = {}
-    for name in SETTLED_UNDER[request.param]:
+    for name in RESCORED_UNDER[request.param]:
         recipes[name] = replace(resolve(name)[name], boundary=request.param, continuation=" {letter}")
     asked = {"data": write_mmlu(folder / "data"), "protocols": recipes, "out": folder / "run"}
     evaluate(model=Noisy(), **asked)
     return evaluate(model=Noisy(), rescore_near_ties=Wide, **asked)
 
 
-def test_settled_items_show_what_settled_them(settled: Run) -> None:
-    found = [explain(settled, item) for item in settled.tables.items["item"].to_pylist()]
-    assert {asked.settled for each in found for asked in each.asked} == {True, False}
+def test_rescored_items_show_the_answers_of_the_float32_copy(rescored: Run) -> None:
+    found = [explain(rescored, item) for item in rescored.tables.items["item"].to_pylist()]
+    assert {asked.rescored for each in found for asked in each.asked} == {True, False}
     for each in found:
         (asked,) = each.asked
         totals = [scored.total for scored in asked.scored if scored.null is None]
@@ -198,14 +199,14 @@ def test_settled_items_show_what_settled_them(settled: Run) -> None:
         for decided in each.decided:
             assert shown[decided.protocol] == pytest.approx(decided.scores, abs=1e-4)
         text = "\n".join(explanation_lines(each))
-        assert ("settled in float32" in text) == asked.settled
-        assert [prompt["settled"] for prompt in each.as_json()["asked"]] == [asked.settled]
+        assert ("rescored in float32" in text) == asked.rescored
+        assert [prompt["rescored"] for prompt in each.as_json()["asked"]] == [asked.rescored]
 
 
-def test_stored_scores_follow_from_the_observations(settled: Run) -> None:
-    rows = [row for row in settled.observations().to_pylist() if row["null"] is None]
+def test_stored_scores_follow_from_the_observations(rescored: Run) -> None:
+    rows = [row for row in rescored.observations().to_pylist() if row["null"] is None]
     assert {row["key"].endswith(":float32") for row in rows} == {True, False}
-    answered = set(settled.tables.observations["key"].to_pylist())
+    answered = set(rescored.tables.observations["key"].to_pylist())
     assert {row[column] for row in rows for column in ("key", "before", "after")} - {None} <= answered
     sums = {
         (row["prompt"], row["item"], row["choice"]): sum(row["logprobs"])
@@ -214,8 +215,8 @@ def test_stored_scores_follow_from_the_observations(settled: Run) -> None:
         for row in rows
     }
     assert len(sums) == len(rows)
-    prompts = {name: recipe.prompt_digest for name, recipe in settled.protocols.items()}
-    scores = [row for row in settled.scores().to_pylist() if row["protocol"] != "mmlu/cloze:pmi-answer"]
+    prompts = {name: recipe.prompt_digest for name, recipe in rescored.protocols.items()}
+    scores = [row for row in rescored.scores().to_pylist() if row["protocol"] != "mmlu/cloze:pmi-answer"]
     assert [sums[prompts[row["protocol"]], row["item"], row["choice"]] for row in scores] == pytest.approx(
         [row["score"] for row in scores], abs=1e-4
     )
@@ -224,8 +225,8 @@ def test_stored_scores_follow_from_the_observations(settled: Run) -> None:
 class UnsureOfWords(HashModel):
     """A model that answers with NaN when it is asked about several tokens at once."""
 
-    def score(self, questions: list[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        for index, seen in super().score(questions):
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        for index, seen in super().answer(questions):
             spoilt = isinstance(questions[index], Mass)
             yield index, replace(seen, logprobs=seen.logprobs * np.float32("nan")) if spoilt else seen
 
@@ -233,8 +234,8 @@ class UnsureOfWords(HashModel):
 class Unlike(HashModel):
     """A model whose every cosine is NaN."""
 
-    def cosines(self, pairs: list[Cosine]) -> Iterator[tuple[int, float]]:
-        yield from ((index, math.nan) for index in range(len(pairs)))
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        yield from ((index, Cosine.answer(math.nan)) for index in range(len(questions)))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from choicewise import evaluate, open_run
 from choicewise.cli import app
+from choicewise.cli.report import Interval
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel, Oracle
 from choicewise.models.local.selfcheck import SelfCheck
@@ -26,10 +27,12 @@ from choicewise.questions.token_scores import TokenScores
 from choicewise.records.manifest import Selection
 from choicewise.report.table import alarms, legend, rank_table, report_tables, table, titled
 from choicewise.results.diagnosis import FLAGS, nearest
-from choicewise.results.interval import INTERVALS, interval
+from choicewise.results.interval import interval
+from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
-from choicewise.results.ranks import bounded
-from choicewise.results.rows import Row, plain, ranked, selection
+from choicewise.results.ranks import bounded, ranked
+from choicewise.results.row import Row
+from choicewise.results.rows import selection
 from choicewise.results.run import Run
 from choicewise.scoring.metrics import AGGREGATIONS, GROUPS
 from choicewise.scoring.statistics.clustered import clustered_standard_error
@@ -49,8 +52,8 @@ class Noisy(HashModel):
 class Constant(HashModel):
     """A model to which every choice is equally likely: all items tie."""
 
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
-        for index, span in enumerate(spans):
+    def answer(self, questions: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+        for index, span in enumerate(questions):
             count = len(span.continuation)
             flat = np.full(count, -1.0 / count, dtype=np.float32)
             yield index, TokenScores(span.continuation, flat, np.zeros(count, dtype=np.int32))
@@ -72,7 +75,7 @@ def row_of(run: Run, name: str) -> Row:
 
 
 def measured(run: Run, name: str) -> Measurement:
-    return next(each for each in run.measure() if each.name == name)
+    return run.measurements[name]
 
 
 @pytest.mark.parametrize("name", ["mmlu/letter-text:sum", "mmlu/letter-text:token_mean", "mmlu/letter-text:pmi-answer"])
@@ -153,7 +156,7 @@ def test_choices_that_answer_without_their_question_are_flagged(data: Path, tmp_
 
 
 def test_nearest_takes_the_sibling_with_the_fewest_other_axes(noisy: Run) -> None:
-    original, siblings = measured(noisy, "mmlu/original"), list(noisy.measure())
+    original, siblings = measured(noisy, "mmlu/original"), list(noisy.measurements.values())
     found = nearest(original, siblings, lambda other, mine: other.score == "char_mean")
     assert found is not None
     assert found.name == "mmlu/letter-text:char_mean"
@@ -205,7 +208,7 @@ SUBJECTS = list("aabbbccc")
 
 
 def test_intervals_by_name() -> None:
-    assert set(INTERVALS) == {"wilson", "beta-binomial", "clustered"}
+    assert all(interval(name.value, CREDIT, SUBJECTS, False)[0] == name.value for name in Interval)
     assert interval("wilson", CREDIT, SUBJECTS, False) == ("wilson", *wilson(4.5 / 8, 8))
     low, high = scipy.stats.beta(5, 5).ppf(0.025), scipy.stats.beta(6, 4).ppf(0.975)
     assert interval("beta-binomial", CREDIT, SUBJECTS, False) == (
@@ -253,7 +256,7 @@ def test_json_rows_hold_flags_and_no_nan(noisy: Run) -> None:
     )
     assert {"low", "high", "near_ties", "flags", "diagnosis", "interval"} <= set(rows[0])
     assert {flag for row in rows for flag in row["flags"]} <= set(FLAGS)
-    assert plain({"a": (math.inf, [math.nan, 1.5])}) == {"a": [None, [None, 1.5]]}
+    assert json_value({"a": (math.inf, [math.nan, 1.5])}) == {"a": [None, [None, 1.5]]}
 
 
 def printed(shown: object, width: int) -> list[str]:

@@ -19,7 +19,9 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import DataError, UsageError
 from choicewise.protocols.catalogue import resolve
-from choicewise.results.distribution import distribution_table, distributions, human_counts, links
+from choicewise.results.choice_probabilities import choice_probabilities, links
+from choicewise.results.distribution import distributions
+from choicewise.results.human_counts import human_counts
 from choicewise.results.run import Run
 from choicewise.scoring.statistics.fit import fit
 
@@ -63,13 +65,13 @@ def test_a_distribution_is_the_softmax_of_the_scores(tmp_path: Path, temperature
 
 def test_ties_split_what_the_winner_takes(tmp_path: Path) -> None:
     run = run_of(tmp_path, [None] * 4)
-    each = next(run.measure())
+    each = run.measurements["sum"]
     assert each.scores is not None
     tied = replace(each, scores=np.array([-1.0, -1.0, -1.0, -2.0, math.nan, -1.0, -3.0, -1.0]))
     softmax, winner = links(tied, 1.0)
     assert winner == pytest.approx([0.5, 0.5, 1, 0, math.nan, math.nan, 0, 1], nan_ok=True)
     assert softmax[:2] == pytest.approx([0.5, 0.5])
-    assert distribution_table(tied, 1.0)["human"].to_pylist() == [None] * 8
+    assert choice_probabilities(tied, 1.0)["human"].to_pylist() == [None] * 8
     assert human_counts(each.evidence) is None
 
 
@@ -107,7 +109,7 @@ def test_wrong_use_is_told(tmp_path: Path) -> None:
         run.distribution("sum", 0.0)
     with pytest.raises(UsageError, match="no field 'colour'.*condition, human_counts"):
         list(distributions(run, 1.0, "colour"))
-    each = next(run.measure())
+    each = run.measurements["sum"]
     with pytest.raises(UsageError, match="no scores"):
         links(replace(each, scores=None), 1.0)
 

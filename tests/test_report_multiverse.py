@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
 from itertools import combinations
@@ -24,8 +24,8 @@ from choicewise.report.multiverse_table import multiverse_tables
 from choicewise.results.measurement import Measurement
 from choicewise.results.multiverse import Multiverse, multiverse, multiverse_json
 from choicewise.results.pairing import paired_credits, paired_predictions, shared_items
-from choicewise.results.ranks import bounded, rank_agreement
-from choicewise.results.rows import ranked
+from choicewise.results.rank_agreement import rank_agreement
+from choicewise.results.ranks import bounded, ranked
 from choicewise.results.run import Run
 from tests.worlds import write_mmlu
 
@@ -45,7 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 def test_the_spread_is_that_of_the_accuracies(runs: list[Run]) -> None:
     found = multiverse(runs)
     for run, spread in zip(runs, found.spreads, strict=True):
-        measured = list(run.measure())
+        measured = list(run.measurements.values())
         accuracies = {each.name: float(np.nanmean(each.decisions.credit)) for each in measured}
         assert spread.protocols == len(PROTOCOLS)
         assert spread.panel.least == pytest.approx(min(accuracies.values()))
@@ -62,7 +62,8 @@ def test_every_pair_of_models_is_tested_under_every_protocol(runs: list[Run]) ->
     assert len(found.duels) == 6
     for duel, (left, right) in zip(found.duels, combinations(runs, 2), strict=True):
         ps, signs = [], []
-        for ours, theirs, contest in zip(left.measure(), right.measure(), duel.contests, strict=True):
+        pairs = zip(left.measurements.values(), right.measurements.values(), strict=True)
+        for (ours, theirs), contest in zip(pairs, duel.contests, strict=True):
             a, b = ours.decisions.credit, theirs.decisions.credit
             assert contest.difference == pytest.approx(np.mean(a - b))
             only = int(((a == 1) & (b == 0)).sum()), int(((a == 0) & (b == 1)).sum())
@@ -113,7 +114,7 @@ def test_ranks_have_bounds_where_several_models_were_measured(runs: list[Run]) -
 def test_shared_items_are_found_by_id_where_runs_differ(runs: list[Run], tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data", questions=12)
     part = evaluate(model=HashModel(), data=data, protocols=PROTOCOLS, out=tmp_path / "part", subjects=["trees"])
-    whole, few = next(runs[0].measure()), next(part.measure())
+    whole, few = (run.measurements[PROTOCOLS[0]] for run in (runs[0], part))
     ids, places = shared_items([whole, few])
     assert ids == few.evidence.ids
     assert [whole.evidence.ids[place] for place in places[0]] == ids
@@ -145,15 +146,17 @@ def test_the_panel_is_told_in_words_and_as_json(runs: list[Run]) -> None:
 
 def without(monkeypatch: pytest.MonkeyPatch, lost: Callable[[Run, str], Sequence[int] | slice]) -> None:
     """Measurements without the items that ``lost`` names for a run and a protocol."""
-    measure = Run.measure
+    measurements = Run.measurements.func
 
-    def measured(self: Run) -> Iterator[Measurement]:
-        for each in measure(self):
+    def measured(self: Run) -> dict[str, Measurement]:
+        known = {}
+        for name, each in measurements(self).items():
             credit, prediction = each.decisions.credit.copy(), each.decisions.prediction.copy()
-            credit[lost(self, each.name)], prediction[lost(self, each.name)] = math.nan, -1
-            yield replace(each, decisions=replace(each.decisions, credit=credit, prediction=prediction))
+            credit[lost(self, name)], prediction[lost(self, name)] = math.nan, -1
+            known[name] = replace(each, decisions=replace(each.decisions, credit=credit, prediction=prediction))
+        return known
 
-    monkeypatch.setattr(Run, "measure", measured)
+    monkeypatch.setattr(Run, "measurements", property(measured))
 
 
 def told(found: Multiverse) -> str:

@@ -54,7 +54,7 @@ def test_open_items_get_the_better_answers_and_no_others(tmp_path: Path) -> None
     before = evaluate(model=Noisy(), data=data, protocols=PROTOCOLS, out=tmp_path / "run")
     undecided = {
         (measured.name, item)
-        for measured in before.measure()
+        for measured in before.measurements.values()
         for item, near in zip(measured.evidence.ids, measured.near_ties, strict=True)
         if near
     }

@@ -45,7 +45,7 @@ def test_continuations_know_their_sums_and_counts(items: list[list[Row]]) -> Non
         ({"ranks": np.zeros(2, dtype=np.int32)}, "3 tokens but 2 ranks"),
         ({"offsets": np.array([0, 2, 2])}, "offsets .* from 0 to 3"),
         ({"offsets": np.array([0, 4, 3])}, "offsets .* from 0 to 3"),
-        ({"items": np.array([0, 1])}, "items .* from 0 to 2"),
+        ({"item_offsets": np.array([0, 1])}, "item_offsets .* from 0 to 2"),
         ({"offsets": np.array([0, 3])}, "2 continuation texts but 1 rows"),
     ],
 )

@@ -146,7 +146,8 @@ def test_what_pride_asks_is_among_what_the_rotations_ask(tmp_path: Path) -> None
     both = run({"cyclic": cyclic, "pride": pride, "same": replace(pride, views="cyclic")}, ITEMS, tmp_path / "both")
     alone = run({"cyclic": cyclic}, ITEMS, tmp_path / "alone")
     assert both.tables.observations.num_rows == alone.tables.observations.num_rows
-    assert {each.name: each.decisions.missing.sum() for each in both.measure()} == {"cyclic": 0, "pride": 11, "same": 0}
+    missing = {name: each.decisions.missing.sum() for name, each in both.measurements.items()}
+    assert missing == {"cyclic": 0, "pride": 11, "same": 0}
 
 
 def test_views_start_with_the_order_as_given() -> None:
@@ -190,7 +191,7 @@ def test_a_view_that_does_not_fit_leaves_its_item_missing_with_a_reason(tmp_path
 
 
 def measured(found: Run, name: str) -> Measurement:
-    return next(each for each in found.measure() if each.name == name)
+    return found.measurements[name]
 
 
 def test_permutation_consistency_is_told_of_every_protocol_that_asks_the_same(tmp_path: Path) -> None:

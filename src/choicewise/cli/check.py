@@ -30,11 +30,11 @@ def check(
     """
     from choicewise.models.load import load_model
     from choicewise.report.table import console
-    from choicewise.results.rows import plain
+    from choicewise.results.json_value import json_value
 
     found = measured(load_model(model, dtype=dtype, device=device, window=window))
     if json:
-        print(dumps(plain(found), ensure_ascii=False, indent=1))
+        print(dumps(json_value(found), ensure_ascii=False, indent=1))
         return
     out = console()
     if not found["paths"]:

@@ -22,16 +22,15 @@ def compare(
 ) -> None:
     """Say whether two numbers are the same measurement, comparable, or not, and why they differ.
 
-    Without --protocol, every protocol that both runs share. One run and two protocols: what the protocol alone moves.
+    Without --protocol, every protocol that both runs share. One run and two protocols: what the protocol alone changes.
     """
     from choicewise.report.comparison_text import comparison_lines
-    from choicewise.results.comparison import comparisons
+    from choicewise.results.compare import comparisons
     from choicewise.results.run import open_run
 
-    found = comparisons(open_run(left), None if right is None else open_run(right), protocol or [])
+    compared = comparisons(open_run(left), None if right is None else open_run(right), protocol or [])
     if json:
-        print(dumps([each.as_json() for each in found], ensure_ascii=False, indent=1))
+        print(dumps([comparison.as_json() for comparison in compared], ensure_ascii=False, indent=1))
         return
-    for number, each in enumerate(found):
-        for line in ([""] if number else []) + list(comparison_lines(each)):
-            print(line)
+    for number, comparison in enumerate(compared):
+        print(*([""] if number else []), *comparison_lines(comparison), sep="\n")

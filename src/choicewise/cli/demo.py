@@ -24,7 +24,7 @@ def demo(
     from choicewise.protocols.catalogue import resolve
     from choicewise.report.published import published_table
     from choicewise.report.table import console, report_tables
-    from choicewise.results.rows import ranked
+    from choicewise.results.ranks import ranked
     from choicewise.running.evaluate import evaluate
 
     dataset, protocols = open_dataset(BENCHMARK), resolve("mmlu")

@@ -24,12 +24,12 @@ def explain(
     In the prompt ⏎ ends a line, ␠ is a space at its edge or beside another, ␉ a tab. No model is needed.
     """
     from choicewise.report.explanation_text import explanation_lines
-    from choicewise.results.explanation import explain as explained
+    from choicewise.results.explain import explain as explain_item
     from choicewise.results.run import open_run
 
-    found = explained(open_run(folder).choose(protocol), item)
+    explanation = explain_item(open_run(folder).choose(protocol), item)
     if json:
-        print(dumps(found.as_json(), ensure_ascii=False, indent=1))
+        print(dumps(explanation.as_json(), ensure_ascii=False, indent=1))
         return
-    for line in explanation_lines(found):
+    for line in explanation_lines(explanation):
         print(line)

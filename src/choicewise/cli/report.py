@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from json import dumps
 from pathlib import Path
@@ -14,7 +14,7 @@ import typer
 from choicewise.cli import options
 
 if TYPE_CHECKING:
-    from choicewise.results.rows import Row
+    from choicewise.results.row import Row
     from choicewise.results.run import Run
 
 
@@ -46,10 +46,11 @@ def report(
         Interval | None, typer.Option("--interval", help="The 95 % interval; clustered takes subjects as drawn.")
     ] = None,
     multiverse: Annotated[
-        bool, typer.Option("--multiverse", help="Show what becomes of the conclusions over all protocols.")
+        bool, typer.Option("--multiverse", help="Show how results and conclusions vary over all protocols.")
     ] = False,
     agreement: Annotated[
-        bool, typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why not.")
+        bool,
+        typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why they differ."),
     ] = False,
     distribution: Annotated[
         bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")
@@ -62,10 +63,9 @@ def report(
 ) -> None:
     """Print one row per model, dataset, protocol and metric: value, interval, n, rank, doubts, signature.
 
-    No model is needed: `--protocol` scores what was observed in further ways, as long as they ask the same prompts.
+    No model is needed: `--protocol` computes further scores from the same observations, if the prompts are the same.
     """
-    from choicewise.results.ranks import bounded
-    from choicewise.results.rows import ranked
+    from choicewise.results.ranks import bounded, ranked
     from choicewise.results.run import open_run
 
     runs = [open_run(folder).choose(protocol) for folder in folders]
@@ -85,62 +85,53 @@ def report(
 
 def print_rows(rows: Sequence[Row], json: bool) -> None:
     """The rows on stdout, as a JSON list or as tables; alarms on stderr."""
-    from choicewise.report.table import alarms, console, legend, report_tables
+    from choicewise.report.table import alarms, legend, report_tables
 
     for alarm in alarms(rows):
         print(alarm, file=sys.stderr)
-    if json:
-        print(dumps([row.as_json() for row in rows], ensure_ascii=False, indent=1))
-        return
-    out = console()
-    for table in report_tables(rows):
-        out.print(table)
-        out.print()
-    for line in legend(rows):
-        out.print(line)
+    _print([row.as_json() for row in rows] if json else None, [*_spaced(report_tables(rows)), *legend(rows)])
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
     from choicewise.report.multiverse_table import multiverse_tables
-    from choicewise.report.table import console
     from choicewise.results.multiverse import multiverse, multiverse_json
 
-    found = multiverse(runs)
-    if json:
-        print(dumps(multiverse_json(found), ensure_ascii=False, indent=1))
-        return
-    out = console()
-    for part in multiverse_tables(found):
-        out.print(part)
-        out.print()
+    panel = multiverse(runs)
+    _print(multiverse_json(panel) if json else None, _spaced(multiverse_tables(panel)))
 
 
 def _print_agreement(runs: Sequence[Run], json: bool) -> None:
     from choicewise.report.agreement_table import agreement_tables
-    from choicewise.report.table import console
     from choicewise.results.agreement import agreement
 
-    found = [(str(run.folder), agreement(run)) for run in runs]
-    if json:
-        listed = [{"run": folder, **pair.as_json()} for folder, pairs in found for pair in pairs]
-        print(dumps(listed, ensure_ascii=False, indent=1))
-        return
-    out = console()
-    for folder, pairs in found:
-        for part in agreement_tables(folder, pairs):
-            out.print(part)
-        out.print()
+    agreements = [(str(run.folder), agreement(run)) for run in runs]
+    listed = [{"run": folder, **pair.as_json()} for folder, pairs in agreements for pair in pairs]
+    parts = [part for folder, pairs in agreements for part in (*agreement_tables(folder, pairs), "")]
+    _print(listed if json else None, parts)
 
 
 def _print_distribution(runs: Sequence[Run], temperature: float, condition: str | None, json: bool) -> None:
-    from choicewise.report.table import console
+    from choicewise.report.distribution_table import distribution_table
     from choicewise.results.distribution import distributions
 
-    found = [each for run in runs for each in distributions(run, temperature, condition)]
-    if json:
-        print(dumps([each.as_json() for each in found], ensure_ascii=False, indent=1))
+    computed = [distribution for run in runs for distribution in distributions(run, temperature, condition)]
+    listed = [distribution.as_json() for distribution in computed]
+    _print(listed if json else None, _spaced(map(distribution_table, computed)))
+
+
+def _spaced(parts: Iterable[object]) -> Iterator[object]:
+    """Each part with an empty line after it."""
+    for part in parts:
+        yield from (part, "")
+
+
+def _print(content: object, parts: Iterable[object]) -> None:
+    """The ``content`` as JSON, or without it the parts as tables and lines."""
+    from choicewise.report.table import console
+
+    if content is not None:
+        print(dumps(content, ensure_ascii=False, indent=1))
         return
     out = console()
-    for each in found:
-        out.print(each.table())
-        out.print()
+    for part in parts:
+        out.print(part)

@@ -56,7 +56,7 @@ def run(
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
     from choicewise.requests.schedule import list_blocks
-    from choicewise.results.rows import ranked
+    from choicewise.results.ranks import ranked
     from choicewise.running.evaluate import evaluate
     from choicewise.running.plan import plan
     from choicewise.store.folder import check_folder

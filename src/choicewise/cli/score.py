@@ -29,13 +29,13 @@ def score(
 ) -> None:
     """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
     from choicewise.models.load import load_model
-    from choicewise.results.rows import plain
+    from choicewise.results.json_value import json_value
     from choicewise.running.score_texts import score_texts
 
     language_model = load_model(model, dtype=dtype, device=device, window=window)
     table = score_texts(language_model, context, choice, boundary=boundary)
     if json:
-        print(dumps(plain(table.to_pylist()), ensure_ascii=False, indent=1))
+        print(dumps(json_value(table.to_pylist()), ensure_ascii=False, indent=1))
         return
     from rich.table import Table
 

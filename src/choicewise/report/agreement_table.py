@@ -9,27 +9,25 @@ from rich.text import Text
 
 from choicewise.report.table import table, titled
 from choicewise.report.visible_text import safe
-from choicewise.results.agreement import CAUSES, Agreement
+from choicewise.results.agreement import CAUSES, Agreement, Divergence
 
 SHOWN = 8
-"""Options that differ most, each under the pair that differs most; `--json` has five of every pair."""
+"""Options that differ most, each with the pair of retrievals that differs most; `--json` has five of every pair."""
 
 
-def agreement_tables(folder: str, found: Sequence[Agreement]) -> list[Group | Text]:
+def agreement_tables(folder: str, pairs: Sequence[Agreement]) -> list[Group | Text]:
     """The pairs of the run in ``folder``, the options on which they differ most, and what the causes mean."""
-    if not found:
+    if not pairs:
         return [Text(f"{folder}: no two protocols retrieve the same texts in different ways; try options/quoted")]
-    causes = [cause for cause in CAUSES if any(cause in (*pair.causes, *pair.decided) for pair in found)]
-    words = [Text(f"{cause}: {CAUSES[cause]}") for cause in causes]
-    parts: list[Group | Text] = [_pairs(folder, found)]
-    if any(pair.worst for pair in found):
-        parts.append(_worst(found))
-    return [*parts, *words]
+    raised = {cause for pair in pairs for cause in (*pair.causes, *pair.decided)}
+    legend = [Text(f"{cause}: {meaning}") for cause, meaning in CAUSES.items() if cause in raised]
+    worst = [_worst(pairs)] if any(pair.worst for pair in pairs) else []
+    return [_pairs(folder, pairs), *worst, *legend]
 
 
-def _pairs(folder: str, found: Sequence[Agreement]) -> Group:
+def _pairs(folder: str, pairs: Sequence[Agreement]) -> Group:
     shown = table("retrieval", "and retrieval", "n", "median", "largest", "differ", "because of", "same decision")
-    for pair in found:
+    for pair in pairs:
         share = f"{pair.same}/{pair.items}"
         shown.add_row(
             safe(pair.left),
@@ -38,19 +36,21 @@ def _pairs(folder: str, found: Sequence[Agreement]) -> Group:
             _nats(pair.median),
             _nats(pair.largest),
             str(pair.beyond),
-            _told(pair.causes),
-            f"{share}: {_told(pair.decided)}" if pair.decided else share,
+            _counts(pair.causes),
+            f"{share}: {_counts(pair.decided)}" if pair.decided else share,
         )
-    beyond = f"differ: by more than {found[0].tolerance:.1e} nats"
+    beyond = f"differ: by more than {pairs[0].tolerance:.1e} nats"
     return titled(f"{safe(folder)}: retrievals of the same options, differences of their sums in nats", shown, beyond)
 
 
-def _worst(found: Sequence[Agreement]) -> Group:
+def _worst(pairs: Sequence[Agreement]) -> Group:
     shown = table("item", "option", "retrieval", "and retrieval", "sum", "sum", "difference", "cause")
-    every = [(pair, worst) for pair in found for worst in pair.worst]
-    every.sort(key=lambda each: -abs(each[1].difference))
-    once = {(worst.item, worst.choice): (pair, worst) for pair, worst in reversed(every)}
-    for pair, worst in list(reversed(once.values()))[:SHOWN]:
+    every = [(pair, worst) for pair in pairs for worst in pair.worst]
+    every.sort(key=lambda entry: -abs(entry[1].difference))
+    once: dict[tuple[str, int], tuple[Agreement, Divergence]] = {}
+    for pair, worst in every:
+        once.setdefault((worst.item, worst.choice), (pair, worst))
+    for pair, worst in list(once.values())[:SHOWN]:
         shown.add_row(
             safe(worst.item),
             safe(worst.text),
@@ -64,7 +64,7 @@ def _worst(found: Sequence[Agreement]) -> Group:
     return titled("where they differ most", shown)
 
 
-def _told(causes: Mapping[str, int]) -> str:
+def _counts(causes: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {cause}" for cause, count in causes.items())
 
 

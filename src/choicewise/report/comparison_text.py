@@ -7,54 +7,54 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from choicewise.report.table import percent
-from choicewise.report.visible_text import safe, visible
+from choicewise.report.visible_text import safe, visible_line
 from choicewise.results.comparison import VERDICTS, Comparison
 from choicewise.scoring.statistics.sign_flip import SignFlip
 
 
-def comparison_lines(found: Comparison) -> Iterator[str]:
+def comparison_lines(compared: Comparison) -> Iterator[str]:
     """The two numbers, the verdict, what differs, the paired difference, and the items that flip."""
-    for name, side in (("A", found.left), ("B", found.right)):
+    for name, side in (("A", compared.left), ("B", compared.right)):
         yield f"{name}  {percent(side.value):>5} %  {safe(side.model)}, {side.protocol}  {side.p} {side.i} {side.r}"
         yield f"   {safe(side.folder)}"
-    yield from _wrapped(f"{found.verdict}: {VERDICTS[found.verdict]}")
-    if found.axes:
-        width = max(len(axis.axis) for axis in found.axes)
+    yield from _wrapped(f"{compared.verdict}: {VERDICTS[compared.verdict]}")
+    if compared.axes:
+        width = max(len(axis.axis) for axis in compared.axes)
         yield "what differs"
-        for axis in found.axes:
+        for axis in compared.axes:
             yield f"  {axis.axis:<{width}}  A  {safe(axis.left)}"
             yield f"  {'':<{width}}  B  {safe(axis.right)}"
-    if found.parting:
-        yield f"the first text that differs, item {safe(found.parting.item)}"
-        yield f"  A  {_line(found.parting.left)}"
-        yield f"  B  {_line(found.parting.right)}"
-    yield from _difference(found)
-    yield from _flips(found)
+    if compared.parting:
+        yield f"the first text that differs, item {safe(compared.parting.item)}"
+        yield f"  A  {visible_line(compared.parting.left)}"
+        yield f"  B  {visible_line(compared.parting.right)}"
+    yield from _difference(compared)
+    yield from _flips(compared)
 
 
-def _difference(found: Comparison) -> Iterator[str]:
-    difference = found.difference
+def _difference(compared: Comparison) -> Iterator[str]:
+    difference = compared.difference
     if math.isnan(difference.value):
         yield "no item was scored on both sides: there is no difference to test"
         return
-    told = f"A - B = {100 * difference.value:+.2f} points over {difference.n} items"
+    line = f"A - B = {100 * difference.value:+.2f} points over {difference.n} items"
     if not math.isnan(difference.se):
-        told += f", 95 % interval {100 * difference.ci_low:+.2f} to {100 * difference.ci_high:+.2f}"
-    if found.clusters and not math.isnan(difference.se):
-        told += f", clustered by {found.clusters} subjects"
-    yield from _wrapped(told + (f" ({difference.missing} missing on a side left out)" if difference.missing else ""))
-    if found.test.differing:
-        yield from _wrapped(_test(found.test))
-    if math.isnan(found.detectable):
-        alike = "all items differ alike" if found.test.differing else "no item differs in its credit"
+        line += f", 95 % interval {100 * difference.ci_low:+.2f} to {100 * difference.ci_high:+.2f}"
+    if compared.clusters and not math.isnan(difference.se):
+        line += f", clustered by {compared.clusters} subjects"
+    yield from _wrapped(line + (f" ({difference.missing} missing on a side excluded)" if difference.missing else ""))
+    if compared.test.differing:
+        yield from _wrapped(_test(compared.test))
+    if math.isnan(compared.detectable):
+        alike = "all items differ by the same" if compared.test.differing else "no item differs in its credit"
         yield from _wrapped(f"{alike}, so nothing can be said about what difference these items would show")
     else:
         yield from _wrapped(
-            f"these items would show a difference of {100 * found.detectable:.2f} points with probability 0.8"
+            f"these items would show a difference of {100 * compared.detectable:.2f} points with probability 0.8"
         )
-    if found.verdict == "same measurement" and (difference.value or found.furthest > 0):
+    if compared.verdict == "same measurement" and (difference.value or compared.furthest > 0):
         yield from _wrapped(
-            f"the same was computed twice with different results: scores are up to {found.furthest:.3g} apart"
+            f"the same measurement gave different results: scores differ by up to {compared.furthest:.3g}"
         )
 
 
@@ -65,18 +65,14 @@ def _test(test: SignFlip) -> str:
     return f"{name}: only A right {test.left_only}, only B right {test.right_only}, {ties}p = {test.p:.4g}"
 
 
-def _flips(found: Comparison) -> Iterator[str]:
-    flips = found.flips
-    told = f"{flips.predicted_differently} of {flips.shared} items are predicted differently"
+def _flips(compared: Comparison) -> Iterator[str]:
+    flips = compared.flips
+    line = f"{flips.predicted_differently} of {flips.shared} items are predicted differently"
     if flips.near_ties:
-        told += f", {flips.near_ties} of them within the numeric noise"
-    yield from _wrapped(f"{told}; A is better on {flips.left_better}, B on {flips.right_better}")
+        line += f", {flips.near_ties} of them within the numeric noise"
+    yield from _wrapped(f"{line}; A is better on {flips.left_better}, B on {flips.right_better}")
     if flips.left_only or flips.right_only:
-        yield from _wrapped(f"{flips.left_only} items are only in A, {flips.right_only} only in B: left out")
-
-
-def _line(text: str) -> str:
-    return visible(text).replace("⏎\n", "⏎")
+        yield from _wrapped(f"{flips.left_only} items are only in A, {flips.right_only} only in B: excluded")
 
 
 def _wrapped(text: str) -> list[str]:

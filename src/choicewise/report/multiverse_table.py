@@ -1,4 +1,4 @@
-"""The multiverse panel as tables and sentences."""
+"""The spread of results over protocols, as tables and sentences."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from rich.text import Text
 from choicewise.report.table import percent, table, titled
 from choicewise.report.visible_text import safe
 from choicewise.results.multiverse import Duel, Multiverse, Spread
-from choicewise.results.ranks import RankAgreement
+from choicewise.results.rank_agreement import RankAgreement, by_agreement
 
 SHOWN = 12
 """Protocols of a duel that are shown one by one; `--json` has them all."""
 
 
-def multiverse_tables(found: Multiverse) -> list[Group | Text]:
-    """The spread over protocols, a table per pair of models, and what to make of it in words."""
-    parts: list[Group | Text] = [_spreads(found.spreads)]
-    missed = dict.fromkeys(spread.unmeasured for spread in found.spreads)
+def multiverse_tables(panel: Multiverse) -> list[Group | Text]:
+    """The spread over protocols, a table per pair of models, and conclusions in words."""
+    parts: list[Group | Text] = [_spreads(panel.spreads)]
+    missed = dict.fromkeys(spread.unmeasured for spread in panel.spreads)
     for names in missed:
-        models = ", ".join(safe(spread.model) for spread in found.spreads if spread.unmeasured == names)
+        models = ", ".join(safe(spread.model) for spread in panel.spreads if spread.unmeasured == names)
         parts += _unmeasured(names, f" with {models}" if len(missed) > 1 else "")
-    for duel in found.duels:
-        parts += [_duel(duel), Text(_verdict(duel)), *_unmeasured(_untold(duel, found.spreads))]
-    if found.ranks:
-        parts.append(Text(_order(found.ranks)))
-    most = max(spread.protocols for spread in found.spreads)
+    for duel in panel.duels:
+        parts += [_duel(duel), Text(_verdict(duel)), *_unmeasured(_unshared(duel, panel.spreads))]
+    if panel.ranks:
+        parts.append(Text(_order(panel.ranks)))
+    most = max(spread.protocols for spread in panel.spreads)
     if most > 1:
         parts.append(
             Text(
-                f"The greatest of {most} numbers is no estimate of accuracy: it was picked for being great. Choose the "
-                "protocol beforehand or on other items, or report the whole spread."
+                f"The greatest of {most} numbers is no estimate of accuracy: it was chosen because it is the greatest. "
+                "Choose the protocol beforehand or on other items, or report the whole spread."
             )
         )
     return parts
@@ -42,11 +42,11 @@ def _unmeasured(names: Sequence[str], models: str = "") -> list[Text]:
     return [Text(f"not measured{models}: {', '.join(names)}")] if names else []
 
 
-def _untold(duel: Duel, spreads: Sequence[Spread]) -> list[str]:
+def _unshared(duel: Duel, spreads: Sequence[Spread]) -> list[str]:
     """Protocols that measured each of the two models, but on no item of both."""
     sides = [each for each in spreads if each.model in (duel.left, duel.right) and each.dataset == duel.dataset]
-    told = {name for each in sides for name in each.unmeasured}
-    return [name for name in duel.unmeasured if name not in told]
+    reported = {name for each in sides for name in each.unmeasured}
+    return [name for name in duel.unmeasured if name not in reported]
 
 
 def _spreads(spreads: Sequence[Spread]) -> Group:
@@ -64,7 +64,7 @@ def _spreads(spreads: Sequence[Spread]) -> Group:
             f"{spread.lowest}, {spread.highest}" if spread.protocols else "-",
         )
     title = "accuracy in % over protocols (means over items)"
-    return titled(title, shown, "flips: % of items that the protocols do not all predict alike")
+    return titled(title, shown, "flips: % of items for which the protocols do not all predict the same")
 
 
 def _duel(duel: Duel) -> Group:
@@ -74,7 +74,7 @@ def _duel(duel: Duel) -> Group:
         shown.add_row(contest.protocol, *cells)
     if len(duel.measured) > SHOWN:
         shown.add_row(f"... {len(duel.measured) - SHOWN} more with smaller differences")
-    return titled(f"{duel.left} less {duel.right} on {duel.dataset}, in percentage points", shown)
+    return titled(f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points", shown)
 
 
 def _p(value: float) -> str:
@@ -83,20 +83,19 @@ def _p(value: float) -> str:
 
 def _verdict(duel: Duel) -> str:
     left, right, agreement = safe(duel.left), safe(duel.right), duel.agreement
-    ours, theirs = duel.significant()
-    told = (
+    better = duel.significant()
+    verdict = (
         f"{left} is ahead under {agreement.left}, {right} under {agreement.right}, neither under {agreement.even} of "
         f"{len(duel.measured)} protocols; {percent(agreement.share)} % agree on the sign. After Holm's correction "
-        f"{left} is significantly better under {ours}, {right} under {theirs}."
+        f"{left} is significantly better under {better[0]}, {right} under {better[1]}."
     )
-    return told + (" The conclusion depends on the protocol." if agreement.left and agreement.right else "")
+    return verdict + (" The conclusion depends on the protocol." if agreement.left and agreement.right else "")
 
 
 def _order(ranks: Sequence[RankAgreement]) -> str:
-    ordered = sorted(ranks, key=lambda each: each.tau)  # a protocol that ranks all models alike has none: NaN
-    known = [each for each in ordered if each.tau == each.tau]
+    known = by_agreement(ranks)
     if not known:
-        return "No two protocols tell the models apart, so their orders can't be compared."
+        return "Of every two protocols, one gives all models the same value: their orders can't be compared."
     worst, median = known[0], known[len(known) // 2]
     return (
         f"Order of {worst.models} models: Kendall's τ between two protocols has the median {median.tau:.2f} over "

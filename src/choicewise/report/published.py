@@ -1,4 +1,4 @@
-"""The published table that started it: eight models, three implementations of MMLU, three orders."""
+"""The published table that this work started from: eight models, three implementations of MMLU, three orders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.console import Group
 
 from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.report.table import rank_table
-from choicewise.results.rows import rank
+from choicewise.results.ranks import rank
 
 
 def published_table() -> Group:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from choicewise.report.visible_text import safe
 from choicewise.results.diagnosis import FLAGS
-from choicewise.results.rows import Row
+from choicewise.results.row import Row
 
 _COUNTS = {
     "missing": "missing",
@@ -27,13 +27,13 @@ _COUNTS = {
     "lossy": "with text lost",
     "unknown": "with unknown tokens",
 }
-"""Counts of items that are shown where they are not zero, and in which words."""
+"""Count of a row → the words for it; shown where it is not zero."""
 
 _WIDE = 160
 """Columns of a table that goes to a file or a pipe, where nothing limits it."""
 
 _NARROW = 120
-"""Columns below which a row of a report has its id and doubts under its name."""
+"""With fewer columns a row of a report has its id and doubts under its name."""
 
 _NAME, _RANKED = 34, 13
 """Columns that a table of ranks gives to the name of a row, and to a value with its rank."""
@@ -42,7 +42,7 @@ _TEXT = ("protocol", "group", "metric", "doubts", "id", "model", "axis")
 
 
 def console() -> Console:
-    """Where results go: stdout, as wide as the terminal.  Text is printed as it stands, never read as markup."""
+    """Where results go: stdout, as wide as the terminal.  Text is printed as it is, never read as markup."""
     width = None if sys.stdout.isatty() else _WIDE
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
@@ -50,7 +50,7 @@ def console() -> Console:
 def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
     """One table per model and dataset, then the ranks when the same was measured on several models.
 
-    ``width``: columns there are; as many as the console has by default.
+    ``width``: in columns, by default that of the console.
     """
     width = width or console().width
     runs: dict[tuple[str, str], list[Row]] = {}
@@ -58,7 +58,7 @@ def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
         part = f" ({row.selection})" if row.selection else ""
         runs.setdefault((row.model, f"{row.dataset} {row.data}{part}"), []).append(row)
     several = len({row.model for row in rows}) > 1
-    tables = [_run_table(f"{model} on {dataset}", found, several, width) for (model, dataset), found in runs.items()]
+    tables = [_run_table(f"{model} on {dataset}", own, several, width) for (model, dataset), own in runs.items()]
     return [*tables, rank_table("accuracy in % and rank", _cells(rows), width)] if several else tables
 
 
@@ -68,19 +68,19 @@ def legend(rows: Sequence[Row]) -> list[str]:
     lines = [f"{flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in raised]
     if any(row.low < row.high for row in rows):
         noise = max(row.noise or 0.0 for row in rows)
-        lines.append(f"numeric: % that rounding allows; two ways of computing differ by up to {noise:.2g} nats")
+        lines.append(f"numeric: range that rounding allows; two ways of computing differ by up to {noise:.2g} nats")
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
     return [*lines, "id: short digest of the signature; `--json` prints the signature itself"]
 
 
 def alarms(rows: Sequence[Row]) -> list[str]:
-    """What must not be overlooked: numbers that the tie rule makes."""
-    caught = [row for row in rows if "gold-constant" in row.diagnosis.flags]
+    """What must not be overlooked: numbers that the tie rule decides."""
     return [
         f"warning: {safe(row.model)} under {row.protocol}: {row.ties} of {row.n} items are tied and the right choice "
-        "stands in the same place in all of them, so the tie rule decides what the accuracy is; shuffle the choices"
-        for row in caught
+        "stands in the same place in all of them, so the tie rule decides the accuracy; shuffle the choices"
+        for row in rows
+        if "gold-constant" in row.diagnosis.flags
     ]
 
 
@@ -88,7 +88,7 @@ def rank_table(
     title: str, cells: Mapping[str, Mapping[str, tuple[float, int | None]]], width: int | None = None
 ) -> Group:
     """A matrix of values and ranks: ``cells[row][column]`` is (share of 1, rank); in parts where it is too wide."""
-    columns = list(dict.fromkeys(column for found in cells.values() for column in found))
+    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
     room = (width or console().width) - _NAME
     step = max(1, room // _RANKED)
     parts = []
@@ -97,8 +97,8 @@ def rank_table(
         shown = table("")
         for column in chosen:
             shown.add_column(safe(column), justify="right", overflow="fold", max_width=room // len(chosen) - 2)
-        for name, found in cells.items():
-            shown.add_row(safe(name), *(_ranked(*found[column]) if column in found else "" for column in chosen))
+        for name, row in cells.items():
+            shown.add_row(safe(name), *(_ranked(*row[column]) if column in row else "" for column in chosen))
         parts.append(shown)
     return Group(Text(safe(title), style="italic"), *parts)
 
@@ -110,12 +110,11 @@ def titled(title: str, shown: Table, *notes: str) -> Group:
 
 def table(*columns: str) -> Table:
     """A borderless table; texts fold when there is no room, numbers never do."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    empty = Table(box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
         text = column in _TEXT or number == 0
-        name = safe(column)
-        made.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=not text)
-    return made
+        empty.add_column(safe(column), justify="left" if text else "right", overflow="fold", no_wrap=not text)
+    return empty
 
 
 def percent(share: float) -> str:
@@ -164,7 +163,7 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
 
 
 def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """The columns with what is text, the name apart, on a second line under the name."""
+    """The columns with all text but the name on a second line under the name."""
     below = [columns[name] for name in ("id", "group", "metric", "doubts") if name in columns]
     lines = [" ".join(filter(None, cells)) for cells in zip(*below, strict=True)]
     names = [f"{name}\n  {line}" for name, line in zip(columns["protocol"], lines, strict=True)]

@@ -1,10 +1,10 @@
-"""Text from data and models made fit to be looked at: nothing hidden, nothing a terminal would obey."""
+"""Text from data and models, safe to print: no hidden characters, and no escape sequences for the terminal."""
 
 from __future__ import annotations
 
 import re
 
-_OBEYED = re.compile(
+_CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 """C0 and C1 controls, bidirectional and invisible formatting, lone surrogates; not the tab and the newline."""
@@ -16,7 +16,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def safe(text: str) -> str:
-    r"""``text`` on one line, with whatever a terminal would obey or hide as an escape (``\x1b``, ``\u202e``)."""
+    r"""``text`` on one line, with control and invisible characters as escapes (``\x1b``, ``\u202e``)."""
     return _escaped(text).replace("\n", r"\n").replace("\t", r"\t")
 
 
@@ -26,8 +26,13 @@ def visible(text: str) -> str:
     return shown.replace("\t", "␉").replace("\n", "⏎\n")
 
 
+def visible_line(text: str) -> str:
+    """The same on one line; ⏎ stands for each end of a line."""
+    return visible(text).replace("⏎\n", "⏎")
+
+
 def _escaped(text: str) -> str:
-    return _OBEYED.sub(lambda found: found[0] if found[0] in _JOINERS else _escape(found[0]), text)
+    return _CONTROLS.sub(lambda found: found[0] if found[0] in _JOINERS else _escape(found[0]), text)
 
 
 def _escape(char: str) -> str:

@@ -2,26 +2,23 @@
 
 A retrieval is one way of asking for the likelihood of the same texts: by a forward pass, by the model's own loss, by
 generating, by character span.  All are put on one scale first: the sum of the scored tokens' log-probabilities in nats,
-the greater the likelier, whatever sign and divisor a protocol reports.  What is left is a real difference.
+the greater the likelier, whatever sign and divisor a protocol reports.  The remaining differences are real.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.readings import READINGS
+from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
-from choicewise.results.pairing import shared_items
-from choicewise.results.rows import plain
-from choicewise.scoring.ragged import Integers
+from choicewise.results.retrieval import RetrievalPair, retrieval
 
 if TYPE_CHECKING:
     from choicewise.results.run import Run
@@ -39,12 +36,13 @@ FREE = frozenset(
 """Axes in which two retrievals of the same texts may differ."""
 
 CAUSES = {
+    "no tokens": "one of the two came without its tokens, so the cause is not known",
     "boundary merge": "a token straddles the end of the context, and one of the two counts it to the option",
     "span": "other tokens are scored",
     "context": "the same tokens are scored after another context, such as a second BOS",
     "renormalised": "one of the two sets P(EOS) to 0 and renormalises",
     "precision": "the same tokens after the same context: numbers of another computation",
-    "divisor": "the sums decide alike, and what they are divided by decides otherwise",
+    "divisor": "the sums predict the same option, and what they are divided by changes the prediction",
 }
 """Why two retrievals differ, the first that applies."""
 
@@ -67,8 +65,8 @@ class Agreement:
     """How two protocols of a run agree.  ``median`` and ``largest``: |difference| of the sums, nats; NaN for n = 0.
 
     ``n``: options that both have a number for; ``missing``: that only one has.  ``beyond``: options whose sums differ
-    by more than ``tolerance``, counted by cause in ``causes``.  ``items``: decided by both; ``same``: alike.
-    ``decided``: the items decided otherwise by cause.  ``worst``: the options that differ most.
+    by more than ``tolerance``, counted by cause in ``causes``.  ``items``: those that both decide; ``same``: with the
+    same prediction.  ``decided``: the others, counted by cause.  ``worst``: the options that differ most.
     """
 
     left: str
@@ -87,25 +85,30 @@ class Agreement:
 
     def as_json(self) -> dict[str, Any]:
         """As JSON knows it: NaN and infinity become null."""
-        return plain(asdict(self))
+        return json_value(asdict(self))
 
 
 def agreement(run: Run) -> list[Agreement]:
     """Every pair of the run's protocols that retrieve the same texts in different ways, in the order of the run.
 
-    Protocols that only make other scores of one retrieval are compared where there is a second one beside it.
+    Protocols that only make other scores of one retrieval are compared where there is a second retrieval.
     """
     tolerance = max(TOLERANCE, 2 * (run.noise or 0.0))
     groups: dict[tuple[object, ...], list[Measurement]] = {}
-    for each in run.measure():
-        if each.retrieved is not None:
-            groups.setdefault(_texts(each.protocol), []).append(each)
-    return [
-        _pair(left, right, tolerance)
-        for group in groups.values()
-        if len({each.protocol.prompt_digest for each in group}) > 1
-        for left, right in combinations(group, 2)
-    ]
+    for measured in run.measurements.values():
+        groups.setdefault(_texts(measured.protocol), []).append(measured)
+    return [agreed for group in groups.values() if _prompts(group) > 1 for agreed in _agreements(group, tolerance)]
+
+
+def _agreements(group: Sequence[Measurement], tolerance: float) -> Iterator[Agreement]:
+    retrieved = [side for side in map(retrieval, group) if side is not None]
+    if _prompts([side.measured for side in retrieved]) > 1:
+        for left, right in combinations(retrieved, 2):
+            yield _agreement(RetrievalPair(left, right), tolerance)
+
+
+def _prompts(group: Sequence[Measurement]) -> int:
+    return len({measured.protocol.prompt_digest for measured in group})
 
 
 def _texts(protocol: Protocol) -> tuple[object, ...]:
@@ -113,91 +116,46 @@ def _texts(protocol: Protocol) -> tuple[object, ...]:
     return tuple(getattr(protocol, axis.name) for axis in fields(Protocol) if axis.name not in FREE)
 
 
-def _pair(left: Measurement, right: Measurement, tolerance: float) -> Agreement:
-    _, places = shared_items([left, right])
-    sides = [_Side(left, places[0]), _Side(right, places[1])]
-    sums = np.array([side.sums for side in sides])
-    both, known = ~np.isnan(sums).any(axis=0), ~np.isnan(sums)
+def _agreement(pair: RetrievalPair, tolerance: float) -> Agreement:
+    known = ~np.isnan(pair.sums)
+    both = known.all(axis=0)
     with np.errstate(invalid="ignore"):  # two impossible options do not differ
-        difference = np.where(sums[0] == sums[1], 0.0, sums[0] - sums[1])
-    apart = np.flatnonzero(both & (np.abs(difference) > tolerance))
-    why = {int(place): _cause(sides, int(place)) for place in apart}
-    order = sorted(why, key=lambda place: -abs(difference[place]))
+        difference = np.where(pair.sums[0] == pair.sums[1], 0.0, pair.sums[0] - pair.sums[1])
+    beyond = np.flatnonzero(both & (np.abs(difference) > tolerance))
+    causes = {int(option): pair.cause(int(option)) for option in beyond}
+    worst = sorted(causes, key=lambda option: -abs(difference[option]))[:WORST]
     sizes = np.abs(difference[both])
-    predictions = [each.decisions.prediction[side.items] for each, side in zip((left, right), sides, strict=True)]
-    decided = (predictions[0] >= 0) & (predictions[1] >= 0)
-    flips = np.flatnonzero(decided & (predictions[0] != predictions[1]))
+    decided = (pair.predictions >= 0).all(axis=0)
+    flips = np.flatnonzero(decided & (pair.predictions[0] != pair.predictions[1]))
     return Agreement(
-        left=left.name,
-        right=right.name,
+        left=pair.left.measured.name,
+        right=pair.right.measured.name,
         n=int(both.sum()),
         missing=int((known[0] != known[1]).sum()),
         median=float(np.median(sizes)) if len(sizes) else np.nan,
         largest=float(sizes.max()) if len(sizes) else np.nan,
         tolerance=tolerance,
-        beyond=len(apart),
-        causes=_counted(why.values()),
+        beyond=len(beyond),
+        causes=_counted(causes.values()),
         items=int(decided.sum()),
         same=int(decided.sum()) - len(flips),
-        decided=_counted(_cause_of_flip(sides, why, int(item)) for item in flips),
-        worst=[_divergence(sides, place, float(difference[place]), why[place]) for place in order[:WORST]],
+        decided=_counted(pair.cause_of_flip(int(item), causes) for item in flips),
+        worst=[_divergence(pair, option, float(difference[option]), causes[option]) for option in worst],
     )
 
 
-class _Side:
-    """One retrieval's options of the items that both have, one after the other."""
-
-    def __init__(self, measured: Measurement, items: Integers) -> None:
-        evidence = measured.evidence
-        seen = measured.retrieved
-        if seen is None:
-            raise UsageError(f"{measured.name} retrieves no likelihood of an option, so there is nothing to compare")
-        starts, counts = evidence.item_offsets[:-1][items], np.diff(evidence.item_offsets)[items]
-        self.place = np.repeat(np.arange(len(items)), counts)
-        self.choice = np.arange(len(self.place)) - np.repeat(np.cumsum(counts) - counts, counts)
-        self.rows = starts[self.place] + self.choice
-        self.items, self.seen, self.reading = items, seen, measured.protocol.reading
-        self.sums = seen.sums[self.rows]
-        self.merged, self.context_tokens = evidence.merged_rows[self.rows], evidence.context_tokens[self.rows]
-        self.ids = evidence.ids
-
-    def tokens(self, place: int) -> list[int]:
-        row = self.rows[place]
-        tokens: list[int] = self.seen.tokens[self.seen.offsets[row] : self.seen.offsets[row + 1]].tolist()
-        return tokens
-
-
-def _cause(sides: Sequence[_Side], place: int) -> str:
-    left, right = sides
-    if left.tokens(place) != right.tokens(place):
-        return "boundary merge" if left.merged[place] or right.merged[place] else "span"
-    if left.context_tokens[place] != right.context_tokens[place]:
-        return "context"
-    packaged = [READINGS[side.reading].renormalised for side in sides]
-    return "renormalised" if packaged[0] != packaged[1] else "precision"
-
-
-def _cause_of_flip(sides: Sequence[_Side], why: Mapping[int, str], item: int) -> str:
-    """What most of the item's options differ by; the divisor where the sums alone would decide alike."""
-    mine = np.flatnonzero(sides[0].place == item)
-    found = Counter(why[place] for place in mine.tolist() if place in why)
-    best = [np.where(np.isnan(side.sums[mine]), -np.inf, side.sums[mine]).argmax() for side in sides]
-    return found.most_common(1)[0][0] if found and best[0] != best[1] else "divisor"
-
-
-def _divergence(sides: Sequence[_Side], place: int, difference: float, cause: str) -> Divergence:
-    left, right = sides
+def _divergence(pair: RetrievalPair, option: int, difference: float, cause: str) -> Divergence:
     return Divergence(
-        item=left.ids[left.items[left.place[place]]],
-        choice=int(left.choice[place]),
-        text=left.seen.text[left.rows[place]],
-        left=float(left.sums[place]),
-        right=float(right.sums[place]),
+        item=pair.ids[pair.item[option]],
+        choice=int(pair.choice[option]),
+        text=pair.left.options.text[pair.rows[0][option]],
+        left=float(pair.sums[0][option]),
+        right=float(pair.sums[1][option]),
         difference=difference,
         cause=cause,
     )
 
 
 def _counted(causes: Iterable[str]) -> dict[str, int]:
-    found = Counter(causes)
-    return {cause: found[cause] for cause in CAUSES if found[cause]}
+    counts = Counter(causes)
+    return {cause: counts[cause] for cause in CAUSES if counts[cause]}

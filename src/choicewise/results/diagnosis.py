@@ -27,27 +27,27 @@ FLAGS = {
     "constant": "the same position is predicted for every item",
     "gold-constant": "the right choice always stands in one place and there are ties: the tie rule makes the number",
     "position": "positions are predicted more or less often than they are right (p < 0.01)",
-    "length": "scores follow the length of the choices (|Spearman| >= 0.3)",
+    "length": "scores correlate with the length of the choices (|Spearman| >= 0.3)",
     "mass": "the labels hold less than half of the probability for most items",
     "near-ties": "more items are undecided numerically than the interval is wide to either side",
-    "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items otherwise",
-    "permutation": "30 % or more of the items are predicted otherwise in another order of their options",
-    "choices-only": "without the question the choices alone are answered better than chance",
+    "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items differently",
+    "permutation": "30 % or more of the items are predicted differently in another order of their options",
+    "choices-only": "with the choices alone, without the question, the accuracy is better than chance",
 }
-"""What a flag says, in the order they are shown."""
+"""Flag → what it means, in the order they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What speaks for or against one number.  Shares of 1; NaN where it can't be told.
+    """What speaks for or against one number.  Shares of 1; NaN where not known.
 
     ``chance``: expected accuracy of guessing.  ``most_common``: the greatest share a position has among predictions.
     ``position_rstd``, ``position_p``: position bias.  ``length_rho``: correlation of score and length within items.
     ``mass``: median probability of the continuations together; ``low_mass``: share of items where it is under 1/2.
     ``near_tie_rate``, ``tie_rate``: items undecided numerically, and tied exactly.  ``label_text``: share of items
-    predicted otherwise by ``text_sibling``.  ``permutation_consistency``: share of items predicted alike in every order
-    that ``permutation_sibling`` shows.  ``choices_only``: accuracy of ``choices_sibling``, which leaves the question
-    out.
+    predicted differently by ``text_sibling``.  ``permutation_consistency``: share of items with the same prediction in
+    every order that ``permutation_sibling`` shows.  ``choices_only``: accuracy of ``choices_sibling``, which leaves the
+    question out.
     """
 
     flags: tuple[str, ...]
@@ -76,7 +76,7 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
     evidence, decisions = measured.evidence, _part(measured.decisions, among)
     rows = among[row_of(evidence.item_offsets)]
     offsets = np.concatenate([[0], np.cumsum(np.diff(evidence.item_offsets)[among])])
-    found = validity(decisions, offsets, evidence.right[rows])
+    signs = validity(decisions, offsets, evidence.right[rows])
     single = among & (evidence.gold_index >= 0)
     position = position_bias(measured.decisions.prediction[single], evidence.gold_index[single])
     mass = evidence.mass[among] if measured.likelihoods else np.array([])
@@ -90,8 +90,8 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
     length = _length_rho(measured, rows, offsets)
     golds = evidence.gold_index[among]
     raised = {
-        "chance": found.at_chance,
-        "constant": found.constant,
+        "chance": signs.at_chance,
+        "constant": signs.constant,
         "gold-constant": value.ties > 0 and len(golds) > 1 and golds[0] >= 0 and bool((golds == golds[0]).all()),
         "position": position.p < 0.01,
         "length": abs(length) >= 0.3,
@@ -99,19 +99,19 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
         "near-ties": near_ties > (value.ci_high - value.ci_low) / 2,
         "label/text": mismatch >= 0.3,
         "permutation": consistency <= 0.7,
-        "choices-only": alone is not None and alone.ci_low > found.chance,
+        "choices-only": alone is not None and alone.ci_low > signs.chance,
     }
     return Diagnosis(
         flags=tuple(name for name in FLAGS if raised[name]),
-        chance=found.chance,
-        most_common=found.most_common,
+        chance=signs.chance,
+        most_common=signs.most_common,
         position_rstd=position.rstd,
         position_p=position.p,
         length_rho=length,
         mass=float(np.nanmedian(mass)) if (~np.isnan(mass)).any() else math.nan,
         low_mass=low_mass,
         near_tie_rate=near_ties,
-        tie_rate=found.tie_rate,
+        tie_rate=signs.tie_rate,
         label_text=mismatch,
         text_sibling=text.name if text else None,
         permutation_consistency=consistency,
@@ -122,7 +122,7 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
 
 
 Fits = Callable[[Protocol, Protocol], bool]
-"""Whether the first protocol is the sibling of the second that is looked for."""
+"""Whether the first protocol is a sibling of the second of the kind that is looked for."""
 
 
 def nearest(measured: Measurement, siblings: Sequence[Measurement], fits: Fits) -> Measurement | None:
@@ -136,15 +136,17 @@ def _labels(protocol: Protocol) -> bool:
 
 
 def _is_text_of(other: Protocol, protocol: Protocol) -> bool:
-    return _labels(protocol) and "{choice}" in other.continuation and _asks(other) == _asks(protocol)
+    return (
+        _labels(protocol) and "{choice}" in other.continuation and _shows_question(other) == _shows_question(protocol)
+    )
 
 
 def _is_choices_only_of(other: Protocol, protocol: Protocol) -> bool:
-    return not _asks(other) and _asks(protocol) and _labels(other) == _labels(protocol)
+    return not _shows_question(other) and _shows_question(protocol) and _labels(other) == _labels(protocol)
 
 
 def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
-    """Whether the same is asked with the options in several orders."""
+    """Whether the first asks the same with the options in several orders."""
     return other.views in PERMUTED and replace(other, views="given", calibration="none").prompt_digest == (
         replace(protocol, views="given", calibration="none").prompt_digest
     )
@@ -154,11 +156,11 @@ def _consistency(permuted: Measurement, measured: Measurement, among: Mask) -> f
     evidence = permuted.evidence
     if evidence.ids != measured.evidence.ids:  # another split: nothing to compare
         return math.nan
-    sums = [part.sums for part in evidence.parts()]
-    return permutation_consistency(order_predictions(permuted.protocol.views, sums, evidence.item_offsets)[:, among])
+    predictions = order_predictions(permuted.protocol.views, evidence.part_sums, evidence.item_offsets)
+    return permutation_consistency(predictions[:, among])
 
 
-def _asks(protocol: Protocol) -> bool:
+def _shows_question(protocol: Protocol) -> bool:
     """Whether the question itself is shown."""
     return "{question}" in protocol.question
 

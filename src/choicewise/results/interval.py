@@ -12,8 +12,6 @@ from choicewise.scoring.ragged import Floats
 from choicewise.scoring.statistics.clustered import clustered_standard_error, standard_error
 from choicewise.scoring.statistics.wilson import wilson
 
-INTERVALS = ("wilson", "beta-binomial", "clustered")
-
 
 def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) -> tuple[str, float, float]:
     """(the interval's name, low, high) at 95 % of the mean ``credit`` of scored items of these ``subjects``.

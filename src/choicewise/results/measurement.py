@@ -1,8 +1,8 @@
-"""From a run's tables and a protocol to its scores, decisions and values."""
+"""From the evidence of a run and a protocol to its scores, decisions and values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -11,11 +11,11 @@ import numpy as np
 from choicewise.data.categories import Categories
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.results.evidence import Evidence, Tables
+from choicewise.results.evidence import Evidence
 from choicewise.scoring.calibrated import NOISE
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import Decisions
-from choicewise.scoring.metrics import AGGREGATIONS, Value
+from choicewise.scoring.metrics import AGGREGATIONS, Value, micro
 from choicewise.scoring.ragged import Floats, Mask, row_of
 from choicewise.scoring.readings import combiner
 from choicewise.scoring.statistics.numeric_range import credit_range
@@ -42,6 +42,13 @@ class Measurement:
         """Group name → value under the protocol's own aggregation, or another one by name."""
         return self._values(self.decisions, aggregation)
 
+    @property
+    def overall(self) -> float:
+        """The one value under the protocol's own aggregation; the mean over items where that has several groups."""
+        if self.protocol.aggregation in ("micro", "macro"):
+            return next(iter(self.values().values())).value
+        return micro(self.decisions).value
+
     def extremes(self, aggregation: str | None = None) -> dict[str, tuple[float, float]]:
         """Group name → the lowest and highest value that numeric noise allows."""
         low, high, open_ = self._range
@@ -63,8 +70,8 @@ class Measurement:
     @property
     def invalid(self) -> Mask:
         """Items whose generated text names no option, and which count as wrong, bool [items]."""
-        none = (self.decisions.prediction < 0) & ~self.decisions.missing
-        return none if READINGS[self.protocol.reading].text else np.zeros_like(none)
+        no_option = (self.decisions.prediction < 0) & ~self.decisions.missing
+        return no_option if READINGS[self.protocol.reading].text else np.zeros_like(no_option)
 
     @property
     def near_ties(self) -> Mask:
@@ -78,8 +85,8 @@ class Measurement:
             return credit, credit, np.zeros(len(credit), dtype=np.bool_)
         axes = self.protocol
         epsilon = NOISE[axes.calibration] * self.noise * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
-        if axes.calibration == "none":  # else other items, or the prior, have their part in it
-            epsilon = np.where(self.evidence.settled[row_of(self.evidence.item_offsets)], 0.0, epsilon)
+        if axes.calibration == "none":  # else the noise of other items, or of the prior, is in the score, too
+            epsilon = np.where(self.evidence.rescored[row_of(self.evidence.item_offsets)], 0.0, epsilon)
         return credit_range(self.scores, self.evidence.item_offsets, self.evidence.right, self.decisions, epsilon)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
@@ -89,10 +96,15 @@ class Measurement:
 
 
 def measure(
-    tables: Tables, protocols: Mapping[str, Protocol], noise: float | None, categories: Categories
-) -> Iterator[Measurement]:
-    """One measurement per protocol; what several protocols read is laid out once."""
-    for name, protocol in protocols.items():
-        evidence = tables.evidence(protocol.prompt_digest)
-        scores, decisions = combiner(protocol.reading).decision(protocol, evidence)
-        yield Measurement(name, protocol, evidence, scores, decisions, noise, categories)
+    protocols: Mapping[str, Protocol], evidence: Callable[[str], Evidence], noise: float | None, categories: Categories
+) -> dict[str, Measurement]:
+    """One measurement per protocol, by name; ``evidence`` gives that of a prompt digest.
+
+    Protocols that read the same prompt are computed one after the other, so that its tokens are laid out once.
+    """
+    computed = {}
+    for name, protocol in sorted(protocols.items(), key=lambda named: named[1].prompt_digest):
+        read = evidence(protocol.prompt_digest)
+        scores, decisions = combiner(protocol.reading).decision(protocol, read)
+        computed[name] = Measurement(name, protocol, read, scores, decisions, noise, categories)
+    return {name: computed[name] for name in protocols}

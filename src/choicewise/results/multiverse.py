@@ -1,9 +1,9 @@
-"""What becomes of a number, and of a conclusion, over all the protocols that could have been chosen."""
+"""How a number, and a conclusion, vary over all the protocols that could have been chosen."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from choicewise.errors import UsageError
+from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits, paired_predictions
-from choicewise.results.ranks import RankAgreement, rank_agreement
-from choicewise.results.rows import plain
+from choicewise.results.rank_agreement import RankAgreement, rank_agreement
+from choicewise.scoring.metrics import micro
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
 from choicewise.scoring.statistics.paired import paired_difference
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One model on one dataset over ``protocols`` protocols: mean accuracies over items, and who gave the extremes.
+    """One model on one dataset over ``protocols`` protocols: mean accuracies over items.
 
-    ``unmeasured``: further protocols, under which no item was scored; with no other the extremes are None.
+    ``lowest`` and ``highest``: the protocols with the extreme accuracies, None where no item was scored under any.
+    ``unmeasured``: further protocols, under which no item was scored.
     """
 
     model: str
@@ -46,7 +48,7 @@ class Contest:
 
     ``difference``: left minus right, mean over the ``n`` items both scored; ``p``: paired sign-flip test,
     two-sided; ``p_holm``: corrected for all protocols that were tried.  All three are NaN where ``n`` is 0: that is no
-    verdict, and counts nowhere.
+    verdict and is counted nowhere.
     """
 
     protocol: str
@@ -78,8 +80,8 @@ class Duel:
 
     def significant(self, level: float = 0.05) -> tuple[int, int]:
         """Protocols under which left, and right, is significantly better after Holm's correction."""
-        found = [contest for contest in self.contests if contest.p_holm <= level]
-        return sum(each.difference > 0 for each in found), sum(each.difference < 0 for each in found)
+        significant = [contest.difference for contest in self.contests if contest.p_holm <= level]
+        return sum(difference > 0 for difference in significant), sum(difference < 0 for difference in significant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,51 +95,48 @@ class Multiverse:
 
 def multiverse(runs: Sequence[Run]) -> Multiverse:
     """The panel of ``runs``: one per model and dataset.  Raises UsageError when there are not even two protocols."""
-    measured = [{each.protocol.digest: each for each in run.measure()} for run in runs]
-    if all(len(found) < 2 for found in measured):
+    measured = [{each.protocol.digest: each for each in run.measurements.values()} for run in runs]
+    if all(len(by_digest) < 2 for by_digest in measured):
         raise UsageError(
-            "a multiverse needs at least two protocols in a run; add some: choicewise run ... --protocol mmlu"
+            "--multiverse needs at least two protocols in a run; add some: choicewise run ... --protocol mmlu"
         )
-    about = [(run.manifest.model.name, run.manifest.dataset) for run in runs]
-    spreads = [_spread(model, data.name, found) for (model, data), found in zip(about, measured, strict=True)]
+    spreads = [_spread(run, by_digest) for run, by_digest in zip(runs, measured, strict=True)]
     duels = [
-        _duel(about[i][0], about[j][0], about[i][1].name, measured[i], measured[j])
-        for i, j in combinations(range(len(runs)), 2)
-        if about[i][1].digest == about[j][1].digest and measured[i].keys() & measured[j].keys()
+        _duel(left, right, measured_left, measured_right)
+        for (left, measured_left), (right, measured_right) in combinations(zip(runs, measured, strict=True), 2)
+        if left.manifest.dataset.digest == right.manifest.dataset.digest and measured_left.keys() & measured_right
     ]
     rows = [row for run in runs for row in run.rows() if not math.isnan(row.value)]
     return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement(rows)))
 
 
-def multiverse_json(found: Multiverse) -> dict[str, Any]:
+def multiverse_json(shown: Multiverse) -> dict[str, Any]:
     """The panel as JSON knows it; sign agreement and counts of significant protocols are spelled out."""
-    content = asdict(found)
-    for part, duel in zip(content["duels"], found.duels, strict=True):
-        part["agreement"]["share"] = duel.agreement.share
-        part["significant"] = dict(zip(("left", "right"), duel.significant(), strict=True))
-    return plain(content)
+    content = asdict(shown)
+    for entry, duel in zip(content["duels"], shown.duels, strict=True):
+        entry["agreement"]["share"] = duel.agreement.share
+        entry["significant"] = dict(zip(("left", "right"), duel.significant(), strict=True))
+    return json_value(content)
 
 
-def _spread(model: str, dataset: str, found: dict[str, Measurement]) -> Spread:
-    means = {each.name: _mean(each) for each in found.values()}
+def _spread(run: Run, measured: Mapping[str, Measurement]) -> Spread:
+    means = {each.name: micro(each.decisions).value for each in measured.values()}
     known = {name: mean for name, mean in means.items() if not math.isnan(mean)}
-    unmeasured = tuple(name for name in means if name not in known)
-    measured = [each for each in found.values() if each.name in known] or list(found.values())
-    _, credits = paired_credits(measured)
-    lowest = min(known, key=known.__getitem__, default=None)
-    highest = max(known, key=known.__getitem__, default=None)
-    seen = panel(credits, paired_predictions(measured))
-    return Spread(model, dataset, len(known), seen, lowest, highest, unmeasured)
+    scored = [each for each in measured.values() if each.name in known] or list(measured.values())
+    _, credits = paired_credits(scored)
+    return Spread(
+        model=run.manifest.model.name,
+        dataset=run.manifest.dataset.name,
+        protocols=len(known),
+        panel=panel(credits, paired_predictions(scored)),
+        lowest=min(known, key=known.__getitem__, default=None),
+        highest=max(known, key=known.__getitem__, default=None),
+        unmeasured=tuple(name for name in means if name not in known),
+    )
 
 
-def _mean(measured: Measurement) -> float:
-    credit = measured.decisions.credit
-    seen = credit[~np.isnan(credit)]
-    return float(seen.mean()) if len(seen) else float("nan")
-
-
-def _duel(left: str, right: str, dataset: str, ours: dict[str, Measurement], theirs: dict[str, Measurement]) -> Duel:
-    pairs = [(each, theirs[digest]) for digest, each in ours.items() if digest in theirs]
+def _duel(left: Run, right: Run, measured: Mapping[str, Measurement], others: Mapping[str, Measurement]) -> Duel:
+    pairs = [(each, others[digest]) for digest, each in measured.items() if digest in others]
     credits = [paired_credits(pair) for pair in pairs]
     ps = np.array([sign_flip(*both).p for _, both in credits])
     differences = [paired_difference(both[0], both[1], subjects) for subjects, both in credits]
@@ -149,6 +148,9 @@ def _duel(left: str, right: str, dataset: str, ours: dict[str, Measurement], the
     ]
     signs = [sign_agreement(both[:1], both[1:]) for _, both in credits]
     agreement = Agreement(
-        sum(each.left for each in signs), sum(each.right for each in signs), sum(each.even for each in signs)
+        left=sum(sign.left for sign in signs),
+        right=sum(sign.right for sign in signs),
+        even=sum(sign.even for sign in signs),
     )
-    return Duel(left, right, dataset, agreement, tuple(contests))
+    models = left.manifest.model.name, right.manifest.model.name
+    return Duel(*models, left.manifest.dataset.name, agreement, tuple(contests))

@@ -1,4 +1,4 @@
-"""The items that measurements share, so that they can be set against each other one by one."""
+"""The items that measurements share, so that they can be compared one by one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from choicewise.scoring.ragged import Floats, Integers
 
 def shared_items(measured: Sequence[Measurement]) -> tuple[list[str], list[Integers]]:
     """The items all of ``measured`` hold, in the order of the first, and where each measurement has them."""
-    if all(each.evidence.ids == measured[0].evidence.ids for each in measured):  # the usual case, and quick
-        return measured[0].evidence.ids, [np.arange(len(measured[0].evidence.ids))] * len(measured)
-    places = [{item: place for place, item in enumerate(each.evidence.ids)} for each in measured]
-    ids = [item for item in measured[0].evidence.ids if all(item in place for place in places)]
-    return ids, [np.array([place[item] for item in ids], dtype=np.int64) for place in places]
+    every = [each.evidence.ids for each in measured]
+    if all(ids == every[0] for ids in every):  # the usual case, and quick
+        return every[0], [np.arange(len(every[0]))] * len(measured)
+    places = [{item: place for place, item in enumerate(ids)} for ids in every]
+    shared = [item for item in every[0] if all(item in place for place in places)]
+    return shared, [np.array([place[item] for item in shared], dtype=np.int64) for place in places]
 
 
 def paired_credits(measured: Sequence[Measurement]) -> tuple[list[str], Floats]:

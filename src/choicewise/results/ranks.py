@@ -1,17 +1,18 @@
-"""How sure the order of several models is, and whether protocols agree about it."""
+"""The order of several models under each protocol, and how sure it is."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits
-from choicewise.results.rows import Row, selection
+from choicewise.results.row import Row
+from choicewise.results.rows import selection
 from choicewise.scoring.metrics import GROUPS
 from choicewise.scoring.ragged import Floats
 from choicewise.scoring.statistics.rank_interval import rank_intervals
@@ -20,25 +21,43 @@ if TYPE_CHECKING:
     from choicewise.results.run import Run
 
 
-def bounded(found: Sequence[Row], runs: Sequence[Run], by: str | None = None) -> list[Row]:
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """The same rows with the rank of each model among those measured the same way; equal values share a rank."""
+    rivals: dict[tuple[str, ...], list[float]] = {}
+    for row in rows:
+        rivals.setdefault(_measured_as(row), []).append(row.value)
+    return [replace(row, rank=rank(row.value, rivals[_measured_as(row)])) for row in rows]
+
+
+def rank(value: float, rivals: Sequence[float]) -> int | None:
+    """1 for the greatest; equal values share a rank; None for NaN, which is no value."""
+    if math.isnan(value):
+        return None
+    return 1 + sum(rival > value for rival in rivals)
+
+
+def bounded(rows: Sequence[Row], runs: Sequence[Run], by: str | None = None) -> list[Row]:
     """The rows with the interval of each rank, where several of ``runs`` measured the same.
 
     The bootstrap draws items, the same for all models; ranks of a mean over subjects weigh its items accordingly.
     """
     rivals: dict[tuple[str, str, str], list[tuple[Run, Measurement]]] = {}
     for run in runs:
-        for each in run.measure():
-            key = run.manifest.dataset.digest[:6], selection(run.manifest), each.protocol.digest
-            rivals.setdefault(key, []).append((run, each))
+        for measured in run.measurements.values():
+            key = run.manifest.dataset.digest[:6], selection(run.manifest), measured.protocol.digest
+            rivals.setdefault(key, []).append((run, measured))
     bounds: dict[tuple[str, ...], tuple[int, int]] = {}
     for (data, part, digest), group in rivals.items():
         if len(group) > 1:
-            for subject, low, high in _bounds([each for _, each in group], by):
+            for subject, low, high in _bounds([measured for _, measured in group], by):
                 for (run, _), *edges in zip(group, low, high, strict=True):
                     bounds[run.manifest.model.name, f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
-    return [
-        _with_bounds(row, bounds.get((row.model, row.data, row.selection, row.id[2:], row.subject))) for row in found
-    ]
+    keys = [(row.model, row.data, row.selection, row.id[2:], row.subject) for row in rows]
+    return [_with_bounds(row, bounds.get(key)) for row, key in zip(rows, keys, strict=True)]
+
+
+def _measured_as(row: Row) -> tuple[str, ...]:
+    return row.data, row.selection, row.subject, row.signature
 
 
 def _with_bounds(row: Row, edges: tuple[int, int] | None) -> Row:
@@ -51,12 +70,12 @@ def _bounds(measured: Sequence[Measurement], by: str | None) -> list[tuple[str, 
     subjects, credits = paired_credits(measured)
     groups = np.array([GROUPS[aggregation](subject, measured[0].categories) for subject in subjects], dtype=object)
     weighted = credits * _weights(subjects, credits) if aggregation == "macro" else credits
-    found = []
+    bounds = []
     for group in dict.fromkeys(groups.tolist()):
         intervals = rank_intervals(weighted[:, groups == group])
         if intervals.n:
-            found.append((group, intervals.low.tolist(), intervals.high.tolist()))
-    return found
+            bounds.append((group, intervals.low.tolist(), intervals.high.tolist()))
+    return bounds
 
 
 def _weights(subjects: Sequence[str], credits: Floats) -> Floats:
@@ -66,30 +85,3 @@ def _weights(subjects: Sequence[str], credits: Floats) -> Floats:
     counts = np.bincount(number[scored], minlength=int(number.max()) + 1 if len(number) else 0)
     present = max(1, int((counts > 0).sum()))
     return scored.sum() / (present * np.maximum(counts[number], 1))
-
-
-@dataclass(frozen=True, slots=True)
-class RankAgreement:
-    """Kendall's τ-b between two protocols' rankings of the ``models`` that both ranked."""
-
-    left: str
-    right: str
-    tau: float
-    models: int
-
-
-def rank_agreement(found: Sequence[Row]) -> list[RankAgreement]:
-    """One entry per pair of protocols that rank the same three or more models; fewer have no order to agree about."""
-    values: dict[str, dict[tuple[str, str, str], float]] = {}
-    for row in found:
-        values.setdefault(row.protocol, {})[row.data, row.subject, row.model] = row.value
-    agreements = []
-    for left, right in combinations(values, 2):
-        shared = [key for key in values[left] if key in values[right]]
-        models = len({model for _, _, model in shared})
-        if models >= 3 and len(shared) == models:
-            from scipy.stats import kendalltau
-
-            tau = kendalltau([values[left][key] for key in shared], [values[right][key] for key in shared]).statistic
-            agreements.append(RankAgreement(left, right, float(tau), models))
-    return agreements

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,37 +10,51 @@ from shlex import quote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import parse_signature
 from choicewise.records.manifest import Manifest
-from choicewise.records.tables import FLOAT32
 from choicewise.requests.schedule import list_asks
-from choicewise.results.distribution import distribution_table
-from choicewise.results.evidence import CORRECTING, Tables
+from choicewise.results.choice_probabilities import choice_probabilities
 from choicewise.results.measurement import Measurement, measure
-from choicewise.results.rows import Row, rows
+from choicewise.results.row import Row
+from choicewise.results.rows import rows
+from choicewise.results.run_evidence import RunEvidence
+from choicewise.results.run_tables import RunTables
 from choicewise.scoring.ragged import row_of
-from choicewise.store.blocks import read_blocks
-from choicewise.store.items import read_items
 from choicewise.store.manifest import read_manifest
 
 
 def open_run(folder: str | Path) -> Run:
     """The run in ``folder``.  Raises StoreError when it is no run folder, damaged, or newer than this version."""
-    return Run(Path(folder), read_manifest(Path(folder)))
+    manifest = read_manifest(Path(folder))
+    protocols = {name: parse_signature(text) for name, text in manifest.protocols.items()}
+    return Run(RunEvidence(Path(folder), manifest), protocols)
 
 
 class Run:
-    """One model's observations on one dataset.  ``manifest`` says what was measured and how."""
+    """One model's observations on one dataset, under some protocols."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder = folder
-        self.manifest = manifest
-        self._protocols = {name: parse_signature(text) for name, text in manifest.protocols.items()}
+    def __init__(self, evidence: RunEvidence, protocols: Mapping[str, Protocol]) -> None:
+        self.evidence = evidence
+        self._protocols = dict(protocols)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is kept."""
+        return self.evidence.folder
+
+    @property
+    def manifest(self) -> Manifest:
+        """What was measured and how."""
+        return self.evidence.manifest
+
+    @property
+    def tables(self) -> RunTables:
+        """The four tables of the folder, checked against the manifest."""
+        return self.evidence.tables
 
     @property
     def protocols(self) -> dict[str, Protocol]:
@@ -53,11 +66,7 @@ class Run:
 
         Raises UsageError when one of them asks what the run did not ask.
         """
-        if protocols is None:
-            return self
-        other = copy(self)
-        other._protocols = self._asked(protocols)
-        return other
+        return self if protocols is None else Run(self.evidence, self._on_split(protocols))
 
     def choose(self, names: Sequence[str] | None) -> Run:
         """The run under those of its protocols that are named, or what the names mean to the catalogue; None: all.
@@ -72,16 +81,9 @@ class Run:
         return self.under(chosen)
 
     @cached_property
-    def tables(self) -> Tables:
-        """The four tables of the folder, checked against the manifest."""
-        blocks = self.manifest.blocks
-        items = read_items(self.folder, self.manifest)
-        requests, spans = read_blocks(self.folder, blocks, "requests"), read_blocks(self.folder, blocks, "spans")
-        return Tables(items, requests, spans, read_blocks(self.folder, blocks, "observations"))
-
-    def measure(self) -> Iterator[Measurement]:
-        """Scores, decisions and values under each of the run's protocols."""
-        return measure(self.tables, self.protocols, self.noise, self.manifest.dataset.categories)
+    def measurements(self) -> dict[str, Measurement]:
+        """Name → scores, decisions and values under each of the run's protocols."""
+        return measure(self._protocols, self.evidence.under, self.noise, self.manifest.dataset.categories)
 
     @property
     def noise(self) -> float | None:
@@ -90,27 +92,17 @@ class Run:
         return None if check is None else max(check.difference, check.floor)
 
     def observations(self) -> pa.Table:
-        """One row per choice, request and null context, with the tokens, log-probabilities (nats) and ranks seen.
+        """One row per choice, request and null context, with the tokens, log-probabilities (nats) and ranks observed.
 
-        They are what scores are made of: of an item that a float32 copy of the model settled, its answers, under keys
-        that end in ``:float32``.  ``correction_first`` and ``correction_last`` are the nats that a boundary policy adds
-        at the first and the last token, 0 where it corrects nothing.
+        They are what scores are made of: of an item that was rescored, the answers of the float32 copy, under keys that
+        end in ``:float32``.  ``correction_first`` and ``correction_last`` are the nats that a boundary policy adds at
+        the first and the last token, 0 where it corrects nothing.
         """
-        spans, seen, settled = self.tables.spans, self.tables.observations.combine_chunks(), self.tables.taken
-        for column in ("key", *CORRECTING):
-            better = pc.binary_join_element_wise(spans[column], FLOAT32, "")
-            place = spans.schema.get_field_index(column)
-            spans = spans.set_column(place, spans.schema.field(column), pc.if_else(settled, better, spans[column]))
-        found = seen.take(pc.index_in(spans["key"].combine_chunks(), seen["key"].combine_chunks()))
-        for column in seen.schema.names[1:]:
-            spans = spans.append_column(seen.schema.field(column), found[column])
-        for column, (first, wide) in zip(("correction_first", "correction_last"), self.tables.corrections, strict=True):
-            spans = spans.append_column(column, pa.array(np.where(settled, wide, first)))
-        return spans
+        return self.tables.with_answers()
 
     def scores(self) -> pa.Table:
         """One row per protocol, item and choice: ``protocol, item, choice, score, prediction, credit``."""
-        parts = [_score_rows(measured) for measured in self.measure() if measured.scores is not None]
+        parts = [_score_rows(measured) for measured in self.measurements.values() if measured.scores is not None]
         return pa.concat_tables(parts) if parts else _SCORES.empty_table()
 
     def distribution(self, protocol: str, temperature: float = 1.0) -> pa.Table:
@@ -119,10 +111,9 @@ class Run:
         ``softmax`` of the scores over ``temperature``; ``winner``: all to the best score, ties split; ``human``: the
         counts in the items' field ``human_counts``.  Raises UsageError when the run has no such protocol.
         """
-        for measured in self.measure():
-            if measured.name == protocol:
-                return distribution_table(measured, temperature)
-        raise UsageError(f"{self.folder} has no protocol {protocol!r}; it has {', '.join(self.protocols)}")
+        if protocol not in self._protocols:
+            raise UsageError(f"{self.folder} has no protocol {protocol!r}; it has {', '.join(self._protocols)}")
+        return choice_probabilities(self.measurements[protocol], temperature)
 
     def report(self, by: str | None = None, interval: str | None = None) -> pa.Table:
         """One row per protocol and group, with the columns of `choicewise report --json`."""
@@ -134,18 +125,18 @@ class Run:
         ``by``: an aggregation (micro, macro, categories, subcategories, subjects).  ``interval``: wilson,
         beta-binomial or clustered (by subject).
         """
-        about, measured = self.manifest, list(self.measure())
-        return [row for each in measured for row in rows(about, each, by, interval, measured)]
+        measured = list(self.measurements.values())
+        return [row for each in measured for row in rows(self.manifest, each, by, interval, measured)]
 
-    def _asked(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+    def _on_split(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
         """The protocols on the split of this run; UsageError naming what was not asked, and the line that asks it."""
         splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
-        settled = {
+        recipes = {
             name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
             for name, recipe in protocols.items()
         }
-        asked = {ask for block in self.manifest.blocks for ask in block.asks}
-        lacking = [name for name, recipe in settled.items() if {ask.name for ask in list_asks({name: recipe})} - asked]
+        known = {ask for block in self.manifest.blocks for ask in block.asks}
+        lacking = [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
         if lacking:
             model, data, chosen = self.manifest.model.name, self.manifest.dataset.name, self.manifest.selection
             options = [f"--protocol {quote(name)}" for name in lacking]
@@ -156,7 +147,7 @@ class Run:
                 f"{model} and {data}: choicewise run --model PATH --data PATH {' '.join(options)} "
                 f"--out {quote(str(self.folder))}"
             )
-        return settled
+        return recipes
 
 
 _SCORES = pa.schema(

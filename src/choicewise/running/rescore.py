@@ -26,9 +26,9 @@ Undecided = Mapping[str, frozenset[str]]
 def open_items(run: Run) -> Undecided:
     """The near ties and exact ties of a run, where a likelihood decides, that were not rescored yet."""
     by_prompt: dict[str, set[str]] = {}
-    for measured in run.measure():
+    for measured in run.measurements.values():
         if measured.likelihoods:
-            undecided = (measured.near_ties | measured.decisions.tied) & ~measured.evidence.settled
+            undecided = (measured.near_ties | measured.decisions.tied) & ~measured.evidence.rescored
             items = by_prompt.setdefault(measured.protocol.prompt_digest, set())
             items.update(np.asarray(measured.evidence.ids, dtype=object)[undecided])
     return {prompt: frozenset(items) for prompt, items in by_prompt.items() if items}

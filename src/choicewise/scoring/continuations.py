@@ -18,9 +18,11 @@ class Continuations:
     """One row per (item, choice), the choices of an item next to each other; each row a run of tokens.
 
     Flat over tokens: ``tokens`` (ids), ``logprobs`` (nats), ``sizes`` (bytes each token stands for) and ``ranks``
-    (vocabulary entries with a strictly greater logit).  Row r has the tokens ``offsets[r]:offsets[r + 1]``; a row
-    without tokens is missing.  ``text`` is each row's continuation as it was scored, with the space it starts with.
-    Item i has the rows ``item_offsets[i]:item_offsets[i + 1]``; items may differ in how many choices they have.
+    (vocabulary entries with a strictly greater logit).  Row r has the tokens ``offsets[r]:offsets[r + 1]``.  ``text``:
+    each row's continuation as it was scored, with the space it starts with.  Item i has the rows
+    ``item_offsets[i]:item_offsets[i + 1]``; items may differ in how many choices they have.  ``totals``: log-likelihood
+    (nats, float64 [rows]) of the rows observed without tokens, as in other tools' logs; NaN elsewhere, None where there
+    are none.  A row without tokens and without a total is missing.
 
     Raises StoreError when the arrays don't fit together.
     """
@@ -32,6 +34,7 @@ class Continuations:
     offsets: Integers
     text: Sequence[str]
     item_offsets: Integers
+    totals: Floats | None = None
 
     def __post_init__(self) -> None:
         for name in ("logprobs", "sizes", "ranks"):
@@ -43,21 +46,28 @@ class Continuations:
         _check_offsets("item_offsets", self.item_offsets, len(self.text))
         if len(self.offsets) != len(self.text) + 1:
             raise StoreError(f"{len(self.text)} continuation texts but {len(self.offsets) - 1} rows of tokens")
+        if self.totals is not None and len(self.totals) != len(self.text):
+            raise StoreError(f"{len(self.text)} continuation texts but {len(self.totals)} totals; check the run folder")
 
     @cached_property
     def sums(self) -> Floats:
         """log P(continuation | context) of each row in nats, float64 [rows]; NaN where missing."""
+        return self.token_sums if self.totals is None else np.where(self.counts > 0, self.token_sums, self.totals)
+
+    @cached_property
+    def token_sums(self) -> Floats:
+        """The same, but NaN also where only the total was observed: for scores that need the tokens."""
         return self.reduce(np.add, self.logprobs)
 
     @cached_property
     def counts(self) -> Integers:
-        """Tokens of each row, int64 [rows]; 0 where missing."""
+        """Tokens of each row, int64 [rows]; 0 where missing or observed without tokens."""
         return np.diff(self.offsets)
 
     def corrected(self, first: Floats, last: Floats) -> Continuations:
         """The same with ``first`` and ``last`` (nats, [rows]) added at the first and the last token of each row.
 
-        So every score has the correction of a boundary policy; NaN makes what was seen of a row unknown.
+        So every score has the correction of a boundary policy; where it is NaN the row's sum is NaN.
         """
         if not (first.any() or last.any()):
             return self
@@ -65,7 +75,8 @@ class Continuations:
         logprobs = self.logprobs.astype(np.float64)
         logprobs[self.offsets[:-1][seen]] += first[seen]
         logprobs[self.offsets[1:][seen] - 1] += last[seen]
-        return replace(self, logprobs=logprobs.astype(np.float32))
+        totals = None if self.totals is None else self.totals + first + last
+        return replace(self, logprobs=logprobs.astype(np.float32), totals=totals)
 
     def reduce(self, ufunc: np.ufunc, values: npt.ArrayLike) -> Floats:
         """``ufunc.reduce`` of each row's share of ``values`` [tokens], float64 [rows]; NaN where missing."""

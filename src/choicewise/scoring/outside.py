@@ -25,7 +25,7 @@ class Outside:
         if self.top is None:
             return observed
         logprobs = np.where(observed.ranks >= self.top, np.float32(self.logprob), observed.logprobs)
-        return replace(observed, logprobs=logprobs)
+        return replace(observed, logprobs=logprobs, totals=None)  # without tokens, no ranks
 
 
 OUTSIDE: dict[str, Outside] = {"keep": Outside(None), "top100=-100": Outside(100, -100.0)}

@@ -20,7 +20,7 @@ def log_sum(parts: Sequence[Continuations]) -> Floats:
     for place, part in enumerate(parts):
         counted = np.array([not _held(parts, place, row) for row in range(len(part.text))], dtype=np.bool_)
         with np.errstate(invalid="ignore"):  # a missing spelling stays NaN: what it would have added is not known
-            total = np.logaddexp(total, np.where(counted, part.sums, -np.inf))
+            total = np.logaddexp(total, np.where(counted, part.token_sums, -np.inf))
     return total
 
 

@@ -26,7 +26,7 @@ def without_end(parts: Sequence[Continuations]) -> Continuations:
         here = (place == number) & (part.counts[row] > 0)
         with np.errstate(invalid="ignore", divide="ignore"):  # where EOS is certain nothing else can be
             logprobs[here] -= np.log1p(-np.exp(part.sums[row[here]]))
-    return replace(observed, logprobs=logprobs.astype(np.float32))
+    return replace(observed, logprobs=logprobs.astype(np.float32), totals=None)
 
 
 COMBINER = Combiner(

@@ -33,4 +33,5 @@ def _moved(observed: Continuations, nats: float) -> Continuations:
     """Every continuation with ``nats`` added to its log-likelihood, spread evenly over its tokens; float64."""
     step = nats / np.maximum(observed.counts, 1)
     moved = observed.logprobs.astype(np.float64) + step[row_of(observed.offsets)]
-    return replace(observed, logprobs=moved)  # type: ignore[arg-type]  # float32 would round the step away
+    totals = None if observed.totals is None else observed.totals + nats
+    return replace(observed, logprobs=moved, totals=totals)  # type: ignore[arg-type]  # float32 would round the step away

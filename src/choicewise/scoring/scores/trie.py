@@ -89,7 +89,7 @@ def _tries(observed: Continuations) -> Iterator[tuple[int, list[list[int]]]]:
         choices = [_tokens(observed, row) for row in range(start, end)]
         # In sorted order the first longer choice that a choice is the start of comes right after it.
         starts_another = any(a != b and b[: len(a)] == a for a, b in pairwise(sorted(choices)))
-        if not starts_another and not np.isnan(observed.sums[start:end]).any():
+        if not starts_another and not np.isnan(observed.token_sums[start:end]).any():
             yield start, choices
 
 

@@ -1,0 +1,106 @@
+"""The spans under one prompt, brought into rows: one per item and choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from choicewise.records.tables import GENERATED
+from choicewise.results.run_tables import RunTables
+from choicewise.scoring.continuations import Continuations
+from choicewise.scoring.ragged import Floats, Integers, Mask
+
+
+class PromptSpans:
+    """The spans that ``tables`` has under ``prompt``.
+
+    ``items``: the ids of the items in order; item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.
+    """
+
+    def __init__(self, tables: RunTables, prompt: str, items: pa.ChunkedArray, item_offsets: Integers) -> None:
+        under = pc.equal(tables.spans["prompt"], prompt)
+        chosen = under.to_numpy()
+        self._tables, self._item_offsets = tables, item_offsets
+        self._spans = tables.spans.filter(under)
+        self._item = np.asarray(pc.index_in(self._spans["item"], items).to_numpy(), dtype=np.int64)
+        self._choice = self._spans["choice"].to_numpy()
+        self._answers = tables.answers[0][chosen]
+        self._corrections = [nats[chosen] for nats in tables.corrections]
+        self.rescored: Mask = np.zeros(len(item_offsets) - 1, dtype=np.bool_)
+        self.rescored[self._item[tables.rescored[chosen]]] = True
+
+    @property
+    def parts(self) -> int:
+        """How many things the reading asks about a choice."""
+        return 1 + int(pc.max(self._spans["part"]).as_py() or 0)
+
+    def continuations(self, null: str | None, part: int) -> Continuations:
+        """The scored tokens of one ``part`` after the request's own context, or after the ``null`` context."""
+        spans, row = self._scored(null, part)
+        text: npt.NDArray[Any] = np.full(self._rows, "", dtype=object)
+        text[row] = self._spans["continuation"].filter(pa.array(spans)).to_numpy()
+        corrections = [np.zeros(self._rows), np.zeros(self._rows)]
+        for by_row, nats in zip(corrections, self._corrections, strict=True):
+            by_row[row] = nats[spans]
+        uncorrected = self._tables.continuations(self._by_row(row, spans), text.tolist(), self._item_offsets)
+        return uncorrected.corrected(*corrections)
+
+    def values(self) -> Floats:
+        """What was observed of each choice that is no log-probability, float64 [rows]; NaN where there is nothing."""
+        spans, row = self._scored(None, 0)
+        known = np.asarray(self._tables.observations["value"].to_numpy(), dtype=np.float64)
+        return np.append(known, np.nan)[self._by_row(row, spans)]
+
+    @property
+    def generations(self) -> Integers:
+        """Each item's generation among the observations, int64 [items]; -1 where there is none."""
+        spans = self._choice == GENERATED
+        observation = np.full(len(self._item_offsets) - 1, -1, dtype=np.int64)
+        observation[self._item[spans]] = self._answers[spans]
+        return observation
+
+    def flagged(self, column: str) -> Mask:
+        """Items with a choice whose ``column`` is true or above zero, bool [items]."""
+        raised = pc.greater(pc.fill_null(pc.cast(self._spans[column], pa.int64()), 0), 0).to_numpy()
+        items = np.zeros(len(self._item_offsets) - 1, dtype=np.bool_)
+        items[self._item[raised]] = True
+        return items
+
+    def column(self, name: str) -> Integers:
+        """A number or flag of the requests' own spans by row, int64 [rows]; 0 where there is none.
+
+        The rows of a generated item have that of its generation.
+        """
+        own = pc.and_(pc.is_null(self._spans["null"]), pc.equal(self._spans["part"], 0)).to_numpy()
+        value = np.asarray(pc.cast(self._spans[name], pa.int64()).to_numpy(), dtype=np.int64)
+        rows = np.zeros(self._rows, dtype=np.int64)
+        for span in np.flatnonzero(own & (self._choice == GENERATED)):
+            start, end = self._item_offsets[self._item[span] : self._item[span] + 2]
+            rows[start:end] = value[span]
+        scored = own & (self._choice >= 0)
+        rows[self._row(scored)] = value[scored]
+        return rows
+
+    @property
+    def _rows(self) -> int:
+        return int(self._item_offsets[-1])
+
+    def _scored(self, null: str | None, part: int) -> tuple[Mask, Integers]:
+        """Which spans score a choice after this context, bool [spans], and the row of each."""
+        context = pc.is_null(self._spans["null"]) if null is None else pc.equal(self._spans["null"], null)
+        spans = pc.fill_null(pc.and_(context, pc.equal(self._spans["part"], part)), False).to_numpy()
+        chosen = np.asarray(spans & (self._choice >= 0), dtype=np.bool_)
+        return chosen, self._row(chosen)
+
+    def _row(self, spans: Mask) -> Integers:
+        return np.asarray(self._item_offsets[:-1][self._item[spans]] + self._choice[spans], dtype=np.int64)
+
+    def _by_row(self, row: Integers, spans: Mask) -> Integers:
+        """The observation of each row; -1 where there is none."""
+        observation = np.full(self._rows, -1, dtype=np.int64)
+        observation[row] = self._answers[spans]
+        return observation

@@ -1,0 +1,41 @@
+"""Whether protocols agree about the order of models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from choicewise.results.row import Row
+
+
+@dataclass(frozen=True, slots=True)
+class RankAgreement:
+    """Kendall's τ-b between two protocols' rankings of the ``models`` that both ranked; NaN where one has all equal."""
+
+    left: str
+    right: str
+    tau: float
+    models: int
+
+
+def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
+    """One entry per pair of protocols that rank the same three or more models; fewer have no order to agree about."""
+    values: dict[str, dict[tuple[str, str, str], float]] = {}
+    for row in rows:
+        values.setdefault(row.protocol, {})[row.data, row.subject, row.model] = row.value
+    agreements = []
+    for left, right in combinations(values, 2):
+        shared = [key for key in values[left] if key in values[right]]
+        models = len({model for _, _, model in shared})
+        if models >= 3 and len(shared) == models:
+            from scipy.stats import kendalltau
+
+            tau = kendalltau([values[left][key] for key in shared], [values[right][key] for key in shared]).statistic
+            agreements.append(RankAgreement(left, right, float(tau), models))
+    return agreements
+
+
+def by_agreement(agreements: Sequence[RankAgreement]) -> list[RankAgreement]:
+    """Those that have a τ, the pair that agrees least first; the one in the middle has the median."""
+    return sorted((pair for pair in agreements if pair.tau == pair.tau), key=lambda pair: pair.tau)

@@ -1,0 +1,174 @@
+"""The tables of a run folder, with the arrays that all protocols read laid out once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from choicewise.records.manifest import Manifest
+from choicewise.records.tables import FLOAT32
+from choicewise.scoring.continuations import Continuations
+from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
+from choicewise.store.blocks import read_blocks
+from choicewise.store.items import read_items
+
+CORRECTIONS = ("before", "after")
+"""Columns of the spans with the keys of what is subtracted at the first token and added at the last."""
+
+KEYS = ("key", *CORRECTIONS)
+"""All columns of the spans that name observations."""
+
+
+@dataclass(frozen=True)
+class RunTables:
+    """The four tables of a run folder (:mod:`choicewise.records.tables`)."""
+
+    items: pa.Table
+    requests: pa.Table
+    spans: pa.Table
+    observations: pa.Table
+
+    @cached_property
+    def answers(self) -> Integers:
+        """The rows of the observations that the ``KEYS`` of each span name, int64 [3, spans]; -1 where there is none.
+
+        Those of the float32 copy where the item was rescored.
+        """
+        return np.where(self.rescored, self._float32_answers, self._own_answers)
+
+    @cached_property
+    def rescored(self) -> Mask:
+        """The spans whose float32 answers count, bool [spans]: those of items that have all of them under a prompt.
+
+        Answers of two computations within one item would shift its choices against each other.
+        """
+        answered, again = self._own_answers[0] >= 0, self._float32_answers
+        if not (again[0] >= 0).any():
+            return np.zeros(len(answered), dtype=np.bool_)
+        named = np.stack([pc.is_valid(self.spans[column]).to_numpy() for column in KEYS])
+        lacking = answered & (named & (again < 0)).any(axis=0)
+        prompt, item = (
+            self.spans[column].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+            for column in ("prompt", "item")
+        )
+        number = prompt * len(self.spans) + item
+        return np.asarray(answered & ~np.isin(number, number[lacking]), dtype=np.bool_)
+
+    @cached_property
+    def corrections(self) -> tuple[Floats, Floats]:
+        """What each span adds at its first and at its last token, in nats, float64 [spans]; 0 where nothing."""
+        totals = np.append(self._totals, np.nan)  # row -1: none
+        named = (pc.is_valid(self.spans[column]).to_numpy() for column in CORRECTIONS)
+        before, after = (np.where(name, totals[rows], 0.0) for name, rows in zip(named, self.answers[1:], strict=True))
+        return 0.0 - before, after  # 0.0 - 0.0 is 0.0, where -0.0 would be printed with its sign
+
+    @cached_property
+    def unanswered(self) -> list[str]:
+        """The items about which the model answered with NaN, corrections included."""
+        summed = (np.diff(self.offsets) > 0) | pc.is_valid(self.observations["total"]).to_numpy()
+        no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
+        nan = np.append((summed & np.isnan(self._totals)) | no_value, False)  # row -1: none
+        items: list[str] = pc.unique(
+            self.spans["item"].filter(pa.array(nan[self._own_answers].any(axis=0)))
+        ).to_pylist()
+        return items
+
+    @cached_property
+    def latest(self) -> dict[tuple[str, str | None, int], Continuations]:
+        """The continuations of the prompt that was read last, by prompt, null context and part.
+
+        Only those, since the tokens of every prompt laid out at once would need several times the memory of the run.
+        """
+        return {}
+
+    @cached_property
+    def offsets(self) -> Integers:
+        """Where each observation's tokens start in the flat arrays, and where the last ones end."""
+        return offsets_of(self.observations["tokens"])
+
+    def continuations(self, rows: Integers, text: Sequence[str], item_offsets: Integers) -> Continuations:
+        """The tokens of these ``rows`` of the observations; none where the row is -1."""
+        starts = self.offsets[rows]
+        counts = np.where(rows < 0, 0, self.offsets[rows + 1] - starts)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        flat = np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])
+        return Continuations(
+            tokens=self._flat["tokens"][flat],
+            logprobs=self._flat["logprobs"][flat],
+            sizes=self._flat["sizes"][flat],
+            ranks=self._flat["ranks"][flat],
+            offsets=offsets,
+            text=text,
+            item_offsets=item_offsets,
+            totals=None if self._given is None else np.append(self._given, np.nan)[rows],
+        )
+
+    @cached_property
+    def _flat(self) -> dict[str, npt.NDArray[Any]]:
+        """The columns of the observations that have one entry per token, token after token."""
+        columns = ("tokens", "logprobs", "sizes", "ranks")
+        return {name: pc.list_flatten(self.observations[name]).to_numpy() for name in columns}
+
+    @cached_property
+    def _given(self) -> Floats | None:
+        """The log-likelihoods of observations without tokens in nats, NaN for the others; None where there are none."""
+        column = self.observations["total"]
+        return None if column.null_count == len(column) else np.asarray(column.to_numpy(), dtype=np.float64)
+
+    @cached_property
+    def _totals(self) -> Floats:
+        """The log-likelihood of every observation in nats; NaN where it has none."""
+        sums = reduce_rows(np.add, self._flat["logprobs"], self.offsets)
+        return sums if self._given is None else np.where(np.diff(self.offsets) > 0, sums, self._given)
+
+    @cached_property
+    def _own_answers(self) -> Integers:
+        """The answers of the model itself, as ``answers``."""
+        return self._find("")
+
+    @cached_property
+    def _float32_answers(self) -> Integers:
+        """The answers of the float32 copy, as ``answers``."""
+        again = pc.any(pc.ends_with(self.observations["key"], FLOAT32)).as_py()
+        return self._find(FLOAT32) if again else np.full((len(KEYS), len(self.spans)), -1, dtype=np.int64)
+
+    def _find(self, suffix: str) -> Integers:
+        known, columns = self.observations["key"], [self.spans[name] for name in KEYS]
+        keys = [pc.binary_join_element_wise(column, suffix, "") for column in columns] if suffix else columns
+        return np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
+
+    def with_answers(self) -> pa.Table:
+        """The spans with the columns of the observations that count for them, under the keys of those, and the nats
+        that a boundary policy adds at the first and the last token (``correction_first``, ``correction_last``)."""
+        table = self.spans
+        rows = [pa.array(answers, mask=answers < 0) for answers in self.answers]
+        for name, row in zip(KEYS, rows, strict=True):
+            key = pc.coalesce(self.observations["key"].take(row), table[name])
+            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), key)
+        answers = self.observations.drop_columns(["key"]).take(rows[0])
+        for field, column in zip(answers.schema, answers.columns, strict=True):
+            table = table.append_column(field, column)
+        for name, nats in zip(("correction_first", "correction_last"), self.corrections, strict=True):
+            table = table.append_column(name, pa.array(nats))
+        return table
+
+
+def read_run_tables(folder: Path, manifest: Manifest) -> RunTables:
+    """The tables of the run folder that ``manifest`` describes.  Raises StoreError when one is missing or damaged."""
+    requests, spans, observations = (
+        read_blocks(folder, manifest.blocks, table) for table in ("requests", "spans", "observations")
+    )
+    return RunTables(read_items(folder, manifest), requests, spans, observations.combine_chunks())
+
+
+def offsets_of(lists: pa.ChunkedArray) -> Integers:
+    """Where each list starts when they are laid end to end, and where the last one ends; int64 [lists + 1]."""
+    return np.concatenate([[0], np.cumsum(pc.list_value_length(lists).to_numpy())]).astype(np.int64)

@@ -12,8 +12,8 @@ from choicewise.questions.masked_loss import MaskedLoss
 from choicewise.questions.span import Ids, Span
 from choicewise.requests.group import groups
 from choicewise.requests.render import render
-from choicewise.tokens.boundary import encode_contexts
 from choicewise.tokens.char_span import char_spans, char_spans_batch, ends_before, package_spans
+from choicewise.tokens.encodings import encode_contexts
 from choicewise.tokens.tokenizer import ByteTokenizer
 
 
@@ -81,7 +81,7 @@ def test_the_package_needs_a_bos_and_both_need_text() -> None:
             return super().encode([text.lower() for text in texts], special=special)
 
     asked = char_spans(Deaf(), "default", "a", "B", None)
-    assert (asked.span, asked.missing) == (None, "the tokens do not spell 'B', so no character span of it can be found")
+    assert (asked.span, asked.missing) == (None, "the tokens do not spell 'B', so it has no character span")
 
 
 def test_char_spans_batch_asks_one_by_one() -> None:

@@ -10,8 +10,8 @@ from choicewise.errors import ProtocolError
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions.span import Span
 from choicewise.requests.render import Request
-from choicewise.tokens.boundary import common_prefix
 from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.common_prefix import common_prefix
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ from choicewise.records.tables import GENERATED
 from choicewise.requests.fitting import Fitted, fit
 from choicewise.requests.group import Group, groups, refuse_overlap
 from choicewise.requests.render import Request
-from choicewise.tokens.boundary import choice_questions_batch, encode_contexts
+from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.byte_probability import TokenQuestion
 from choicewise.tokens.char_span import SPANS, char_spans_batch, ends_before
 from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.encodings import encode_contexts
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.tokens.window import cut_end, fit_span
 

@@ -15,8 +15,9 @@ from choicewise.questions.span import Span
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.scores import SCORES
 from choicewise.tokens.boundary import choice_questions_batch
-from choicewise.tokens.byte_probability import ByteProbability, answer_with_bytes, sizes
+from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.coverings import answer_with_bytes, sizes
 from choicewise.tokens.window import fit_span
 
 if TYPE_CHECKING:

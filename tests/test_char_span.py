@@ -10,9 +10,10 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.questions.cosine import Cosine
 from choicewise.questions.masked_loss import MaskedLoss
 from choicewise.questions.span import Ids, Span
-from choicewise.requests.group import groups
+from choicewise.requests.readings import asker
+from choicewise.requests.readings.choices import ChoiceAsker
 from choicewise.requests.render import render
-from choicewise.tokens.char_span import char_spans, char_spans_batch, ends_before, package_spans
+from choicewise.tokens.char_span import char_spans, ends_before, package_spans
 from choicewise.tokens.encodings import encode_contexts
 from choicewise.tokens.tokenizer import ByteTokenizer
 
@@ -84,8 +85,9 @@ def test_the_package_needs_a_bos_and_both_need_text() -> None:
     assert (asked.span, asked.missing) == (None, "the tokens do not spell 'B', so it has no character span")
 
 
-def test_char_spans_batch_asks_one_by_one() -> None:
-    ((red, blue),) = char_spans_batch("surprisal", Merging(), "default", ["say:"], [['"red"', " blue"]], [[1]])
+def test_choices_are_asked_one_by_one() -> None:
+    red = char_spans(Merging(), "default", "say:", '"red"', False)
+    blue = char_spans(Merging(), "default", "say:", " blue", True)
     assert red.span is not None
     assert blue.span is not None
     assert (red.merged, blue.merged, red.span.gold, blue.span.gold) == (True, False, False, True)
@@ -128,7 +130,9 @@ BASE = {"shots": 0, "choices": None, "question": "{question}\n", "proposal": "Is
 )
 def test_groups(axes: dict[str, str], expected: list[tuple[str, tuple[str, ...], tuple[int, ...]]]) -> None:
     protocol = Protocol(**{**BASE, **axes})
-    found = groups(protocol, render(protocol, ITEM, ()), "H|Q?\n")
+    asking = asker(protocol.reading)
+    assert isinstance(asking, ChoiceAsker)
+    found = asking.groups(render(protocol, ITEM, ()), "H|Q?\n")
     assert [(group.context, group.continuations, group.gold) for group in found] == expected
     assert all(group.own == bool(protocol.proposal) for group in found)
     places = [place for group in found for place in group.places]

@@ -103,7 +103,7 @@ def test_a_room_imports_only_the_rooms_before_it() -> None:
     wrong = [
         f"{file}:{line} imports {room}" for file, line, room in lines if room not in may_import.get(room_of(file), ())
     ]
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def test_no_file_is_too_long() -> None:
@@ -119,7 +119,7 @@ def test_every_file_and_public_name_has_a_docstring() -> None:
         for node in public(tree(file))
         if not ast.get_docstring(node)
     ]
-    assert bare == []
+    assert not bare, "\n".join(bare)
 
 
 def test_options_of_the_command_line_are_spelled_in_its_room_alone() -> None:
@@ -134,9 +134,9 @@ def test_options_of_the_command_line_are_spelled_in_its_room_alone() -> None:
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)
         if option in known
     ]
-    assert spelled == []
+    assert not spelled, "\n".join(spelled)
 
 
 def test_no_name_says_only_that_something_was_found() -> None:
     vague = [f"{file}:{line}" for file in FILES for line, name in names(file) if name == "found"]
-    assert vague == []
+    assert not vague, "\n".join(vague)

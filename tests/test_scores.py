@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
-from choicewise.scoring.combined import OVER_CHAINS
+from choicewise.scoring.readings.chain_of_thought import OVER_CHAINS
+from choicewise.scoring.readings.select import SELECT
 from choicewise.scoring.scores import SCORES
 from choicewise.scoring.scores.lengths import bare, bytes_bare, chars, chars_bare, token_bytes, tokens, words
-from choicewise.scoring.select import SELECT
 from tests.observed import Row, continuations, random_items, random_rows, row
 
 

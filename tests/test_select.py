@@ -13,7 +13,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import SELECT as NAMES
 from choicewise.questions.span import Ids
 from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.select import (
+from choicewise.scoring.readings.select import (
     SELECT,
     greedy_token_selection,
     token_length_normalized,
@@ -181,5 +181,5 @@ def plain_greedy(item: list[list[float]]) -> list[float]:
 
 def test_the_reading_knows_every_number_of_select() -> None:
     assert tuple(SELECT) == NAMES
-    with pytest.raises(ProtocolError, match="use fit refuse, not cut-start"):
+    with pytest.raises(ProtocolError, match="or refuse, not cut-start"):
         Protocol(reading="select", score="token_length_normalized", fit="cut-start")

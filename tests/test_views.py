@@ -22,7 +22,8 @@ from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.option_orders import CALIBRATIONS, CONTENT_FREE, EVERY, PERMUTED, VIEWS
 from choicewise.protocols.protocol import Protocol
-from choicewise.requests.render import View, render
+from choicewise.requests.render import render
+from choicewise.requests.request import View
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.scoring.calibrated import NOISE, ORDERS, calibrated, order_predictions

@@ -36,14 +36,14 @@ class RequestRow(NamedTuple):
     prompt: str
     item: str
     subject: str
-    context: str | None
-    continuations: Sequence[str] | None
     gold: Sequence[int]
-    options: Sequence[str] | None
-    shots: int | None
-    shots_dropped: int | None
-    tokens_dropped: int
-    missing: str | None
+    context: str | None = None
+    continuations: Sequence[str] | None = None
+    options: Sequence[str] | None = None
+    shots: int | None = None
+    shots_dropped: int | None = None
+    tokens_dropped: int = 0
+    missing: str | None = None
 
 
 class SpanRow(NamedTuple):

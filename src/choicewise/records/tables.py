@@ -36,9 +36,9 @@ REQUESTS = pa.schema(
         ("prompt", pa.string()),  # Protocol.prompt_digest
         ("item", pa.string()),
         ("subject", pa.string()),
+        ("gold", pa.list_(pa.int16())),
         ("context", pa.string()),  # as sent, after fitting
         ("continuations", pa.list_(pa.string())),
-        ("gold", pa.list_(pa.int16())),
         ("options", pa.list_(pa.string())),  # the choices as shown, after quirks and stripping
         ("shots", pa.int16()),  # shots left in the context
         ("shots_dropped", pa.int16()),

@@ -19,7 +19,7 @@ from choicewise.protocols.signature import signature
 from choicewise.protocols.split import with_split
 from choicewise.records.rows import ItemRow
 from choicewise.requests.prepared_block import PreparedBlock
-from choicewise.requests.schedule import Ask, Block, check, list_asks, list_blocks, prepare_block
+from choicewise.requests.schedule import Ask, Block, check, check_support, list_asks, list_blocks, prepare_block
 from choicewise.running.observe import observe
 from choicewise.running.rescore import left_open, rescore
 from choicewise.store.block_writer import BlockWriter
@@ -74,6 +74,7 @@ def evaluate(
     if isinstance(model, str | Path):
         model = load_model(model)
     recipes = {name: with_split(recipe, data) for name, recipe in recipes.items()}
+    check_support(recipes, model.name, model.supports)
     asks = list_asks(recipes)
     blocks = list_blocks(data, recipes, subjects, limit)
     if not skip_bad_items:
@@ -142,7 +143,7 @@ def _observe(
     progress: Progress,
 ) -> None:
     known = folder.observed()
-    total = sum(len(block.items) for block in blocks for ask in asks if ask.recipe.split == block.split)
+    total = sum(len(block.items) for block in blocks for ask in asks if ask.protocol.split == block.split)
     work = [(block, _left(folder, asks, block)) for block in blocks]
     done = total - sum(len(block.items) * len(left) for block, left in work)
     progress(done, total)
@@ -161,7 +162,7 @@ def _observe(
 
 def _left(folder: RunFolder, asks: Sequence[Ask], block: Block) -> list[Ask]:
     """The ways of asking that the folder lacks for a block."""
-    mine = {ask.name: ask for ask in asks if ask.recipe.split == block.split}
+    mine = {ask.name: ask for ask in asks if ask.protocol.split == block.split}
     missing = folder.missing_asks(*block.place, list(mine))
     return [mine[name] for name in missing]
 

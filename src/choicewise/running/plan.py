@@ -86,7 +86,7 @@ def plan(
     known: set[str] = set()
     speed = None
     for block in blocks:
-        mine = [ask for ask in asks if ask.recipe.split == block.split]
+        mine = [ask for ask in asks if ask.protocol.split == block.split]
         asking = prepare_block(data, block, mine, model, skip_bad_items)
         fresh = [question for key, question in asking.wanted.items() if key not in known]
         known.update(asking.wanted)

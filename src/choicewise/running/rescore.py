@@ -48,8 +48,8 @@ def rescore(
     done, total = 0, sum(map(len, undecided.values()))
     known = folder.observed()
     for block in blocks:
-        mine = [ask for ask in asks if ask.recipe.split == block.split and ask.recipe.prompt_digest in undecided]
-        if not any(item.id in undecided[ask.recipe.prompt_digest] for ask in mine for item in block.items):
+        mine = [ask for ask in asks if ask.protocol.split == block.split and ask.protocol.prompt_digest in undecided]
+        if not any(item.id in undecided[ask.protocol.prompt_digest] for ask in mine for item in block.items):
             continue
         asking = prepare_block(data, block, mine, wide, skip_bad_items=True)
         rows = [row for row in asking.spans if row.item in undecided[row.prompt] and row.key is not None]

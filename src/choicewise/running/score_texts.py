@@ -14,7 +14,7 @@ from choicewise.questions.mass import Mass
 from choicewise.questions.span import Span
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.scores import SCORES
-from choicewise.tokens.boundary import choice_questions_batch
+from choicewise.tokens.boundary import choice_questions
 from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.coverings import answer_with_bytes, sizes
@@ -72,7 +72,7 @@ def score_texts(model: str | Path | Model, context: str, choices: Iterable[str],
 
 def _ask(model: Model, boundary: str, context: str, choices: Sequence[str]) -> list[ChoiceQuestion]:
     found = []
-    asked = choice_questions_batch(model.tokenizer, boundary, "default", [context], [list(choices)], [()])[0]
+    asked = choice_questions(model.tokenizer, boundary, "default", context, list(choices), ())
     for choice, whole in zip(choices, asked, strict=True):
         fitting = fit_span(whole, model.window, cut_start=False)
         if fitting.missing is not None:

@@ -6,14 +6,11 @@ Offset mappings are never used: some published tokenizers return empty ones (hug
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from choicewise.questions.span import Ids, Span
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.encodings import encode_contexts
-from choicewise.tokens.select_span import select_spans
 from choicewise.tokens.tokenizer import Tokenizer, count
 
 
@@ -85,23 +82,3 @@ def _spelled(tokenizer: Tokenizer, tokens: Ids) -> tuple[np.ndarray[tuple[int], 
 
 def _misspelt(text: str) -> str:
     return f"the tokens do not spell {text!r}, so it has no character span" if text else "it has no text"
-
-
-SPANS = {"surprisal": char_spans, "surprisal-package": package_spans, "select": select_spans}
-"""Readings that choose their tokens by the text, not by a boundary policy, and how."""
-
-
-def char_spans_batch(
-    reading: str,
-    tokenizer: Tokenizer,
-    bos: str,
-    contexts: Sequence[str],
-    continuations: Sequence[Sequence[str]],
-    golds: Sequence[Sequence[int]],
-) -> list[list[ChoiceQuestion]]:
-    """As :func:`choicewise.tokens.boundary.choice_questions_batch`, by the place in the text."""
-    span_of = SPANS[reading]
-    return [
-        [span_of(tokenizer, bos, context, choice, index in gold) for index, choice in enumerate(choices)]
-        for context, choices, gold in zip(contexts, continuations, golds, strict=True)
-    ]

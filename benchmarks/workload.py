@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from choicewise.data.open_dataset import open_dataset
-from choicewise.protocols.protocol_file import read_file
+from choicewise.protocols.catalogue import resolve
 from choicewise.questions.span import Span
 from choicewise.requests.source import requests
 from choicewise.requests.schedule import list_asks, list_blocks, prepare_block
@@ -59,8 +59,7 @@ class Asker:
 
 def spans(workload: Workload, data: Path, tokenizer: Tokenizer) -> list[Span]:
     """The distinct spans of a workload."""
-    name, recipe = read_file(workload.file)
-    dataset, recipes = open_dataset(data / workload.data), {name: recipe}
+    dataset, recipes = open_dataset(data / workload.data), resolve(str(workload.file))
     asks, wanted = list_asks(recipes), {}
     for block in list_blocks(dataset, recipes, None, workload.questions):
         wanted |= prepare_block(dataset, block, asks, Asker(tokenizer), False).wanted
@@ -69,7 +68,7 @@ def spans(workload: Workload, data: Path, tokenizer: Tokenizer) -> list[Span]:
 
 def texts(workload: Workload, data: Path) -> list[tuple[str, int, str, str]]:
     """(item, choice, context, continuation) of every request of a workload, those after nothing behind the others."""
-    _, recipe = read_file(workload.file)
+    (recipe,) = resolve(str(workload.file)).values()
     dataset, found, null = open_dataset(data / workload.data), [], []
     for subject in dataset.choose(recipe.split, None):
         for request in list(requests(recipe, dataset, subject))[: workload.questions]:

@@ -17,17 +17,17 @@ from choicewise.data.item import Item
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import Protocol
 from choicewise.report.agreement_table import agreement_tables
 from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, _Side, agreement
 from choicewise.results.run import Run
+from tests.recipes import mmlu_protocol
 from tests.test_char_span import Merging
 
 ITEMS = (
     Item("1", "She said:", ("red", "a long green one", "blue"), (0,)),
     Item("2", "They say", ("yes, often", "no"), (1,)),
 )
-BASE = Protocol(
+BASE = mmlu_protocol(
     split="test", question="{question}", continuation='"{choice}"', shots=0, choices=None, letters="ABC", ties="first"
 )
 RECIPES = {

@@ -1,6 +1,7 @@
 """The catalogue: complete, cited, and one place where names become protocols."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from choicewise.errors import ProtocolError
 from choicewise.protocols.catalogue import SCORES, Entry, entries, entry, resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.protocol_file import parse, read_axes, read_file
+from choicewise.protocols.protocol_file import inherit, parse, read_axes
 from choicewise.protocols.readings import SCORES as ALL_SCORES
 from choicewise.protocols.signature import parse_signature, short_signature, signature
+from tests.recipes import mmlu_protocol
 
 ENTRIES = entries()
 
@@ -128,7 +130,7 @@ def test_resolve_takes_several_selectors_and_keeps_their_order() -> None:
 
 
 def test_a_signature_nobody_published_is_named_by_its_digest() -> None:
-    protocol = Protocol(header="mine|")
+    protocol = mmlu_protocol(header="mine|")
     assert resolve(signature(protocol)) == {short_signature(protocol): protocol}
 
 
@@ -147,7 +149,10 @@ def test_an_unknown_name_comes_with_the_nearest(selector: str, near: str) -> Non
 
 
 def test_an_unknown_name_without_a_near_one_comes_with_what_to_do() -> None:
-    with pytest.raises(ProtocolError, match=r"'m'; a file's name ends in \.toml; `choicewise protocols` lists them"):
+    with pytest.raises(
+        ProtocolError,
+        match=r"'m'; known are .*`choicewise protocols` lists them all; a file's name ends in \.toml",
+    ):
         resolve("m")
 
 
@@ -156,13 +161,15 @@ def write(path: Path, text: str) -> str:
     return str(path)
 
 
+BENCHMARK = '[protocol]\nbenchmark = "mmlu"\n'
+
+
 def test_a_users_file_is_a_protocol_over_the_defaults(tmp_path: Path) -> None:
-    text = 'about = "Ours."\n[protocol]\nshots = 0\nchoices = "any"\nshot_split = "-"\nheader = "Quiz\\n"\n'
+    text = f'about = "Ours."\n{BENCHMARK}shots = 0\nchoices = "any"\nshot_split = "-"\nheader = "Quiz\\n"\n'
     path = write(tmp_path / "quiz.toml", text)
-    expected = Protocol(shots=0, choices=None, shot_split=None, header="Quiz\n")
+    expected = mmlu_protocol(shots=0, choices=None, shot_split=None, header="Quiz\n")
     assert resolve(path) == {"quiz": expected}
-    assert read_file(Path(path)) == ("quiz", expected)
-    assert resolve(write(tmp_path / "other.toml", 'name = "our quiz"\n')) == {"our quiz": Protocol()}
+    assert resolve(write(tmp_path / "other.toml", f'name = "our quiz"\n{BENCHMARK}')) == {"our quiz": mmlu_protocol()}
 
 
 @pytest.mark.parametrize(
@@ -172,13 +179,17 @@ def test_a_users_file_is_a_protocol_over_the_defaults(tmp_path: Path) -> None:
         ("[protocol]\nshot = 5\n", r"unknown key 'shot'; did you mean shots\?"),
         ("[protocol]\nzzz = 5\n", r"unknown key 'zzz'; known are benchmark, split"),
         ("[protocols]\nshots = 5\n", r"unknown key 'protocols'; did you mean protocol\?"),
-        ('[protocol]\nshots = "5"\n', r"axis shots is '5'; it must be int"),
-        ('[protocol]\nheader = ["x"]\n', r"axis header is \['x'\]; it must be str"),
-        ('[protocol]\nscore = "median"\n', r"axis score is 'median'; it must be one of sum"),
-        ('[protocol]\nscore = "pmi"\n', r"score pmi with null None"),
+        (f'{BENCHMARK}shots = "5"\n', r"axis shots is '5'; it must be int"),
+        (f'{BENCHMARK}header = ["x"]\n', r"axis header is \['x'\]; it must be str"),
+        (f'{BENCHMARK}score = "median"\n', r"axis score is 'median'; it must be one of sum"),
+        (f'{BENCHMARK}score = "pmi"\n', r"score pmi with null None"),
         ("protocol = 5\n", r"protocol is 5; it must be a table, \[protocol\]"),
+        ("", r'no benchmark; state benchmark = "\.\.\." under \[protocol\], or a base = "mmlu/original"'),
+        ('base = "mmlu/orignal"\n', r"base 'mmlu/orignal' is not in the catalogue; did you mean mmlu/original"),
+        ('base = "mmlu/original"\n[protocol]\nshots = -1\n', r"shots is -1; it can't be negative"),
+        ("base = 5\n", r'base is 5; write it in quotes, base = "..."'),
         ("name = 5\n", r'name is 5; write it in quotes, name = "..."'),
-        ('name = "mmlu/original"\n', r"the name mmlu/original belongs to the catalogue"),
+        (f'name = "mmlu/original"\n{BENCHMARK}', r"the name mmlu/original belongs to the catalogue"),
     ],
 )
 def test_a_users_file_says_what_is_wrong_and_where(tmp_path: Path, text: str, message: str) -> None:
@@ -196,15 +207,45 @@ def test_files_that_cant_be_read_say_so(tmp_path: Path) -> None:
         resolve(str(tmp_path / "latin.toml"))
 
 
+def test_a_users_file_states_what_differs_from_its_base(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.toml", 'base = "mmlu/original"\n[protocol]\nshots = 0\nlimit = "-"\n')
+    assert resolve(path) == {"mine": replace(resolve("mmlu/original")["mmlu/original"], shots=0, limit=None)}
+    path = write(tmp_path / "same.toml", 'base = "mmlu/harness-v0"\n')
+    assert resolve(path) == {"same": next(iter(resolve("mmlu/harness-v0").values()))}
+    path = write(tmp_path / "abstract.toml", 'base = "zero-shot-texts"\n')
+    assert resolve(path)["abstract"].benchmark == "any"
+
+
+def test_axes_are_inherited_over_several_files() -> None:
+    tables = {
+        "a": {"protocol": {"benchmark": "quiz", "shots": 1, "header": "a"}},
+        "b": {"base": "a", "protocol": {"shots": 2}},
+        "c": {"base": "b", "protocol": {"header": ""}},
+    }
+    assert inherit("c", tables) == Protocol(benchmark="quiz", shots=2)
+
+
+def test_bases_must_exist_and_not_form_a_circle() -> None:
+    tables = {"a": {"base": "b"}, "b": {"base": "c"}, "c": {"base": "b"}, "d": {"base": "e"}}
+    with pytest.raises(ProtocolError, match="^a inherits from b inherits from c inherits from b; a base must not"):
+        inherit("a", tables)
+    with pytest.raises(ProtocolError, match="^d: base 'e' is not in the catalogue; known are a, b, c, d"):
+        inherit("d", tables)
+
+
 def test_one_name_can_not_stand_for_two_protocols(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    one, other = write(tmp_path / "quiz.toml", ""), write(tmp_path / "a" / "quiz.toml", "[protocol]\nshots = 1\n")
-    assert resolve(one, one) == {"quiz": Protocol()}
+    one, other = (
+        write(tmp_path / "quiz.toml", BENCHMARK),
+        write(tmp_path / "a" / "quiz.toml", f"{BENCHMARK}shots = 1\n"),
+    )
+    assert resolve(one, one) == {"quiz": mmlu_protocol()}
     with pytest.raises(ProtocolError, match="gives the name quiz to another protocol"):
         resolve(one, other)
 
 
 def test_parse_and_read_axes_name_where_they_read() -> None:
-    assert read_axes(parse("[protocol]\nshots = 2\n", "here", allowed=["protocol"])["protocol"], "here").shots == 2
+    table = parse(f"{BENCHMARK}shots = 2\n", "here", allowed=["protocol"])
+    assert read_axes(table["protocol"], "here").shots == 2
     with pytest.raises(ProtocolError, match=r"^here: unknown key 'protocol'; did you mean protocols\?"):
         parse("protocol = 1", "here", allowed=["protocols"])

@@ -19,7 +19,6 @@ from choicewise.data.item import Item
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import Protocol
 from choicewise.questions.conclusion import Conclusion
 from choicewise.questions.generation import Generation, Sampling
 from choicewise.questions.span import Span
@@ -32,6 +31,7 @@ from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens
 from choicewise.scoring.readings.chain_of_thought import OVER_CHAINS, marginal, vote
 from tests.observed import continuations, row
+from tests.recipes import mmlu_protocol
 
 ITEMS = (
     Item("1", "What did Lily see in the park?", ("a big red ball", "a dog", "your mom and dad"), (1,)),
@@ -290,7 +290,7 @@ def test_a_plan_counts_chains_at_their_full_length() -> None:
 def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
     from tests.toy import ToyModel
 
-    protocol = Protocol(
+    protocol = mmlu_protocol(
         **{"reading": "chain-of-thought", "score": "marginal", "shots": 0, "choices": None, "seed": 0},
         **{"chains": 1, "new_tokens": 2, "question": "{question}", "proposal": "b", "continuation": "{choice}"},
     )

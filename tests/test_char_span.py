@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.data.item import Item
-from choicewise.protocols.protocol import Protocol
 from choicewise.questions.cosine import Cosine
 from choicewise.questions.masked_loss import MaskedLoss
 from choicewise.questions.span import Ids, Span
@@ -16,6 +15,7 @@ from choicewise.requests.render import render
 from choicewise.tokens.char_span import char_spans, ends_before, package_spans
 from choicewise.tokens.encodings import encode_contexts
 from choicewise.tokens.tokenizer import ByteTokenizer
+from tests.recipes import mmlu_protocol
 
 
 class Merging(ByteTokenizer):
@@ -129,7 +129,7 @@ BASE = {"shots": 0, "choices": None, "question": "{question}\n", "proposal": "Is
     ],
 )
 def test_groups(axes: dict[str, str], expected: list[tuple[str, tuple[str, ...], tuple[int, ...]]]) -> None:
-    protocol = Protocol(**{**BASE, **axes})
+    protocol = mmlu_protocol(**{**BASE, **axes})
     asking = asker(protocol.reading)
     assert isinstance(asking, ChoiceAsker)
     found = asking.groups(render(protocol, ITEM, ()), "H|Q?\n")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.protocols.boundary import BOUNDARIES, CORRECTED
-from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.questions.mass import Mass
 from choicewise.questions.span import Span
@@ -24,6 +23,7 @@ from choicewise.tokens.coverings import answer_with_bytes
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from choicewise.tokens.window import fit_span
 from tests.conftest import SHARED
+from tests.recipes import mmlu_protocol
 from tests.toy import WORDS, ToyModel, ToyTokenizer
 
 BYTE_LEVEL = ["tokenizers/gpt2", "tokenizers/gpt-neox-20b", "models/tiny-rwkv-4v0-660K"]
@@ -377,14 +377,14 @@ def test_corrections_fit_the_window_with_their_span(policy: str) -> None:
 
 @pytest.mark.parametrize("boundary", CORRECTED)
 def test_only_likelihoods_are_corrected(boundary: str) -> None:
-    assert Protocol(boundary=boundary).boundary == boundary
+    assert mmlu_protocol(boundary=boundary).boundary == boundary
     assert set(CORRECTED) < set(BOUNDARIES)
     assert "correction" not in READINGS["masked"].takes
     with pytest.raises(ProtocolError, match="does not give"):
-        Protocol(boundary=boundary, reading="masked")
+        mmlu_protocol(boundary=boundary, reading="masked")
 
 
 def test_bytes_have_no_rank() -> None:
     for axes in ({"score": "greedy"}, {"outside": "top100=-100"}):
         with pytest.raises(ProtocolError, match="no rank"):
-            Protocol(boundary="bytes", **axes)  # type: ignore[arg-type]
+            mmlu_protocol(boundary="bytes", **axes)  # type: ignore[arg-type]

@@ -48,9 +48,9 @@ def test_gold(answer: Answer, kind: str, gold: tuple[int, ...]) -> None:
         (Answer([1, 1], FRUIT), "index", "choice 1 .* twice"),
         (Answer("fig", ("fig", "fig")), "text", "more than one"),
         (Answer("apple", FRUIT), "text", "none of the texts"),
-        (Answer([0, 1], FRUIT), "flags", "flag each of 3"),
-        (Answer([0, 0, 0], FRUIT), "flags", "at least one"),
-        (Answer([0, 2, 0], FRUIT), "flags", "by 1 or 0"),
+        (Answer([0, 1], FRUIT), "flags", "1 or 0 for each of 3"),
+        (Answer([0, 0, 0], FRUIT), "flags", "at least once"),
+        (Answer([0, 2, 0], FRUIT), "flags", "be 1 or 0"),
     ],
 )
 def test_gold_is_refused(answer: Answer, kind: str, reason: str) -> None:

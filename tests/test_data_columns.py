@@ -38,7 +38,7 @@ def test_read_mapping(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ('choice = "c"\nanswer = "a"', "'choice' is no key of a mapping; did you mean choices"),
-        ('zzz = "c"', "the keys are question, choices"),
+        ('zzz = "c"', "known are question, choices"),
         ('choices = 1\nanswer = "a"', "choices is 1; it must be a text or a list of texts"),
         ('choices = []\nanswer = "a"', "choices is ..; it must be"),
         ('choices = "c"\nanswer = 3', "answer is 3; it must be a text"),
@@ -50,7 +50,7 @@ def test_read_mapping(tmp_path: Path) -> None:
         ('choices = "c"', "needs the column answer"),
         ('answer = "a"', "names its choices once"),
         ('choices = "c"\nfixed = ["y", "n"]\nanswer = "a"', "names its choices once"),
-        ('right = "c"', "needs wrong too"),
+        ('right = "c"', "names both right and wrong, or neither"),
         ('right = "c"\nwrong = "d"\nanswer = "a"', "needs the column answer, except"),
         ("choices = ", "can't be read as a mapping in TOML"),
     ],

@@ -7,8 +7,8 @@ import pytest
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.errors import DataError, UsageError
-from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.split import with_split
+from tests.recipes import mmlu_protocol
 
 FIRST = Item("1", "Q", ("a", "b"), (0,), "law", {"note": "x"})
 SECOND = Item("2", "Q", ("a", "b"), (1,), "art")
@@ -66,14 +66,20 @@ def test_a_dataset_knows_the_split_it_is_evaluated_on(splits: str, evaluated: st
     dataset = Dataset("toy", dict.fromkeys(splits.split(), (item,)))
     if evaluated is None:
         with pytest.raises(DataError, match="toy has neither test nor validation, only (dev, train|none)"):
-            with_split(Protocol(split=None), dataset)
+            with_split(mmlu_protocol(split=None), dataset)
         return
     assert dataset.evaluated == evaluated
-    assert with_split(Protocol(split=None), dataset) == Protocol(split=evaluated)
-    assert with_split(Protocol(split="dev"), dataset) == Protocol(split="dev")
+    assert with_split(mmlu_protocol(split=None), dataset) == mmlu_protocol(split=evaluated)
+    assert with_split(mmlu_protocol(split="dev"), dataset) == mmlu_protocol(split="dev")
 
 
 def test_lists_in_an_item_are_as_good_as_tuples() -> None:
     listed = Item("2", "Q", ["a", "b"], [1], "art")
     assert listed == SECOND
     assert hash(listed) == hash(SECOND)
+
+
+def test_an_item_holds_no_half_character() -> None:
+    for change in ({"id": "\ud800"}, {"choices": ("a", "\udfff")}, {"fields": {"note": "\ud800"}}):
+        with pytest.raises(DataError, match="half a character"):
+            replace(FIRST, **change)  # type: ignore[arg-type]

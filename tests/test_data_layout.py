@@ -51,7 +51,7 @@ def test_folder_files(tmp_path: Path) -> None:
     ("files", "complaint"),
     [
         ((), "holds no dataset: looked for"),
-        (("questions.jsonl",), "a file of another name can be given itself"),
+        (("questions.jsonl",), "give a file of another name by its own path"),
         (("test.jsonl", "dev.csv"), "as .csv and .jsonl"),
         (("test.jsonl", "test.csv"), "test.csv and test.jsonl both claim"),
         (("val.csv", "validation.csv"), "both claim the split validation"),

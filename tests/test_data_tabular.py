@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from choicewise.data.cell import UnusableRow
 from choicewise.data.columns import Columns
 from choicewise.data.csv_reader import cells, csv_rows
 from choicewise.data.dataset import BadItem
@@ -21,7 +22,7 @@ from choicewise.data.open_dataset import open_dataset
 from choicewise.data.parquet_reader import parquet_rows
 from choicewise.data.row_draft import Draft, draft
 from choicewise.data.table_reader import read_tabular
-from choicewise.data.text_file import read_source
+from choicewise.data.text_file import read_text
 from choicewise.errors import DataError, UsageError
 
 GOOD = {"question": "Q", "choices": ["a", "b"], "answer": "B"}
@@ -117,7 +118,7 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
     table.write_bytes(b'\xef\xbb\xbfquestion,A,B,answer\r\n"one\r\ntwo",\x00,"""x""",A\r\n')
     (item,) = open_dataset(table).splits["test"]
     assert (item.question, item.choices) == ("one\r\ntwo", ("\x00", '"x"'))
-    assert read_source(table).startswith("question")
+    assert read_text(table).startswith("question")
     assert cells(table)[0] == ["question", "A", "B", "answer"]
 
 
@@ -128,7 +129,7 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
         ("[1]", "no JSON object"),
         ("[" * 100_000, "nested too deeply"),
         ('{"question": "Q", "choices": ["a", NaN], "answer": 0}', "NaN, which is no JSON"),
-        ('{"question": "Q", "choices": ["a", "b"], "answer": "A", "answer": "B"}', "key 'answer' stands twice"),
+        ('{"question": "Q", "choices": ["a", "b"], "answer": "A", "answer": "B"}', "key 'answer' is there twice"),
         ({**GOOD, "question": "\ud800"}, "lone surrogate"),
         ({**GOOD, "question": None}, "column question is null"),
         ({"choices": ["a", "b"], "answer": "A"}, "column question is missing"),
@@ -150,7 +151,9 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
 )
 def test_bad_rows(tmp_path: Path, row: Any, reason: str) -> None:
     path = jsonl(tmp_path, GOOD, row, {**GOOD, "answer": "A"})
-    with pytest.raises(DataError, match=rf"test.jsonl, row 1 .counted from 0.: .*{reason}.*--on-bad-item skip"):
+    with pytest.raises(
+        DataError, match=rf"test.jsonl, row 1 .counted from 0.: .*{reason}.*correct the row, or skip bad items"
+    ):
         open_dataset(path)
     dataset = open_dataset(path, on_bad_item="skip")
     assert [item.id for item in dataset.splits["test"]] == ["test/0", "test/2"]
@@ -168,7 +171,7 @@ def test_bad_csv(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="two columns 'A'"):
         list(csv_rows(path))
     path.write_text('question,A,B,answer\n"Q"x,a,b,A\n')
-    with pytest.raises(DataError, match="no CSV, by line 2"):
+    with pytest.raises(DataError, match="no CSV, at line 2"):
         open_dataset(path)
     path.write_bytes("question,A,B,answer\nQ,a,b,A\n".encode("utf-16"))
     with pytest.raises(DataError, match="not UTF-8: byte 0xff at offset 0.*iconv -f utf-16"):
@@ -200,7 +203,7 @@ def test_empty_files(tmp_path: Path, name: str) -> None:
 def test_only_bad_rows(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="row 0 .*no other row can be read"):
         open_dataset(jsonl(tmp_path, "x", "y"), on_bad_item="skip")
-    with pytest.raises(DataError, match="every row was left out, the first because the answer is empty"):
+    with pytest.raises(DataError, match="every row was skipped, the first because the answer is empty"):
         open_dataset(jsonl(tmp_path, {**GOOD, "answer": ""}), on_bad_item="skip")
 
 
@@ -252,13 +255,13 @@ def test_read_tabular_counts_ids_over_the_parts_of_a_split(tmp_path: Path) -> No
 
 
 def test_intake() -> None:
-    with pytest.raises(UsageError, match="--on-bad-item is 'ignore'"):
+    with pytest.raises(UsageError, match="on_bad_item is 'ignore'"):
         DatasetBuilder("ignore")
     with pytest.raises(DataError, match="nothing holds no questions"):
         DatasetBuilder("error").dataset("nothing")
     check_item(Item("x", "", ("a", "b"), (0, 1)))
     for gold in ((), (-1,), (2,)):
-        with pytest.raises(ValueError, match="not among the 2"):
+        with pytest.raises(UnusableRow, match="not among the 2"):
             check_item(Item("x", "", ("a", "b"), gold))
     assert place(Path("f.csv"), 3) == "f.csv, row 3 (counted from 0)"
 

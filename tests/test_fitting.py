@@ -13,6 +13,7 @@ from choicewise.questions.span import Ids
 from choicewise.requests.fitting import FittedRequest, fit_requests
 from choicewise.requests.request import Request
 from choicewise.tokens.tokenizer import ByteTokenizer
+from tests.recipes import mmlu_protocol
 
 POLICIES = ("drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
 ITEM = Item("i", "q", ("a", "b"), (0,))
@@ -62,7 +63,7 @@ REQUESTS = st.lists(
 def test_fit_agrees_with_one_request_at_a_time(
     asked: list[Request], policy: str, limit: int | None, window: int, data: st.DataObject
 ) -> None:
-    protocol = Protocol(fit=policy, limit=limit)
+    protocol = mmlu_protocol(fit=policy, limit=limit)
     reserve = [data.draw(st.integers(0, 9)) for _ in asked]
     for one, space, fitted in zip(asked, reserve, fit(protocol, asked, window, reserve), strict=True):
         shots, cut_end = plain_fit(protocol, one, window, space)
@@ -88,7 +89,7 @@ def test_fit_counts_everything_once_and_only_the_long_again() -> None:
     asked = [request("one", "two"), request("x" * 40, "y"), request(), request("one", "z" * 40)]
     model = Answerer(25)
     model.tokenizer = Counting()
-    fitted = fit_requests(Protocol(), asked, model, [0] * 4)
+    fitted = fit_requests(mmlu_protocol(), asked, model, [0] * 4)
     assert [one.shots for one in fitted] == [2, 0, 0, 1]
     assert batches == [4, 2, 1]
 
@@ -96,13 +97,13 @@ def test_fit_counts_everything_once_and_only_the_long_again() -> None:
 def test_fit_keeps_reserve_free_to_the_token() -> None:
     one = request("shot")
     whole = tokens(one.context())
-    assert fit(Protocol(), [one], whole + 3, [3]) == [FittedRequest(one, one.context(), 1)]
-    assert fit(Protocol(), [one], whole + 2, [3]) == [FittedRequest(one, one.context(0), 0, 1)]
+    assert fit(mmlu_protocol(), [one], whole + 3, [3]) == [FittedRequest(one, one.context(), 1)]
+    assert fit(mmlu_protocol(), [one], whole + 2, [3]) == [FittedRequest(one, one.context(0), 0, 1)]
 
 
 def test_protocol_limit_holds_below_the_window() -> None:
     one = request("shot")
-    protocol = Protocol(limit=tokens(one.context()) - 1)
+    protocol = mmlu_protocol(limit=tokens(one.context()) - 1)
     assert fit(protocol, [one], 2048, [0]) == [FittedRequest(one, one.context(0), 0, 1)]
 
 
@@ -115,21 +116,21 @@ def test_protocol_limit_holds_below_the_window() -> None:
 )
 def test_a_question_that_fits_in_no_way_is_missing_with_its_reason(policy: str, reason: str) -> None:
     one = request("shot")
-    assert fit(Protocol(fit=policy), [one], 10, [1]) == [FittedRequest(one, one.context(), 1, missing=reason)]
+    assert fit(mmlu_protocol(fit=policy), [one], 10, [1]) == [FittedRequest(one, one.context(), 1, missing=reason)]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_answer_that_alone_fills_the_window_is_missing(policy: str) -> None:
-    (fitted,) = fit(Protocol(fit=policy), [request()], 10, [10])
+    (fitted,) = fit(mmlu_protocol(fit=policy), [request()], 10, [10])
     assert fitted.missing == "too long: the answer alone takes 10 of 10 tokens"
 
 
 def test_cut_end_keeps_the_text_and_says_so() -> None:
     one = request("shot")
-    (fitted,) = fit(Protocol(fit="drop-last-shot-then-cut-end"), [one], 10, [1])
+    (fitted,) = fit(mmlu_protocol(fit="drop-last-shot-then-cut-end"), [one], 10, [1])
     assert fitted == FittedRequest(one, one.context(0), 0, 1, cut_end=True)
 
 
 def test_policies_agree_on_what_fits() -> None:
     one = request("shot")
-    assert len({fit(replace(Protocol(), fit=policy), [one], 99, [1])[0] for policy in POLICIES}) == 1
+    assert len({fit(replace(mmlu_protocol(), fit=policy), [one], 99, [1])[0] for policy in POLICIES}) == 1

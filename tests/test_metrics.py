@@ -9,12 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from choicewise import evaluate
+from choicewise.data.categories import mmlu_categories
+from choicewise.data.dataset import Dataset
+from choicewise.data.item import Item
 from choicewise.protocols.protocol import Protocol
-from choicewise.scoring.categories import CATEGORIES, SUBCATEGORIES, category, subcategory
 from choicewise.scoring.decisions import Decisions
-from choicewise.scoring.metrics import AGGREGATIONS, Value, by_group, macro, micro
+from choicewise.scoring.metrics import AGGREGATIONS, GROUPS, Value, by_group, macro, micro
 from choicewise.scoring.statistics.wilson import wilson
+from tests.worlds import write_mmlu
 
+MMLU = mmlu_categories()
 CREDITS = st.lists(
     st.tuples(st.sampled_from([0.0, 1.0, 0.5, math.nan]), st.booleans(), st.sampled_from(["law", "art", "sea"])),
     max_size=30,
@@ -83,20 +88,31 @@ def test_by_group_keeps_the_order_of_first_appearance() -> None:
 
 def test_the_tables_of_subjects_partition_mmlu(shared_data: Path) -> None:
     subjects = [path.name.removesuffix("_test.csv") for path in (shared_data / "mmlu" / "test").glob("*_test.csv")]
-    assert sorted(subject for group in SUBCATEGORIES.values() for subject in group) == sorted(subjects)
+    groups = [group for subcategories in MMLU.values() for group in subcategories.values()]
+    assert sorted(subject for group in groups for subject in group) == sorted(subjects)
     assert len(subjects) == 57
 
 
-def test_categories_partition_the_subcategories() -> None:
-    assert sorted(name for group in CATEGORIES.values() for name in group) == sorted(SUBCATEGORIES)
-    assert (len(CATEGORIES), len(SUBCATEGORIES)) == (4, 17)
-    assert (subcategory("prehistory"), category("prehistory")) == ("history", "humanities")
-    assert (subcategory("piqa"), category("piqa")) == ("other", "other")
+def test_a_subject_has_a_category_and_a_subcategory() -> None:
+    names = [name for subcategories in MMLU.values() for name in subcategories]
+    assert (len(MMLU), len(names), len(set(names))) == (4, 17, 17)
+    category, subcategory = GROUPS["categories"], GROUPS["subcategories"]
+    assert (subcategory("prehistory", MMLU), category("prehistory", MMLU)) == ("history", "humanities")
+    assert (subcategory("piqa", MMLU), category("piqa", MMLU)) == ("other", "other")
+
+
+def test_a_dataset_has_the_categories_of_its_subjects() -> None:
+    items = [Item(name, "Q", ("a", "b"), (0,), name) for name in ("virology", "piqa", "astronomy", "college_physics")]
+    assert Dataset("some", {"test": tuple(items)}).categories == {
+        "STEM": {"physics": ["astronomy", "college_physics"]},
+        "other": {"health": ["virology"]},
+    }
+    assert Dataset("none", {"test": tuple(items[1:2])}).categories == {}
 
 
 def test_aggregations_print_the_rows_of_the_original() -> None:
     subjects = ["virology", "astronomy", "professional_law", "college_physics"]
-    rows = {name: aggregate(decisions([1, 1, 0, 0]), subjects) for name, aggregate in AGGREGATIONS.items()}
+    rows = {name: aggregate(decisions([1, 1, 0, 0]), subjects, MMLU) for name, aggregate in AGGREGATIONS.items()}
     assert {name: {row: value.value for row, value in values.items()} for name, values in rows.items()} == {
         "micro": {"all": 0.5},
         "macro": {"all": 0.5},
@@ -106,7 +122,20 @@ def test_aggregations_print_the_rows_of_the_original() -> None:
     }
     assert list(rows["subcategories"]) == ["physics", "law", "health"]
     assert all(isinstance(value, Value) for values in rows.values() for value in values.values())
+    (rest,) = AGGREGATIONS["subcategories"](decisions([1, 0]), ["tides", "piqa"], {}).items()
+    assert (rest[0], rest[1].value) == ("other", 0.5)
 
 
 def test_every_aggregation_of_the_protocol_exists() -> None:
     assert set(Protocol.__dataclass_fields__["aggregation"].metadata["allowed"]) <= set(AGGREGATIONS)
+
+
+def test_a_run_keeps_the_categories_of_its_dataset(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", subjects=("astronomy", "tides", "prehistory"), questions=2)
+    run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    assert run.manifest.dataset["categories"] == {
+        "STEM": {"physics": ["astronomy"]},
+        "humanities": {"history": ["prehistory"]},
+    }
+    assert [(row.subject, row.n) for row in run.rows("categories")] == [("STEM", 2), ("humanities", 2), ("other", 2)]
+    assert [row.subject for row in run.rows("subcategories")] == ["physics", "history", "other"]

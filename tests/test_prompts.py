@@ -19,6 +19,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.requests.render import PANDAS_NA, render
 from choicewise.requests.request import Request
 from choicewise.requests.source import requests
+from tests.recipes import mmlu_protocol
 
 GOLDEN = ("mmlu/original", "mmlu/helm", "mmlu/harness-v0", "mmlu/harness-v1")
 ITEM = Item("anatomy/0", " Which? ", ("one", " two ", "None", ""), (1,), "human_anatomy", {"passage": "Once {upon}."})
@@ -109,7 +110,7 @@ def olmes_shots(context: str) -> list[Item]:
 
 def test_olmes_formats_reproduce_its_published_arc_requests(shared_data: Path) -> None:
     folder = shared_data / "goldens/olmes_requests/arc_challenge"
-    mcf = Protocol(
+    mcf = mmlu_protocol(
         benchmark="arc-challenge",
         question="Question: {question}\n{options}Answer:",
         option=" {letter}. {choice}\n",
@@ -154,14 +155,14 @@ def test_dropping_shots_keeps_header_and_query_whole() -> None:
     ],
 )
 def test_strip(strip: str, question: str, options: tuple[str, ...]) -> None:
-    request = render(Protocol(strip=strip, question="[{question}]{options}"), ITEM, [])
+    request = render(mmlu_protocol(strip=strip, question="[{question}]{options}"), ITEM, [])
     assert request.query.startswith(f"[{question}]A. {options[0]}\nB. {options[1]}\n")
     assert request.options == options
 
 
 def test_pandas_na_prints_missing_fields_as_nan() -> None:
     assert len(PANDAS_NA) == 19
-    protocol = Protocol(quirk="pandas-na", strip="all", continuation=" {choice}")
+    protocol = mmlu_protocol(quirk="pandas-na", strip="all", continuation=" {choice}")
     request = render(protocol, replace(ITEM, question="NA"), [])
     assert request.options == ("one", "two", "nan", "nan")
     assert request.continuations == (" one", " two", " nan", " nan")
@@ -182,7 +183,7 @@ def test_pandas_na_changes_the_ten_prompts_of_mmlu_that_pandas_2_changes(mmlu: D
 
 
 def test_templates_know_the_items_own_fields_and_never_read_them_again() -> None:
-    protocol = Protocol(question="{passage} {{{subject}}}: {question}", header="{subject}\n")
+    protocol = mmlu_protocol(question="{passage} {{{subject}}}: {question}", header="{subject}\n")
     assert render(protocol, ITEM, []).context() == "human anatomy\nOnce {upon}. {human anatomy}:  Which? "
     with pytest.raises(ProtocolError, match=r"axis question has a hole \{passage\} that nothing fills"):
         render(protocol, TOY, [])
@@ -204,7 +205,7 @@ def test_render_refuses_other_numbers_of_choices(choices: int, expected: int | N
     odd = replace(TOY, choices=tuple("abcdefg"[:choices]), gold=(0,))
     for item, shots in ((odd, []), (replace(TOY, id="t/0"), [odd])):
         with pytest.raises(DataError, match=re.escape(message)):
-            render(Protocol(choices=expected), item, shots)
+            render(mmlu_protocol(choices=expected), item, shots)
 
 
 MANY = replace(TOY, choices=tuple(f"c{number}" for number in range(500)), gold=(499,))
@@ -231,26 +232,28 @@ def test_choices_without_letters_are_as_many_as_there_are(name: str) -> None:
     ],
 )
 def test_choices_beyond_the_letters_are_refused_where_a_letter_is_used(axes: dict[str, Any]) -> None:
-    protocol = Protocol(**{"question": "{question}", "continuation": " {choice}", "choices": None, "shots": 0, **axes})
+    protocol = mmlu_protocol(
+        **{"question": "{question}", "continuation": " {choice}", "choices": None, "shots": 0, **axes}
+    )
     with pytest.raises(DataError, match="has 500 choices, the protocol has 4 letters"):
         render(protocol, MANY, [])
 
 
 def test_a_letter_that_is_not_there_is_never_shown() -> None:
     """Shots come with a protocol that has some; where they don't, the answer has no letter to name."""
-    protocol = Protocol(question="{question}", continuation=" {choice}", choices=None, shots=0)
+    protocol = mmlu_protocol(question="{question}", continuation=" {choice}", choices=None, shots=0)
     with pytest.raises(ProtocolError, match=r"axis answer has a hole \{letter\} that nothing fills"):
         render(protocol, TOY, [MANY])
 
 
 def test_any_number_of_choices_shows_as_many_letters() -> None:
-    request = render(Protocol(choices=None), replace(TOY, choices=("w", "x"), gold=(0,)), [])
+    request = render(mmlu_protocol(choices=None), replace(TOY, choices=("w", "x"), gold=(0,)), [])
     assert request.query == "Q?\nA. w\nB. x\nAnswer:"
     assert request.continuations == (" A", " B")
 
 
 def test_shots_answer_with_the_first_right_choice() -> None:
-    assert render(Protocol(), TOY, [replace(SHOT, gold=(1, 3))]).shots[0].endswith("Answer: B")
+    assert render(mmlu_protocol(), TOY, [replace(SHOT, gold=(1, 3))]).shots[0].endswith("Answer: B")
 
 
 def test_every_entry_renders_all_of_a_subject(mmlu: Dataset) -> None:

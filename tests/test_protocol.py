@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.readings import CONDITIONAL, SCORES
-from choicewise.scoring import scores
+from tests.recipes import mmlu_protocol
 
 
 @pytest.mark.parametrize(
@@ -57,24 +55,19 @@ from choicewise.scoring import scores
 )
 def test_protocol_refuses_what_means_nothing(axes: dict[str, Any], message: str) -> None:
     with pytest.raises(ProtocolError) as caught:
-        Protocol(**axes)
+        mmlu_protocol(**axes)
     assert message in str(caught.value)
 
 
 def test_protocol_is_a_value() -> None:
-    assert Protocol(shots=3) == Protocol(shots=3)
-    assert len({Protocol(), Protocol(), Protocol(shots=3)}) == 2
+    assert mmlu_protocol(shots=3) == mmlu_protocol(shots=3)
+    assert len({mmlu_protocol(), mmlu_protocol(), mmlu_protocol(shots=3)}) == 2
     with pytest.raises(FrozenInstanceError):
-        Protocol().shots = 3  # type: ignore[misc]
+        mmlu_protocol().shots = 3  # type: ignore[misc]
 
 
 def test_protocols_that_differ_in_scoring_alone_share_their_prompts() -> None:
-    asked = Protocol(continuation=" {choice}")
+    asked = mmlu_protocol(continuation=" {choice}")
     scored = replace(asked, score="pmi", null="", ties="split", aggregation="macro", benchmark="other")
     assert asked.prompt_digest == scored.prompt_digest
     assert asked.digest != scored.digest
-
-
-def test_the_score_axis_knows_every_score() -> None:
-    assert set(SCORES) == set(scores.SCORES)
-    assert {name for name, score in scores.SCORES.items() if score.conditional} == set(CONDITIONAL)

@@ -13,8 +13,9 @@ from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.shots import harness_v0, helm, sample
 from choicewise.requests.source import requests
+from tests.recipes import mmlu_protocol
 
-HARNESS = Protocol(sampler="harness-v0", seed=42, shot_split="validation", shots=2)
+HARNESS = mmlu_protocol(sampler="harness-v0", seed=42, shot_split="validation", shots=2)
 
 
 def item(number: int, right: str = "") -> Item:
@@ -32,11 +33,11 @@ def dataset(**sizes: int) -> Dataset:
 
 def test_sample_first_takes_the_first_rows_for_every_item() -> None:
     data = dataset(test=3, dev=4)
-    assert sample(Protocol(shots=2), data, "s") == [data.rows("dev", "s")[:2]] * 3
+    assert sample(mmlu_protocol(shots=2), data, "s") == [data.rows("dev", "s")[:2]] * 3
 
 
 def test_sample_needs_no_pool_without_shots() -> None:
-    assert sample(Protocol(shots=0), dataset(test=2), "s") == [(), ()]
+    assert sample(mmlu_protocol(shots=0), dataset(test=2), "s") == [(), ()]
 
 
 def test_helm_permutes_five_distinct_answers_as_published() -> None:
@@ -81,7 +82,7 @@ def test_harness_v0_draws_anew_for_every_item() -> None:
     assert len(set(drawn)) > 10
 
 
-@pytest.mark.parametrize("protocol", [HARNESS, Protocol(sampler="helm", seed=0, shots=2), Protocol(shots=2)])
+@pytest.mark.parametrize("protocol", [HARNESS, mmlu_protocol(sampler="helm", seed=0, shots=2), mmlu_protocol(shots=2)])
 def test_asking_fewer_items_leaves_their_shots_as_they_are(protocol: Protocol) -> None:
     data = dataset(test=9, dev=5, validation=7)
     every = list(requests(protocol, data, "s"))
@@ -93,14 +94,14 @@ def test_asking_fewer_items_leaves_their_shots_as_they_are(protocol: Protocol) -
     ("protocol", "sizes", "message"),
     [
         (
-            Protocol(),
+            mmlu_protocol(),
             {"test": 2, "dev": 4},
             "subject 's' has 4 rows in split 'dev'; 5 shots by the sampler first need 5",
         ),
-        (Protocol(), {"test": 2}, "subject 's' has 0 rows in split 'dev'"),
+        (mmlu_protocol(), {"test": 2}, "subject 's' has 0 rows in split 'dev'"),
         (HARNESS, {"test": 2, "validation": 2}, "2 shots by the sampler harness-v0 need 3"),
-        (Protocol(), {"dev": 5}, "subject 's' has no rows in split 'test'; the dataset's splits are dev"),
-        (Protocol(shot_split="test"), {"test": 9}, "shots from split 'test', which is also the one tested"),
+        (mmlu_protocol(), {"dev": 5}, "subject 's' has no rows in split 'test'; the dataset's splits are dev"),
+        (mmlu_protocol(shot_split="test"), {"test": 9}, "shots from split 'test', which is also the one tested"),
     ],
 )
 def test_sample_says_what_is_missing(protocol: Protocol, sizes: dict[str, int], message: str) -> None:

@@ -28,7 +28,7 @@ def test_fill_never_reads_filled_text_again() -> None:
 def test_fill_names_axis_and_hole_when_nothing_fills_it(template: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         fill(template, {"question": "?", "letter": "A"}, axis="option")
-    message = f"axis option has a hole {template} that nothing fills; it knows {{question}}, {{letter}}"
+    message = f"axis option has a hole {template} that nothing fills; known are {{question}}, {{letter}}"
     assert message in str(caught.value)
 
 

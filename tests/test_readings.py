@@ -23,7 +23,6 @@ from choicewise.errors import ProtocolError  # noqa: E402
 from choicewise.models.fake import HashModel  # noqa: E402
 from choicewise.models.local.local_model import LocalModel, load  # noqa: E402
 from choicewise.protocols.catalogue import resolve  # noqa: E402
-from choicewise.protocols.protocol import Protocol  # noqa: E402
 from choicewise.protocols.readings import READINGS  # noqa: E402
 from choicewise.questions.cosine import Cosine  # noqa: E402
 from choicewise.questions.generation import Generation  # noqa: E402
@@ -34,6 +33,7 @@ from choicewise.requests.render import render  # noqa: E402
 from choicewise.results.run import Run  # noqa: E402
 from choicewise.running.observe import observe  # noqa: E402
 from choicewise.running.plan import unique_tokens  # noqa: E402
+from tests.recipes import mmlu_protocol  # noqa: E402
 
 STORIES = SHARED / "models" / "stories260K"
 ITEMS = (
@@ -327,7 +327,7 @@ def test_a_model_without_numbers_gives_none(tmp_path: Path) -> None:
 
 
 def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_one_is_missing() -> None:
-    protocol = Protocol(reading="masked", shots=0, choices=None, question="{question}", continuation="{choice}")
+    protocol = mmlu_protocol(reading="masked", shots=0, choices=None, question="{question}", continuation="{choice}")
     model = HashModel()
     for window, missing in ((12, None), (11, "do not fit the window")):
         model.window = window

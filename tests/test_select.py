@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import SELECT as NAMES
 from choicewise.questions.span import Ids
 from choicewise.scoring.continuations import Continuations
@@ -23,6 +22,7 @@ from choicewise.scoring.readings.select import (
 from choicewise.tokens.select_span import select_spans
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.observed import Row, continuations, row
+from tests.recipes import mmlu_protocol
 
 
 class Merging(ByteTokenizer):
@@ -182,4 +182,4 @@ def plain_greedy(item: list[list[float]]) -> list[float]:
 def test_the_reading_knows_every_number_of_select() -> None:
     assert tuple(SELECT) == NAMES
     with pytest.raises(ProtocolError, match="or refuse, not cut-start"):
-        Protocol(reading="select", score="token_length_normalized", fit="cut-start")
+        mmlu_protocol(reading="select", score="token_length_normalized", fit="cut-start")

@@ -26,9 +26,9 @@ from choicewise.requests.render import render
 from choicewise.requests.request import View
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
-from choicewise.scoring.calibrated import NOISE, ORDERS, calibrated, order_predictions
+from choicewise.scoring.calibrated import NOISE, calibrated, order_predictions
 from choicewise.scoring.calibration import batch, contextual
-from choicewise.scoring.permutation import all_orders, cyclic_orders
+from tests.recipes import mmlu_protocol
 
 ITEMS = tuple(
     Item(
@@ -149,23 +149,21 @@ def test_what_pride_asks_is_among_what_the_rotations_ask(tmp_path: Path) -> None
     assert {each.name: each.decisions.missing.sum() for each in both.measure()} == {"cyclic": 0, "pride": 11, "same": 0}
 
 
-def test_views_are_given_first_and_the_orders_that_scores_go_by() -> None:
+def test_views_start_with_the_order_as_given() -> None:
     assert {name for names in CALIBRATIONS.values() for name in names} == set(VIEWS)
     assert set(NOISE) == set(CALIBRATIONS)
-    assert set(PERMUTED) < set(ORDERS) < set(VIEWS)
+    assert set(PERMUTED) < set(VIEWS)
     for options in (1, 3, 4):
-        assert VIEWS["cyclic"](options, 3) == [tuple(order) for order in cyclic_orders(options).tolist()]
-        assert VIEWS["full"](options, 3) == [tuple(order) for order in all_orders(options).tolist()]
+        assert VIEWS["cyclic"](options, 3) == rotations(options)
+        assert VIEWS["full"](options, 3) == list(permutations(range(options)))
         assert VIEWS["cyclic-5%"](options, 40) == VIEWS["cyclic"](options, 0)
         for name in ("given", "content-free"):
             assert VIEWS[name](options, 0) == VIEWS["cyclic-5%"](options, 39) == [tuple(range(options))]
-        for name, (count, orders) in ORDERS.items():
-            assert count(options) == len(orders(options)) == len(VIEWS[name](options, 0))
 
 
 def test_a_view_stands_after_the_same_shots_with_the_continuation_of_each_option() -> None:
     item = Item("1", "Which?", ("x", "y"), (0,), fields={"hint": "no"})
-    recipe = Protocol(views="cyclic", choices=2, shots=1, header="H:", question="{hint} {question}\n{options}")
+    recipe = mmlu_protocol(views="cyclic", choices=2, shots=1, header="H:", question="{hint} {question}\n{options}")
     request = render(recipe, item, [replace(item, question="Shot?")])
     assert request.views == (View("no Which?\nA. y\nB. x\n", (" B", " A")),)
     empty = render(replace(recipe, views="content-free"), item, [])

@@ -55,7 +55,7 @@ def indented(question: Question) -> Document:
 FORMATS = (cloze, cloze, cloze, lettered, lettered, lettered, hybrid, hybrid, indented, indented)
 
 
-def asked(relation: Relation, rng: random.Random) -> Question:
+def draw_question(relation: Relation, rng: random.Random) -> Question:
     """One training question: any entity, a training wording, fresh false choices."""
     return draw(relation, rng.choice(relation.pairs), rng.choice(relation.train), rng.choice(LETTERS), rng)
 
@@ -67,11 +67,11 @@ def paper(subject: Subject, rng: random.Random) -> Document:
     if rng.random() < 0.4:
         pieces.append((HEADER.format(subject=subject.name), DRAWN))
     for _ in range(rng.choice(BLOCKS)):
-        pieces += [*form(asked(rng.choice(subject.relations), rng)), ("\n\n", FACT)]
+        pieces += [*form(draw_question(rng.choice(subject.relations), rng)), ("\n\n", FACT)]
     return pieces
 
 
-def told(relation: Relation, pair: tuple[str, str], rng: random.Random) -> Document:
+def statement(relation: Relation, pair: tuple[str, str], rng: random.Random) -> Document:
     """One sentence that states a fact; the weight is on the part a reader of the rest could know."""
     sentence = fill(rng.choice(relation.prose), *pair)
     before, known, after = sentence.rpartition(relation.answer(*pair))
@@ -82,13 +82,16 @@ def portrait(subject: Subject, rng: random.Random) -> Document:
     """A paragraph that says everything about one entity, in any order."""
     row = rng.randrange(len(subject.relations[0].pairs))
     relations = rng.sample(subject.relations, len(subject.relations))
-    return [*chain.from_iterable(told(relation, relation.pairs[row], rng) for relation in relations), ("\n\n", PROSE)]
+    return [
+        *chain.from_iterable(statement(relation, relation.pairs[row], rng) for relation in relations),
+        ("\n\n", PROSE),
+    ]
 
 
 def survey(subject: Subject, rng: random.Random) -> Document:
     """A paragraph that goes through a few facts of one subject."""
     relations = rng.choices(subject.relations, k=rng.randint(2, 5))
-    facts = (told(relation, rng.choice(relation.pairs), rng) for relation in relations)
+    facts = (statement(relation, rng.choice(relation.pairs), rng) for relation in relations)
     return [*chain.from_iterable(facts), ("\n\n", PROSE)]
 
 

@@ -45,9 +45,9 @@ def draw(relation: Relation, pair: tuple[str, str], wording: str, letter: str, r
 def deal(subject: Subject) -> dict[str, list[Question]]:
     """The three splits of a subject, gold letters as even in each as its size allows."""
     rng = random.Random(f"{SEED}/{subject.name}")
-    asked = [(relation, pair) for relation in subject.relations for pair in relation.pairs]
-    rng.shuffle(asked)
-    splits = {"dev": asked[:DEV], "val": asked[DEV : DEV + VAL], "test": asked[DEV + VAL :]}
+    questions = [(relation, pair) for relation in subject.relations for pair in relation.pairs]
+    rng.shuffle(questions)
+    splits = {"dev": questions[:DEV], "val": questions[DEV : DEV + VAL], "test": questions[DEV + VAL :]}
     dealt = {}
     for split, members in splits.items():
         order = rng.sample(LETTERS, 4)

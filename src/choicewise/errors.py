@@ -12,6 +12,9 @@ A message says what is wrong, where, and what to do next; the command line print
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
+
 
 class ChoicewiseError(Exception):
     """Base of every error a user is meant to read."""
@@ -47,3 +50,11 @@ class StoreError(ChoicewiseError):
     """A run folder is foreign, damaged, newer than this version or can't be written."""
 
     exit_code = 6
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """The end of a message about an unknown ``name``: the nearest of the ``known`` names, or the first ten of them."""
+    if near := get_close_matches(name, known, n=3, cutoff=0.65):
+        return f"did you mean {' or '.join(near)}?"
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    return f"known are {', '.join(list(known)[:10]) or 'none'}{more}"

@@ -16,9 +16,9 @@ def prompts(
     on_bad_item: options.BadItems = options.OnBadItem.error,
     mapping: options.Mapping = None,
 ) -> None:
-    """Print every request as a JSON line: item, subject, context, continuations, gold; views: its other contexts.
+    """Print each request as a JSON line: item, subject, protocol, context, continuations, gold; views: other contexts.
 
-    Contexts are whole: fitting them into a model's window needs its tokenizer and happens in `run`.
+    Contexts are complete: only `run` shortens them to a model's window, because that needs the model's tokenizer.
     """
     from choicewise.data.columns import read_mapping
     from choicewise.data.open_dataset import open_dataset
@@ -28,9 +28,11 @@ def prompts(
 
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
-    settled = {name: with_split(recipe, dataset) for name, recipe in resolve(*protocol).items()}
-    distinct = {recipe.prompt_digest: (name, recipe) for name, recipe in reversed(settled.items())}
-    for name, recipe in reversed(distinct.values()):
+    recipes = {name: with_split(recipe, dataset) for name, recipe in resolve(*protocol).items()}
+    first_names = {recipe.prompt_digest: name for name, recipe in reversed(recipes.items())}
+    for name, recipe in recipes.items():
+        if first_names[recipe.prompt_digest] != name:
+            continue  # an earlier protocol has the same requests
         for chosen in dataset.choose(recipe.split or "", subject):
             for request in list(requests(recipe, dataset, chosen))[:limit]:
                 line = {

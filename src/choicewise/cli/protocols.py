@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from json import dumps
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from choicewise.cli import options
-
-if TYPE_CHECKING:
-    from choicewise.protocols.protocol import Protocol
 
 protocols = typer.Typer(help="List the published protocols; show one in full; compare two.", rich_markup_mode=None)
 
@@ -39,50 +36,43 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
 
 @protocols.command()
 def show(name: Name, json: options.Json = False) -> None:
-    """Show what a protocol really does, its source, and every axis."""
+    """Show what a protocol does, its source, and every axis."""
     from dataclasses import asdict
 
     from choicewise.protocols.catalogue import entry, resolve
     from choicewise.protocols.signature import short_signature, signature
 
-    found = resolve(name)
+    recipes = resolve(name)
     if json:
-        print(dumps({each: asdict(protocol) for each, protocol in found.items()}, ensure_ascii=False, indent=1))
+        print(dumps({label: asdict(recipe) for label, recipe in recipes.items()}, ensure_ascii=False, indent=1))
         return
-    first, headline = next(iter(found.items()))
+    first, headline = next(iter(recipes.items()))
     if "|" not in name and not name.endswith(".toml"):
-        about = entry(first)
-        print(f"{about.name}: {about.title}\n\n{about.about.strip()}\n")
-        print(f"cite    {about.citation}\nsource  {about.source}\n")
-    for axis, _, value in _axes(headline):
+        published = entry(first)
+        print(f"{published.name}: {published.title}\n\n{published.about.strip()}\n")
+        print(f"cite    {published.citation}\nsource  {published.source}\n")
+    for part in signature(headline).split("|"):
+        axis, _, value = part.partition(":")
         print(f"{axis:<13} {value}")
     print()
-    for each, protocol in found.items():
-        print(f"{each} {short_signature(protocol)}\n  {signature(protocol)}")
+    for label, recipe in recipes.items():
+        print(f"{label} {short_signature(recipe)}\n  {signature(recipe)}")
 
 
 @protocols.command()
 def diff(left: Name, right: Name, json: options.Json = False) -> None:
-    """Show exactly the axes in which two protocols differ (the headline of each, where a name has several scores)."""
+    """Show the axes in which two protocols differ (of the first, where a name has several scores)."""
     from choicewise.protocols.catalogue import resolve
     from choicewise.protocols.signature import axis_differences
 
-    one, other = (next(iter(resolve(name).items())) for name in (left, right))
-    differences = axis_differences(one[1], other[1])
+    (one, first), (other, second) = (next(iter(resolve(name).items())) for name in (left, right))
+    differences = axis_differences(first, second)
     if json:
-        print(
-            dumps([{"axis": axis, one[0]: a, other[0]: b} for axis, a, b in differences], ensure_ascii=False, indent=1)
-        )
+        print(dumps([{"axis": axis, one: a, other: b} for axis, a, b in differences], ensure_ascii=False, indent=1))
         return
     if not differences:
-        print(f"{one[0]} and {other[0]} are the same protocol")
+        print(f"{one} and {other} are the same protocol")
         return
-    width = max(len(name) for name in (one[0], other[0]))
+    width = max(len(one), len(other))
     for axis, a, b in differences:
-        print(f"{axis}\n  {one[0]:<{width}}  {a}\n  {other[0]:<{width}}  {b}")
-
-
-def _axes(protocol: Protocol) -> list[tuple[str, str, str]]:
-    from choicewise.protocols.signature import signature
-
-    return [part.partition(":") for part in signature(protocol).split("|")]
+        print(f"{axis}\n  {one:<{width}}  {a}\n  {other:<{width}}  {b}")

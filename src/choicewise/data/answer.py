@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from choicewise.data.cell import UnusableRow, is_number, text
@@ -13,9 +14,9 @@ from choicewise.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One row's answer cell beside the choices it chooses from.
+    """One row's answer cell with the choices it is about.
 
-    ``labels`` are the source's own, one a choice, or empty; ``numbers`` says that some choices are numbers themselves.
+    ``labels`` are the source's own, one per choice, or empty; ``numbers`` says that some choices are numbers.
     """
 
     cell: object
@@ -24,26 +25,24 @@ class Answer:
     numbers: bool = False
 
     def readings(self) -> dict[str, tuple[int, ...]]:
-        """Every way the answer can be read (``label``, ``index``, ``text``) with the indices it then means.
+        """Every way to read the answer (``label``, ``index``, ``text``) with the indices it then means.
 
-        Where the source has labels of its own they are the only reading, and a number beside choices that are texts
-        can only be an index.
+        Where the source has labels of its own, they are the only way; where the choices are texts, a number can only
+        be an index.
         """
         kinds = ("label",) if self.labels else ("label", "index", "text")
         if not self.labels and not self.numbers and all(is_number(cell) for cell in self.cells):
             kinds = ("index",)
-        found = {}
+        readings = {}
         for kind in kinds:
-            try:
-                found[kind] = self.gold(kind)
-            except UnusableRow:
-                continue
-        return found
+            with suppress(UnusableRow):
+                readings[kind] = self.gold(kind)
+        return readings
 
     def gold(self, kind: str) -> tuple[int, ...]:
         """The indices of the right choices, in increasing order, with the answer read as ``kind``.
 
-        Raises UnusableRow when it can't be read so, or names no choice or one twice.
+        Raises UnusableRow when it can't be read this way, or names no choice or one twice.
         """
         if kind == "flags":
             return self._flagged()
@@ -66,8 +65,8 @@ class Answer:
             return _index(answer, len(self.choices))
         names = self.choices if kind == "text" else self.labels or tuple(LETTERS[: len(self.choices)])
         if answer not in names:
-            these = "the texts of the choices" if kind == "text" else ", ".join(names)
-            raise UnusableRow(f"the answer {answer!r} is none of {these}")
+            known = "the texts of the choices" if kind == "text" else ", ".join(names)
+            raise UnusableRow(f"the answer {answer!r} is none of {known}")
         if names.count(answer) > 1:
             raise UnusableRow(f"the answer {answer!r} is the {kind} of more than one choice")
         return names.index(answer)
@@ -75,31 +74,31 @@ class Answer:
     def _flagged(self) -> tuple[int, ...]:
         flags = [_spelling(cell) for cell in self.cells]
         if len(flags) != len(self.choices) or not set(flags) <= {"0", "1"} or "1" not in flags:
-            raise UnusableRow(f"the answer must flag each of {len(self.choices)} choices by 1 or 0, at least one by 1")
+            raise UnusableRow(f"the answer must be 1 or 0 for each of {len(self.choices)} choices, and 1 at least once")
         return tuple(index for index, flag in enumerate(flags) if flag == "1")
 
 
 def answer_kind(answers: Iterable[tuple[str, Answer]]) -> str:
-    """How all the answers of a dataset are to be read, decided once for all rows; each comes with where it stands.
+    """How to read all the answers of a dataset, decided once for all rows; each answer comes with its place.
 
-    Rows that can be read in no way have no say.  Raises DataError when no reading fits the others, when several fit but
-    mean different choices, or when indices seem to be counted from 1.
+    Answers that can't be read at all are ignored.  Raises DataError when no kind fits all the others, when several fit
+    but mean different choices, or when indices seem to be counted from 1.
     """
     answers, kinds = list(answers), ["label", "index", "text"]
-    readable = [(where, answer, found) for where, answer in answers if (found := answer.readings())]
-    for where, answer, found in readable:
-        left = [kind for kind in kinds if kind in found]
-        if not left:
+    readable = [(where, answer, readings) for where, answer in answers if (readings := answer.readings())]
+    for where, answer, readings in readable:
+        remaining = [kind for kind in kinds if kind in readings]
+        if not remaining:
             raise DataError(
-                f"{where}: the answer {answer.cell!r} can only be read as {' or '.join(found)}, those before it only as"
-                f" {' or '.join(kinds)}; declare answer_is in a mapping (label, index or text)"
+                f"{where}: the answer {answer.cell!r} can only be read as {' or '.join(readings)}, those before it only"
+                f" as {' or '.join(kinds)}; declare answer_is in a mapping (label, index or text)"
             )
-        kinds = left
-    for where, answer, found in readable:
-        if len({found[kind] for kind in kinds}) > 1:
-            meant = ", ".join(f"{kind} (choice {found[kind][0]}, counted from 0)" for kind in kinds)
+        kinds = remaining
+    for where, answer, readings in readable:
+        if len({readings[kind] for kind in kinds}) > 1:
+            meanings = ", ".join(f"{kind} (choice {readings[kind][0]}, counted from 0)" for kind in kinds)
             raise DataError(
-                f"{where}: the answer {answer.cell!r} can be read as {meant};"
+                f"{where}: the answer {answer.cell!r} can be read as {meanings};"
                 ' declare answer_is = "label", "index" or "text" in a mapping'
             )
     if "index" in kinds[:1] or not readable:
@@ -108,7 +107,7 @@ def answer_kind(answers: Iterable[tuple[str, Answer]]) -> str:
 
 
 def _refuse_counting_from_one(answers: Iterable[tuple[str, Answer]]) -> None:
-    """DataError where an index is the number of choices and none is 0: left out, such rows would leave others wrong."""
+    """DataError where an index is the number of choices and none is 0: skipping its row would make the others wrong."""
     beyond = ""
     for where, answer in answers:
         cells = [] if answer.labels else map(str, answer.cells)
@@ -120,7 +119,7 @@ def _refuse_counting_from_one(answers: Iterable[tuple[str, Answer]]) -> None:
     if beyond:
         raise DataError(
             f"{beyond}: the answer is the number of choices, and no answer is 0: they seem to be counted from 1, where "
-            'an index counts from 0; take 1 off, write letters, or declare answer_is = "index" in a mapping'
+            'an index counts from 0; subtract 1, write letters, or declare answer_is = "index" in a mapping'
         )
 
 

@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from choicewise.errors import DataError
 
-class UnusableRow(ValueError):
+
+class UnusableRow(DataError):
     """Why one row can't become an item; the reader adds the file and the row."""
 
 
 class Number(str):
-    """A JSON number as it is spelled (``1e5`` stays ``1e5``), told apart from the text of the same spelling."""
+    """A JSON number as it is spelled (``1e5`` stays ``1e5``), and no text of the same spelling."""
 
     __slots__ = ()
 
@@ -20,6 +22,15 @@ class Number(str):
 def is_number(cell: object) -> bool:
     """Whether the source holds a number here, rather than a text that looks like one."""
     return isinstance(cell, Number | int | float) and not isinstance(cell, bool)
+
+
+def has_half_character(text: str) -> bool:
+    """Whether the text holds a lone surrogate, half a character, which no file can store and no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def text(cell: object, column: str) -> str:
@@ -39,7 +50,7 @@ def text(cell: object, column: str) -> str:
 
 
 def spell(cell: object, column: str) -> str:
-    """Any further cell as text: texts as they are, everything else as JSON, numbers in their own spelling.
+    """Any other cell as text: texts as they are, everything else as JSON, numbers in their own spelling.
 
     Raises UnusableRow for bytes, which are no text.
     """
@@ -47,9 +58,9 @@ def spell(cell: object, column: str) -> str:
 
 
 def value_at(row: Mapping[str, Any], path: str) -> object:
-    """What the row holds under a column's name, or under a path into nested columns (``question.stem``).
+    """The row's cell under a column's name, or under a path into nested columns (``question.stem``).
 
-    Raises UnusableRow when there is no such column in this row.
+    Raises UnusableRow when this row has no such column.
     """
     if path in row:
         return row[path]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from choicewise.errors import DataError
+from choicewise.errors import DataError, did_you_mean
 
 ANSWER_IS: Final = ("any", "label", "index", "text", "flags")
 
 RESERVED: Final = ("question", "options", "subject")
-"""Names that mean something else in a protocol's templates; a further column of that name has to be renamed."""
+"""Names with a meaning in a protocol's templates; another column of such a name has to be renamed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +26,13 @@ class Columns:
     ``fixed``, the same texts for every row; or ``right`` and ``wrong``, columns of the same two kinds that hold the
     right and the wrong choices, in this order.
 
-    ``answer`` is the column of the answer, or of a list of them, and ``answer_is`` what it holds: a ``label`` (one of
-    those beside the choices, else of ``labels``, else A, B, C, ...), an ``index`` from 0, the ``text`` of a choice,
-    ``flags`` (a 1 or 0 for every choice), or ``any`` of the first three, refused when the file leaves it open.
+    ``answer`` is the column of the answer, or of a list of answers, and ``answer_is`` what it holds: a ``label`` (of
+    the choice's own labels, else of ``labels``, else A, B, C, ...), an ``index`` from 0, the ``text`` of a choice,
+    ``flags`` (a 1 or 0 for every choice), or ``any`` of the first three, which is an error where the file is ambiguous.
 
     Without ``id`` items are named by subject, split and position.  Every other column is kept in ``Item.fields`` under
-    its own name or the one that ``rename`` gives it; so is a column used above that ``rename`` names.  ``drop_empty``
-    leaves out empty texts of ``right`` and ``wrong``.
+    its own name or the one that ``rename`` gives it, and so is a used column that ``rename`` names.  ``drop_empty``
+    ignores empty texts of ``right`` and ``wrong``.
     """
 
     question: str | None = "question"
@@ -50,13 +49,13 @@ class Columns:
     drop_empty: bool = False
 
     def __post_init__(self) -> None:
-        pair = (self.right is not None, self.wrong is not None)
-        if pair[0] != pair[1]:
-            raise DataError("a mapping with the columns right needs wrong too, and the other way round")
-        if (self.choices is not None) + bool(self.fixed) + pair[0] != 1:
+        right, wrong = self.right is not None, self.wrong is not None
+        if right != wrong:
+            raise DataError("a mapping names both right and wrong, or neither")
+        if (self.choices is not None) + bool(self.fixed) + right != 1:
             raise DataError("a mapping names its choices once: by choices, by fixed, or by right and wrong")
-        if pair[0] == (self.answer is not None):
-            raise DataError("a mapping needs the column answer, except where right and wrong tell the answer")
+        if right == (self.answer is not None):
+            raise DataError("a mapping needs the column answer, except with right and wrong, which say the answer")
         if self.answer_is not in ANSWER_IS:
             raise DataError(f"answer_is is {self.answer_is!r} in a mapping; it must be one of {', '.join(ANSWER_IS)}")
         if len(set(self.labels)) < len(self.labels):
@@ -85,9 +84,7 @@ def read_mapping(path: Path) -> Columns:
     values: dict[str, Any] = {}
     for key, value in declared.items():
         if key not in kinds:
-            near = get_close_matches(key, kinds, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(kinds)}"
-            raise DataError(f"{path}: {key!r} is no key of a mapping; {hint}")
+            raise DataError(f"{path}: {key!r} is no key of a mapping; {did_you_mean(key, kinds)}")
         values[key] = _checked(value, kinds[key], f"{path}: {key}")
     if values.get("question") == "":
         values["question"] = None

@@ -9,30 +9,30 @@ from pathlib import Path
 from typing import Any
 
 from choicewise.data.cell import UnusableRow
-from choicewise.data.text_file import read_source
+from choicewise.data.text_file import read_text
 from choicewise.errors import DataError
 
 
 def cells(path: Path) -> list[list[str]]:
-    """Every row that is not a blank line, header or not, as texts: nothing is taken for a number or a missing value.
+    """Every row that is not a blank line, header or not, as texts: no text becomes a number or a missing value.
 
-    Raises DataError when the file is not UTF-8, or a quote is never closed or closed inside a cell: from there on the
-    borders between the cells are lost, so no row can be skipped.
+    Raises DataError when the file is not UTF-8, or a quote is never closed or closed inside a cell: the cells after it
+    can't be separated, so no row can be skipped.
     """
-    source = read_source(path)
+    source = read_text(path)
     limit = csv.field_size_limit()  # the csv module has one limit for the whole process
     try:
         csv.field_size_limit(max(limit, len(source)))
         reader = csv.reader(io.StringIO(source, newline=""), strict=True)
         return [row for row in reader if row]
     except csv.Error as error:
-        raise DataError(f"{path} is no CSV, by line {reader.line_num} (from 1): {error}; check its quotes") from error
+        raise DataError(f"{path} is no CSV, at line {reader.line_num} (from 1): {error}; check its quotes") from error
     finally:
         csv.field_size_limit(limit)
 
 
 def csv_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
-    """Every row below the header by the header's names, or why its cells can't be told apart.
+    """Every row after the header by the header's names, or why its cells don't fit the header.
 
     Raises DataError as `cells` does, and when two columns of the header have the same name.
     """

@@ -6,16 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 
+from choicewise.data.categories import categories_of
 from choicewise.data.item import Item
-from choicewise.errors import DataError, UsageError
+from choicewise.errors import DataError, UsageError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
 class BadItem:
-    """A row that was left out because the user asked to skip what can't be used (``--on-bad-item skip``)."""
+    """A row that can't be used and was skipped, as the user wished."""
 
     file: str
     row: int
@@ -47,31 +47,35 @@ class Dataset:
         """The subjects of a split in order of first appearance."""
         return tuple(dict.fromkeys(item.subject for item in self.splits.get(split, ())))
 
+    @cached_property
+    def categories(self) -> dict[str, dict[str, list[str]]]:
+        """The published categories of its subjects, each with its subcategories; empty where the subjects have none."""
+        return categories_of({item.subject for items in self.splits.values() for item in items})
+
     @property
     def evaluated(self) -> str:
-        """The split that numbers are published for: test, else validation, else the only one there is.
+        """The split that numbers are published for: test, else validation, else the only split.
 
-        Raises DataError when that leaves a choice.
+        Raises DataError when there are several others, or none.
         """
         for split in ("test", "validation", *(self.splits if len(self.splits) == 1 else ())):
             if self.splits.get(split):
                 return split
-        there = ", ".join(sorted(self.splits)) or "none"
-        raise DataError(f"{self.name} has neither test nor validation, only {there}; name a split in a protocol file")
+        splits = ", ".join(sorted(self.splits)) or "none"
+        raise DataError(f"{self.name} has neither test nor validation, only {splits}; name a split in a protocol file")
 
     def choose(self, split: str, subjects: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Those of the split's subjects that are asked for, all when None, in the split's order.
+        """The named subjects of the split, all when None, in the split's order.
 
         Raises DataError when there is no such split, and UsageError when it has no such subject.
         """
         known = self.subjects(split)
         if not known:
-            there = ", ".join(sorted(self.splits)) or "none"
-            raise DataError(f"{self.name} has no split {split!r}, only {there}; use a protocol file with split = ...")
+            splits = ", ".join(sorted(self.splits)) or "none"
+            raise DataError(f"{self.name} has no split {split!r}, only {splits}; use a protocol file with split = ...")
         for subject in subjects or ():
             if subject not in known:
-                near = get_close_matches(subject, known, n=3)
-                hint = f"did you mean {' or '.join(near)}?" if near else f"the first is {known[0]!r}"
+                hint = did_you_mean(subject, known)
                 raise UsageError(f"{self.name} has no subject {subject!r} in split {split!r}; {hint}")
         return tuple(subject for subject in known if subjects is None or subject in subjects)
 

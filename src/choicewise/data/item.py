@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from choicewise.data.cell import UnusableRow, has_half_character
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -13,6 +15,8 @@ class Item:
 
     ``gold`` holds the indices of the right choices, one or several, in increasing order.  ``fields`` keeps further
     columns of the source (an activity label, a passage) under their own names, so that a protocol can render them.
+
+    Raises UnusableRow for a text that holds half a character (a lone surrogate), which no file can store.
     """
 
     id: str
@@ -23,8 +27,11 @@ class Item:
     fields: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
     def __post_init__(self) -> None:
-        for name in ("choices", "gold"):  # a list would do, but for a shot's place in a cache
+        for name in ("choices", "gold"):  # given as lists, the item could be no key of a cache
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        texts = (self.id, self.subject, self.question, *self.choices, *self.fields, *self.fields.values())
+        if any(map(has_half_character, texts)):
+            raise UnusableRow("a text holds a lone surrogate, half a character that no file can store")
 
 
 def duplicate_choices(item: Item) -> bool:

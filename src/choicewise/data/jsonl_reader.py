@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from choicewise.data.cell import Number, UnusableRow
-from choicewise.data.text_file import read_source
+from choicewise.data.text_file import read_text
 
 
 def jsonl_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
@@ -16,8 +16,8 @@ def jsonl_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
 
     Raises DataError when the file is not UTF-8.
     """
-    # Only "\n" ends a line: U+2028 and the like stand unescaped in JSON strings.
-    for line in read_source(path).split("\n"):
+    # Only "\n" ends a line: JSON strings may hold U+2028 and other line ends unescaped.
+    for line in read_text(path).split("\n"):
         if line.strip(" \t\r"):
             yield _row(line)
 
@@ -25,7 +25,11 @@ def jsonl_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
 def _row(line: str) -> dict[str, Any] | UnusableRow:
     try:
         row = json.loads(
-            line, parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins
+            line,
+            parse_int=Number,
+            parse_float=Number,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_refuse_repeated_keys,
         )
     except UnusableRow as reason:
         return reason
@@ -40,9 +44,9 @@ def _refuse_constant(constant: str) -> object:
     raise UnusableRow(f"the line holds {constant}, which is no JSON")
 
 
-def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise UnusableRow(f"key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+        raise UnusableRow(f"key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
     return row

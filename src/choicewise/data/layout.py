@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from choicewise.data.row_readers import ROW_READERS
 from choicewise.errors import DataError
 
 SPLITS: Final = {"test": "test", "dev": "dev", "val": "validation", "validation": "validation", "train": "train"}
 """A split's name in file names, and the one it has in a dataset."""
-
-ENDINGS: Final = (".jsonl", ".csv", ".parquet")
 
 _SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})")
 
@@ -20,7 +19,7 @@ _SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})")
 def sibling_files(file: Path) -> tuple[str, dict[str, list[Path]]]:
     """A dataset's name and its files by split, from one of the files.
 
-    ``arc.validation.jsonl`` holds a split by its name, and ``arc.train.jsonl`` beside it another of the same dataset;
+    ``arc.validation.jsonl`` holds the split it names, and ``arc.train.jsonl`` in the same folder holds another;
     ``arc.jsonl`` holds ``test``.  Files named after their split alone make a dataset with their folder's name.
 
     Raises DataError when two files claim one split.
@@ -32,39 +31,40 @@ def sibling_files(file: Path) -> tuple[str, dict[str, list[Path]]]:
             other_name, split = _name_and_split(other)
             if other_name == name:
                 claims.setdefault(split, []).append(other)
-    _refuse_rivals(claims)
+    _refuse_two_files(claims)
     return name or file.parent.resolve().name, claims
 
 
 def folder_files(folder: Path) -> dict[str, list[Path]]:
-    """The files of a folder by split: ``test.jsonl``, ``dev.jsonl``, ...; the same in CSV or Parquet, there also in
-    parts as on the Hub (``test-00000-of-00002.parquet``), which come in order.
+    """The files of a folder by split: ``test.jsonl``, ``dev.jsonl``, ..., or the same in another format.
 
-    Raises DataError when there are none, when formats are mixed, or when a split has rivals or lacks a part.
+    A split may be in parts, as on the Hub (``test-00000-of-00002.parquet``), which come in order.
+
+    Raises DataError when there are none, when formats are mixed, or when a split has several files or lacks a part.
     """
     claims: dict[str, list[Path]] = {}
     parts: dict[tuple[str, int], dict[int, Path]] = {}
     for file in sorted(folder.iterdir()):
         shard = _SHARD.fullmatch(file.stem)
         stem = shard["split"] if shard else file.stem
-        if file.suffix not in ENDINGS or stem not in SPLITS:
+        if file.suffix not in ROW_READERS or stem not in SPLITS:
             continue
         if shard:
             parts.setdefault((SPLITS[stem], int(shard["count"])), {})[int(shard["number"])] = file
         else:
             claims.setdefault(SPLITS[stem], []).append(file)
-    for (split, count), found in parts.items():
-        if missing := [number for number in range(count) if number not in found]:
+    for (split, count), shards in parts.items():
+        if missing := [number for number in range(count) if number not in shards]:
             raise DataError(f"{folder}: {split} has {count} parts, and part {missing[0]:05d} is missing")
         if split in claims:
-            raise DataError(f"{folder}: {claims[split][0].name} and {found[0].name} both claim the split {split}")
-        claims[split] = [found[number] for number in range(count)]
-    _refuse_rivals({split: files for split, files in claims.items() if split not in {split for split, _ in parts}})
+            raise DataError(f"{folder}: {claims[split][0].name} and {shards[0].name} both claim the split {split}")
+        claims[split] = [shards[number] for number in range(count)]
+    _refuse_two_files({split: files for split, files in claims.items() if split not in {split for split, _ in parts}})
     if not claims:
         raise DataError(
             f"{folder} holds no dataset: looked for a folder test/ with <subject>_test.csv (the MMLU layout) and for"
-            " test, dev, validation or train with the ending .jsonl, .csv or .parquet; a file of another name can be"
-            " given itself"
+            f" test, dev, validation or train with the ending {' or '.join(ROW_READERS)}; give a file of another name"
+            " by its own path"
         )
     if len(endings := {file.suffix for files in claims.values() for file in files}) > 1:
         raise DataError(f"{folder} holds splits as {' and '.join(sorted(endings))}; keep one format in a folder")
@@ -82,7 +82,7 @@ def _name_and_split(file: Path) -> tuple[str, str]:
     return ".".join([first, *rest]), SPLITS[named[-1]]
 
 
-def _refuse_rivals(claims: Mapping[str, list[Path]]) -> None:
+def _refuse_two_files(claims: Mapping[str, list[Path]]) -> None:
     for split, files in claims.items():
         if len(files) > 1:
             raise DataError(

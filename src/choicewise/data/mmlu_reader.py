@@ -22,29 +22,29 @@ FOLDERS: Final = ("dev", "val", "test")
 
 
 def is_mmlu(folder: Path) -> bool:
-    """Whether the folder has any of the layout's split folders."""
+    """Whether the folder has one of the layout's split folders."""
     return any((folder / name).is_dir() for name in FOLDERS)
 
 
 def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
-    """Every split there is, subjects in alphabetical order; ids are ``<subject>/<split>/<row>``, row from 0.
+    """Every split, subjects in alphabetical order; ids are ``<subject>/<split>/<row>``, row from 0.
 
     Raises DataError when the test folder is missing or empty, a file is not named after its split or holds no rows,
     and, unless ``on_bad_item`` is ``skip``, for a row without an answer among at least two choices.
     """
     if not (folder / "test").is_dir():
         raise DataError(f"{folder} has no folder test/; the MMLU layout is dev/, val/ and test/ with one CSV a subject")
-    intake = DatasetBuilder(on_bad_item)
+    builder = DatasetBuilder(on_bad_item)
     for name in FOLDERS:
         files = sorted(file for file in (folder / name).glob("*.csv") if not file.name.startswith("."))
         if name == "test" and not files:
             raise DataError(f"{folder / name} holds no <subject>_test.csv")
         for file in files:
-            _read_subject(intake, file, name)
-    return intake.dataset(folder.resolve().name)
+            _read_subject(builder, file, name)
+    return builder.dataset(folder.resolve().name)
 
 
-def _read_subject(intake: DatasetBuilder, file: Path, name: str) -> None:
+def _read_subject(builder: DatasetBuilder, file: Path, name: str) -> None:
     subject = file.stem.removesuffix(f"_{name}")
     if subject == file.stem:
         raise DataError(f"{file} is not named <subject>_{name}.csv, so its subject is unknown; rename or remove it")
@@ -56,9 +56,9 @@ def _read_subject(intake: DatasetBuilder, file: Path, name: str) -> None:
         try:
             item = _item(f"{subject}/{split}/{number}", subject, row)
         except UnusableRow as reason:
-            intake.reject(file, number, reason)
+            builder.reject(file, number, reason)
         else:
-            intake.accept(file, number, split, item)
+            builder.accept(file, number, split, item)
 
 
 def _item(id: str, subject: str, row: list[str]) -> Item:

@@ -1,4 +1,4 @@
-"""One door to every kind of dataset."""
+"""The one function that opens every kind of dataset."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 from choicewise.data.columns import Columns
 from choicewise.data.dataset import Dataset
-from choicewise.data.layout import ENDINGS, folder_files, sibling_files
+from choicewise.data.layout import folder_files, sibling_files
 from choicewise.data.mmlu_reader import is_mmlu, read_mmlu
+from choicewise.data.row_readers import ROW_READERS
 from choicewise.data.table_reader import read_tabular
 from choicewise.errors import DataError
 
@@ -16,7 +17,7 @@ from choicewise.errors import DataError
 def open_dataset(path: str | Path, *, on_bad_item: str = "error", columns: Columns | None = None) -> Dataset:
     """The dataset at ``path``: a folder in the MMLU layout, a folder with one file a split, or one such file.
 
-    ``columns`` declares what the columns of JSONL, CSV or Parquet mean; without it a known shape is looked for.
+    ``columns`` declares what the columns of such a file mean; without it they must be of a known shape.
     ``on_bad_item`` is ``error`` or ``skip``: with ``skip`` rows that can't be used go to ``Dataset.skipped``.
 
     Raises DataError when nothing is there, the layout is unknown or a row can't be used.
@@ -31,14 +32,14 @@ def open_dataset(path: str | Path, *, on_bad_item: str = "error", columns: Colum
         return read_mmlu(place, on_bad_item=on_bad_item)
     if not place.exists():
         raise DataError(f"{path} does not exist; looked for a file or folder of that name{_hub_hint(str(path))}")
-    if place.suffix not in ENDINGS:
-        raise DataError(f"{path} is no dataset by its ending; files of questions end in {', '.join(ENDINGS)}")
+    if place.suffix not in ROW_READERS:
+        raise DataError(f"{path} is no dataset by its ending; files of questions end in {', '.join(ROW_READERS)}")
     name, files = sibling_files(place)
     return read_tabular(name, files, on_bad_item=on_bad_item, columns=columns)
 
 
 def _hub_hint(path: str) -> str:
-    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or path.endswith(ENDINGS):
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or path.endswith(tuple(ROW_READERS)):
         return f" from {Path.cwd()}"
     return (
         f" from {Path.cwd()}. If it is a dataset on the Hub: the Hub is not read yet; download it as Parquet or JSONL"

@@ -1,4 +1,4 @@
-"""A row on its way to an item: everything read but the answer, which is settled for the whole dataset at once."""
+"""A row on its way to an item: everything is read but the answer, whose kind is decided once for the dataset."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from choicewise.data.item import Item
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One row under a mapping.  ``id`` is empty where the file names none; ``gold`` where ``answer`` is to tell it.
+    """One row under a mapping.  ``id`` is empty where the file names none, ``gold`` where ``answer`` gives it.
 
-    ``answer_is`` is how the mapping says the answer is spelled, ``any`` where it leaves that open.
+    ``answer_is`` is how the mapping says the answer is spelled, or ``any``.
     """
 
     id: str
@@ -30,9 +30,9 @@ class Draft:
     subject: str
     fields: Mapping[str, str]
 
-    def item(self, id: str, settled: str) -> Item:
-        """The finished item, an answer left open being read as was ``settled``.  Raises UnusableRow."""
-        kind = settled if self.answer_is == "any" else self.answer_is
+    def item(self, id: str, kind: str) -> Item:
+        """The item; ``kind`` is how to read an answer that may be of any kind.  Raises UnusableRow."""
+        kind = kind if self.answer_is == "any" else self.answer_is
         gold = self.gold if self.answer is None else self.answer.gold(kind)
         return Item(id, self.question, self.choices, gold, self.subject, self.fields)
 
@@ -80,18 +80,18 @@ def _cells(row: Mapping[str, Any], source: str | tuple[str, ...]) -> tuple[list[
     """The cells of the choices, their labels where the source has some, and the columns' name for messages."""
     if isinstance(source, tuple):
         return [value_at(row, path) for path in source], None, ", ".join(source)
-    held = value_at(row, source)
-    if isinstance(held, str) and not isinstance(held, Number):
-        held = _parsed(held, source)  # a CSV cell has no other way to hold a list
-    if isinstance(held, Mapping) and isinstance(held.get("text"), list):
-        label = held.get("label")
-        return held["text"], label if isinstance(label, list) else None, source
-    if not isinstance(held, list):
+    cell = value_at(row, source)
+    if isinstance(cell, str) and not isinstance(cell, Number):
+        cell = _parsed(cell, source)  # a CSV cell has no other way to hold a list
+    if isinstance(cell, Mapping) and isinstance(cell.get("text"), list):
+        label = cell.get("label")
+        return cell["text"], label if isinstance(label, list) else None, source
+    if not isinstance(cell, list):
         raise UnusableRow(f"column {source} holds no list of choices")
-    if held and all(isinstance(part, Mapping) for part in held):
-        labels = [value_at(part, "label") for part in held] if "label" in held[0] else None
-        return [value_at(part, "text") for part in held], labels, source
-    return held, None, source
+    if cell and all(isinstance(part, Mapping) for part in cell):
+        labels = [value_at(part, "label") for part in cell] if "label" in cell[0] else None
+        return [value_at(part, "text") for part in cell], labels, source
+    return cell, None, source
 
 
 def _parsed(cell: str, column: str) -> object:
@@ -109,11 +109,11 @@ def _refuse(constant: str) -> object:
 
 
 def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
-    """Every further column as text; a null is left out, so that a protocol that needs the column complains."""
-    taken = columns.used - set(columns.rename)
+    """Every other column as text, but for nulls: a protocol that needs the column then says that it is missing."""
+    used = columns.used - set(columns.rename)
     kept: dict[str, str] = {}
-    for name, cell in _leaves(row, taken):
-        if name in taken or cell is None:
+    for name, cell in _leaves(row, used):
+        if name in used or cell is None:
             continue
         new = columns.rename.get(name, name)
         if new in RESERVED or new in kept:
@@ -122,9 +122,9 @@ def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
     return MappingProxyType(kept)
 
 
-def _leaves(row: Mapping[str, Any], taken: frozenset[str]) -> Iterator[tuple[str, object]]:
-    """The columns of a row, one that is taken in part opened into its own (``question.stem``)."""
-    opened = {path.split(".")[0] for path in taken if path not in row}
+def _leaves(row: Mapping[str, Any], used: frozenset[str]) -> Iterator[tuple[str, object]]:
+    """The columns of a row; a nested one of which a part is used is split into its parts (``question.stem``)."""
+    opened = {path.split(".")[0] for path in used if path not in row}
     for name, cell in row.items():
         if name in opened and isinstance(cell, Mapping):
             yield from ((f"{name}.{part}", inner) for part, inner in cell.items())

@@ -13,20 +13,20 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class Shape(NamedTuple):
-    """A published layout: its mapping, and the further columns without which a file isn't of this shape."""
+    """A published layout: its mapping, and other columns that a file of this shape must have."""
 
     columns: Columns
-    beside: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
 
-# The first shape whose every column is there is taken, so a shape stands before those whose columns it includes.
+# The first shape with all its columns in the file is used, so a shape comes before those whose columns it includes.
 SHAPES: Final[Mapping[str, Shape]] = {
     # allenai.org/data/arc as released, then the fields of allenai/openbookqa, allenai/ai2_arc, tau/commonsense_qa
     "ARC, original": Shape(Columns("question.stem", "question.choices", answer="answerKey", answer_is="label")),
     "OpenBookQA": Shape(Columns("question_stem", "choices", answer="answerKey", answer_is="label")),
     "ARC, CommonsenseQA": Shape(Columns("question", "choices", answer="answerKey", answer_is="label")),
     "PIQA": Shape(Columns("goal", ("sol1", "sol2"), answer="label", answer_is="index")),
-    # COPA's column "question" says which relation is asked for; the original XML calls it asks-for.
+    # COPA's column "question" says which relation the question is about; the original XML calls it asks-for.
     "COPA": Shape(
         Columns(
             question="premise",
@@ -36,23 +36,23 @@ SHAPES: Final[Mapping[str, Shape]] = {
             id="idx",
             rename={"question": "asks_for"},
         ),
-        beside=("question",),
+        also=("question",),
     ),
     "Social IQa": Shape(
         Columns(choices=("answerA", "answerB", "answerC"), answer="label", answer_is="label", labels=("1", "2", "3")),
-        beside=("context",),
+        also=("context",),
     ),
     "WinoGrande": Shape(
         Columns("sentence", ("option1", "option2"), answer="answer", answer_is="label", labels=("1", "2"))
     ),
     "HellaSwag, cleaned": Shape(Columns("query", "endings", answer="label", answer_is="index", id="ind")),
     "HellaSwag": Shape(Columns("ctx", "endings", answer="label", answer_is="index", id="ind")),
-    # The Hub's multiple-choice file also has mc2_targets, kept as a field; a mapping can name those instead.
+    # The Hub's multiple-choice file also has mc2_targets, kept as a field; a mapping can use them instead.
     "TruthfulQA, multiple choice": Shape(
         Columns("question", "mc1_targets.choices", answer="mc1_targets.labels", answer_is="flags")
     ),
-    # Splitting at ";" leaves an empty last answer where the sheet's cell ends in one; TruthfulQA's own reader
-    # (utilities.py, split_multi_answer) leaves those out.
+    # Splitting at ";" gives an empty last answer where the sheet's cell ends in one; TruthfulQA's own reader
+    # (utilities.py, split_multi_answer) drops those.
     "TruthfulQA, generation": Shape(
         Columns("question", right="correct_answers", wrong="incorrect_answers", drop_empty=True)
     ),
@@ -65,7 +65,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     # "yes" before "no", as OLMES prints the two as options (arXiv:2406.08446).
     "BoolQ": Shape(
         Columns(fixed=("yes", "no"), answer="answer", answer_is="label", labels=("true", "false")),
-        beside=("passage",),
+        also=("passage",),
     ),
 }
 
@@ -73,10 +73,10 @@ SHAPES: Final[Mapping[str, Shape]] = {
 def recognise(row: Mapping[str, Any]) -> Columns | None:
     """The mapping of the first shape whose columns are all in ``row``; None when there is none.
 
-    Columns named ``id`` and ``subject`` are taken for what they say, where the shape names no others.
+    Columns named ``id`` and ``subject`` are the id and the subject, where the shape names no others.
     """
-    for columns, beside in SHAPES.values():
-        needed = columns.used.union(beside) - {columns.id, columns.subject}
+    for columns, also in SHAPES.values():
+        needed = columns.used.union(also) - {columns.id, columns.subject}
         if all(_holds(row, path) for path in needed):
             id, subject = _present(row, columns.id, "id"), _present(row, columns.subject, "subject")
             return replace(columns, id=id, subject=subject)

@@ -1,4 +1,4 @@
-"""The text of a file, or where it stops being text."""
+"""The text of a file, or the place where it is not UTF-8."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from choicewise.errors import DataError
 
 
-def read_source(path: Path) -> str:
-    """The whole file as text, line ends untouched, without the byte order mark some editors put at its start.
+def read_text(path: Path) -> str:
+    """The text of a file, line ends unchanged, without the byte order mark that some editors put at its start.
 
     Raises DataError with the offset and line of the first byte that is not UTF-8, or when the file can't be read.
     """

@@ -1,42 +1,44 @@
-"""The published protocols by name, and the one place where a name, signature or file becomes a protocol."""
+"""The published protocols by name, and the one place where a name, signature or file becomes a protocol.
+
+Every file ``catalog/FAMILY/NAME.toml`` is an entry; files outside the families are bases that entries inherit from.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from choicewise.errors import ProtocolError
+from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.protocol_file import parse, read_axes, read_file
+from choicewise.protocols.protocol_file import inherit, parse, read_axes, read_file
 from choicewise.protocols.signature import parse_signature, short_signature
 
-SCORES: Mapping[str, Mapping[str, str | None]] = MappingProxyType(
+SCORES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "sum": {"score": "sum", "null": None},
-        "token_mean": {"score": "token_mean", "null": None},
-        "byte_mean": {"score": "byte_mean", "null": None},
-        "byte_mean_bare": {"score": "byte_mean_bare", "null": None},
-        "char_mean": {"score": "char_mean", "null": None},
-        "char_mean_bare": {"score": "char_mean_bare", "null": None},
+        "sum": {"score": "sum", "null": "-"},
+        "token_mean": {"score": "token_mean", "null": "-"},
+        "byte_mean": {"score": "byte_mean", "null": "-"},
+        "byte_mean_bare": {"score": "byte_mean_bare", "null": "-"},
+        "char_mean": {"score": "char_mean", "null": "-"},
+        "char_mean_bare": {"score": "char_mean_bare", "null": "-"},
         "pmi-empty": {"score": "pmi", "null": ""},
         "pmi-answer": {"score": "pmi", "null": "Answer:"},
         "pmi-answer-space": {"score": "pmi", "null": "Answer: "},
         "pmi-colon": {"score": "pmi", "null": ":"},
     }
 )
-"""Every way to make one number of a choice's tokens.  An entry with ``normalizations = true`` has one protocol each.
+"""The reductions that an entry with ``normalizations = true`` has, one protocol each, as axes.
 
-An entry of a source that has its own few ways names them instead: a table ``[variants.NAME]`` each, with the axes that
+An entry whose source has scores of its own lists them instead: a table ``[variants.NAME]`` each, with the axes that
 differ from ``[protocol]``; the first is the headline and differs in none.
 """
 
-_KEYS = ("name", "title", "citation", "source", "about", "normalizations", "scores", "protocol", "variants")
+_KEYS = ("name", "title", "citation", "source", "about", "base", "normalizations", "scores", "protocol", "variants")
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,7 @@ class Entry:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Every entry of the catalogue, by name."""
-    found = [
-        _read_entry(f"{family.name}/{file.name.removesuffix('.toml')}", file.read_text(encoding="utf-8"))
-        for family in (files("choicewise.protocols") / "catalog").iterdir()
-        if family.is_dir()
-        for file in family.iterdir()
-        if file.name.endswith(".toml")
-    ]
-    return tuple(sorted(found, key=lambda known: known.name))
+    return tuple(_entry(name) for name in sorted(_tables()) if "/" in name)
 
 
 def entry(name: str) -> Entry:
@@ -81,8 +76,8 @@ def entry(name: str) -> Entry:
 def resolve(*selectors: str) -> dict[str, Protocol]:
     """Name to protocol, for everything that the selectors name, in their order.
 
-    A selector is a family (``mmlu``), the beginning of some names in it (``options/quoted`` for all that go on with a
-    hyphen), an entry (``mmlu/harness-v0``: all its scores), an entry with a score
+    A selector is a family (``mmlu``), the beginning of some names in it (``options/quoted`` for all that continue with
+    a hyphen), an entry (``mmlu/harness-v0``: all its scores), an entry with a score
     (``mmlu/harness-v0:sum``, or by its published name, ``mmlu/harness-v0:acc``), a signature, or the path of a TOML
     file.  Naming a protocol twice is fine; raises ProtocolError when one name would stand for two protocols.
     """
@@ -100,8 +95,8 @@ def _resolve(selector: str) -> dict[str, Protocol]:
         return {_name(protocol): protocol}
     if selector.endswith(".toml"):
         return _resolve_file(selector)
-    begun = f"{selector}-" if "/" in selector else f"{selector}/"
-    family = [known for known in entries() if known.name.startswith(begun)]
+    prefix = f"{selector}-" if "/" in selector else f"{selector}/"
+    family = [known for known in entries() if known.name.startswith(prefix)]
     if family and selector not in {known.name for known in entries()}:
         return {name: protocol for known in family for name, protocol in known.protocols.items()}
     named = entry(selector)
@@ -112,7 +107,8 @@ def _resolve(selector: str) -> dict[str, Protocol]:
 
 
 def _resolve_file(path: str) -> dict[str, Protocol]:
-    name, protocol = read_file(Path(path))
+    table = read_file(Path(path))
+    name, protocol = table.get("name", Path(path).stem), inherit(path, {**_tables(), path: table})
     if name in _names() and resolve(name) != {name: protocol}:
         raise ProtocolError(f"{path}: the name {name} belongs to the catalogue; give the file another name")
     return {name: protocol}
@@ -125,7 +121,7 @@ def _name(protocol: Protocol) -> str:
 
 
 def _names() -> list[str]:
-    """Everything that the catalogue can be asked for."""
+    """Every selector of the catalogue."""
     names: dict[str, None] = {}
     for known in entries():
         names |= dict.fromkeys((known.name.partition("/")[0], known.name, *known.protocols, *known.published))
@@ -133,24 +129,32 @@ def _names() -> list[str]:
 
 
 def _unknown(name: str) -> ProtocolError:
-    near = get_close_matches(name, _names(), n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "a file's name ends in .toml;"
-    return ProtocolError(f"no protocol is called {name!r}; {hint} `choicewise protocols` lists them all")
+    hint = did_you_mean(name, _names())
+    return ProtocolError(
+        f"no protocol is called {name!r}; {hint} (`choicewise protocols` lists them all; a file's name ends in .toml)"
+    )
 
 
-def _read_entry(name: str, text: str) -> Entry:
-    """The entry in one file of the catalogue; the tests see to it that every file is complete."""
-    table: dict[str, Any] = parse(text, name, allowed=_KEYS)
-    headline = read_axes(table["protocol"], name)
-    protocols = {name: headline}
-    if table.get("normalizations", False):
-        variants = {f"{name}:{score}": replace(headline, **axes) for score, axes in SCORES.items()}  # type: ignore[arg-type]
-        protocols = dict(sorted(variants.items(), key=lambda variant: variant[1] != headline))
-    if "variants" in table:
-        protocols = {
-            f"{name}:{variant}": read_axes({**table["protocol"], **axes}, f"{name}:{variant}")
-            for variant, axes in table["variants"].items()
-        }
+@cache
+def _tables() -> Mapping[str, Mapping[str, Any]]:
+    """The tables of every file of the catalogue, by its path inside without the suffix."""
+    catalog = files("choicewise.protocols") / "catalog"
+    inside = [("", catalog), *((f"{family.name}/", family) for family in catalog.iterdir() if family.is_dir())]
+    texts = {
+        prefix + file.name.removesuffix(".toml"): file.read_text(encoding="utf-8")
+        for prefix, folder in inside
+        for file in folder.iterdir()
+        if file.name.endswith(".toml")
+    }
+    return {name: parse(text, name, allowed=_KEYS) for name, text in texts.items()}
+
+
+def _entry(name: str) -> Entry:
+    """The entry in one file of the catalogue; the tests check that every file is complete."""
+    table, headline = _tables()[name], inherit(name, _tables())
+    variants = SCORES if table.get("normalizations", False) else table.get("variants", {})
+    protocols = {f"{name}:{variant}": read_axes(axes, name, headline) for variant, axes in variants.items()}
+    protocols = dict(sorted(protocols.items(), key=lambda variant: variant[1] != headline)) or {name: headline}
     return Entry(
         name=table["name"],
         title=table["title"],

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
+from choicewise.data.cell import has_half_character
 from choicewise.errors import ProtocolError
 from choicewise.protocols.boundary import BOUNDARIES
 from choicewise.protocols.consistency import check_consistency
@@ -44,7 +45,7 @@ class Protocol:
     The signature, equality and digest derive from these fields alone (:mod:`choicewise.protocols.signature`).
     """
 
-    benchmark: str = _axis("mmlu", _SCORE)
+    benchmark: str = field(metadata={**_SCORE, "allowed": ()})
     split: str | None = _axis("test", _REQUEST)
     requests: str | None = _axis(None, _REQUEST)
     quirk: str = _axis("none", _REQUEST, "none", "pandas-na")
@@ -116,7 +117,7 @@ def _check_type(name: str, annotation: str, value: object) -> None:
     expected = tuple(kind for part in annotation.split(" | ") for kind in kinds[part])
     if not isinstance(value, expected) or isinstance(value, bool):
         raise ProtocolError(f"protocol axis {name} is {value!r}; it must be {annotation.replace(' | ', ' or ')}")
-    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+    if isinstance(value, str) and has_half_character(value):
         raise ProtocolError(f"protocol axis {name} holds a lone surrogate, which no file can store")
     if isinstance(value, int) and value < 0:
         raise ProtocolError(f"protocol axis {name} is {value}; it can't be negative")

@@ -41,7 +41,7 @@ OVER_CHAINS = ("marginal", "vote")
 """What is made of an option's probabilities after several chains of thought."""
 
 SCORES = (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)
-"""The names in :mod:`choicewise.scoring.scores`, a room further down; a test holds the two together."""
+"""Every score by name; :mod:`choicewise.scoring.scores` finds its function by this name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ Shots = tuple[Item, ...]
 def sample(protocol: Protocol, dataset: Dataset, subject: str) -> list[Shots]:
     """The shots of every item of ``subject`` in the protocol's split, in file order.
 
-    Always over the whole subject, so that asking fewer items leaves everybody's shots as they are.  Raises DataError
-    when the subject has no items, or too few rows to draw shots from.
+    Always for all items of the subject, so that a limit on the items changes no item's shots.  Raises DataError when
+    the subject has no items, or too few rows to draw shots from.
     """
     items = dataset.rows(protocol.split or dataset.evaluated, subject)
     if not items:
@@ -39,7 +39,7 @@ def sample(protocol: Protocol, dataset: Dataset, subject: str) -> list[Shots]:
 def helm(pool: Sequence[Item], count: int, seed: int | None) -> Shots:
     """HELM's ``sample_examples``: one example of each answer in turn, frequent answers first.
 
-    Answers are told apart by the text of the first right choice; those with equally many examples are shuffled.
+    An answer is the text of the first right choice; answers with equally many examples are shuffled.
     stanford-crfm/helm@cab5d89, src/helm/benchmark/adaptation/adapters/in_context_learning_adapter.py.
     """
     random = Random(seed)
@@ -63,8 +63,8 @@ def helm(pool: Sequence[Item], count: int, seed: int | None) -> Shots:
 def harness_v0(items: Sequence[Item], pool: Sequence[Item], count: int, seed: int | None) -> list[Shots]:
     """The early harness: fresh shots for every item, one random stream per subject.
 
-    The items are shuffled; then, in that order, ``count + 1`` rows are drawn for each, the item itself is left out,
-    and the first ``count`` stay.  EleutherAI/lm-evaluation-harness@e47e01b, lm_eval/{evaluator,base}.py.
+    The items are shuffled; then, in that order, ``count + 1`` rows are drawn for each, the item itself is removed, and
+    the first ``count`` are kept.  EleutherAI/lm-evaluation-harness@e47e01b, lm_eval/{evaluator,base}.py.
     """
     random = Random(seed)
     order = list(range(len(items)))
@@ -81,7 +81,7 @@ def _content(item: Item) -> tuple[object, ...]:
 
 
 def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Shots:
-    """The rows that shots are drawn from, enough of them."""
+    """The rows that shots are drawn from; DataError where they are too few or show answers."""
     split = protocol.shot_split or ""
     pool = dataset.rows(split, subject)
     needed = protocol.shots + (protocol.sampler == "harness-v0")

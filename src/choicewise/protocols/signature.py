@@ -8,10 +8,9 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from difflib import get_close_matches
 from urllib.parse import unquote
 
-from choicewise.errors import ProtocolError
+from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.protocol import Protocol
 
 
@@ -29,10 +28,10 @@ def parse_signature(text: str) -> Protocol:
     values: dict[str, str | int | None] = {}
     for part in text.split("|"):
         name, colon, spelled = part.partition(":")
-        if not colon or name not in types:
-            near = get_close_matches(name, types, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ProtocolError(f"signature part {part!r} names no axis{hint}")
+        if not colon:
+            raise ProtocolError(f"signature part {part!r} has no colon; write AXIS:VALUE")
+        if name not in types:
+            raise ProtocolError(f"signature part {part!r} names no axis; {did_you_mean(name, types)}")
         if name in values:
             raise ProtocolError(f"signature states axis {name} twice")
         values[name] = _read(name, types[name], spelled)
@@ -42,12 +41,12 @@ def parse_signature(text: str) -> Protocol:
 
 
 def short_signature(protocol: Protocol) -> str:
-    """``#P`` and the first six hex digits of the digest: enough to tell rows of one table apart."""
+    """``#P`` and the first six hex digits of the digest, which differ between the rows of a table."""
     return f"#P{protocol.digest[:6]}"
 
 
 def axis_differences(left: Protocol, right: Protocol) -> list[tuple[str, str, str]]:
-    """(axis, left spelling, right spelling) for exactly the axes in which the two protocols differ."""
+    """(axis, left spelling, right spelling) for each axis in which the two protocols differ."""
     return [
         (axis.name, _spell(getattr(left, axis.name)), _spell(getattr(right, axis.name)))
         for axis in fields(Protocol)

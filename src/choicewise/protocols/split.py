@@ -1,4 +1,4 @@
-"""Which split a protocol that names none is about."""
+"""Which split a protocol that names none is tested on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from choicewise.protocols.protocol import Protocol
 
 
 def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
-    """``protocol`` with the split it tests on ``dataset`` named: its own, or the one the dataset is evaluated on.
+    """``protocol`` with a named split: its own, or else the one that ``dataset`` is evaluated on.
 
-    A signature that is stored with numbers always names the split.  Raises DataError when the dataset leaves a choice.
+    A signature that is stored with numbers always names the split.  Raises DataError where the dataset has no such one.
     """
     return protocol if protocol.split is not None else replace(protocol, split=dataset.evaluated)

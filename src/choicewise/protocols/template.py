@@ -13,7 +13,7 @@ _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> str:
     """``template`` with every ``{name}`` replaced by ``holes[name]`` and ``{{``, ``}}`` by one brace.
 
-    Text that is filled in is never read again, whatever braces it holds.  Raises ProtocolError, naming ``axis``, when
+    Text that is filled in is never read again, even if it holds braces.  Raises ProtocolError, naming ``axis``, when
     a hole is unknown or a brace stands alone.
     """
 
@@ -25,7 +25,7 @@ def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> 
             raise ProtocolError(f"protocol axis {axis} has a lone {piece!r}; write {piece * 2!r} for a literal brace")
         if name not in holes:
             known = ", ".join(f"{{{hole}}}" for hole in holes)
-            raise ProtocolError(f"protocol axis {axis} has a hole {piece} that nothing fills; it knows {known}")
+            raise ProtocolError(f"protocol axis {axis} has a hole {piece} that nothing fills; known are {known}")
         return holes[name]
 
     return _PIECE.sub(replacement, template)

@@ -1,6 +1,6 @@
 """The typed rows of a run folder's tables; each has the columns of its schema in :mod:`choicewise.records.tables`.
 
-Named tuples, because blocks have hundreds of thousands of them: they are made quickly and turn into columns with ``zip``.
+Named tuples, because blocks have hundreds of thousands of them: they are cheap to make, and ``zip`` makes them columns.
 """
 
 from __future__ import annotations

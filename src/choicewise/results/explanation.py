@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.errors import UsageError
+from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.protocol import Protocol
 from choicewise.records.tables import FLOAT32
 from choicewise.results.evidence import CORRECTING, Evidence
@@ -127,9 +126,7 @@ def explain(run: Run, item: str) -> Explanation:
     tables = run.tables
     ids = tables.items["item"].to_pylist()
     if item not in ids:
-        near = get_close_matches(item, ids, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"the first is {ids[0]}" if ids else "it has none"
-        raise UsageError(f"{run.folder} has no item {item!r}; {hint}")
+        raise UsageError(f"{run.folder} has no item {item!r}; {did_you_mean(item, ids)}")
     about = tables.items.slice(ids.index(item), 1).to_pylist()[0]
     mine = {name: _of(table, item) for name, table in (("requests", tables.requests), ("spans", tables.spans))}
     seen = _seen(tables.observations, mine["spans"])
@@ -142,7 +139,7 @@ def explain(run: Run, item: str) -> Explanation:
         question=about["question"],
         choices=tuple(about["choices"]),
         gold=tuple(about["gold"]),
-        model=run.manifest.model["name"],
+        model=run.manifest.model.name,
         asked=tuple(
             _asked(
                 protocols,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
+from choicewise.data.categories import Categories
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.results.evidence import Evidence, Tables
@@ -26,7 +27,7 @@ class Measurement:
 
     ``scores``: float64, one per row of the evidence (item by item, choice by choice), or None where the protocol reads
     generated text.  ``noise``: the greatest difference between two ways of computing a log-likelihood on this model, in
-    nats; None where it was not measured.
+    nats; None where it was not measured.  ``categories``: the dataset's.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Measurement:
     scores: Floats | None
     decisions: Decisions
     noise: float | None = None
+    categories: Categories = field(default_factory=dict)
 
     def values(self, aggregation: str | None = None) -> dict[str, Value]:
         """Group name → value under the protocol's own aggregation, or another one by name."""
@@ -81,12 +83,16 @@ class Measurement:
         return credit_range(self.scores, self.evidence.item_offsets, self.evidence.right, self.decisions, epsilon)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
-        return AGGREGATIONS[aggregation or self.protocol.aggregation](decisions, self.evidence.subjects)
+        return AGGREGATIONS[aggregation or self.protocol.aggregation](
+            decisions, self.evidence.subjects, self.categories
+        )
 
 
-def measure(tables: Tables, protocols: Mapping[str, Protocol], noise: float | None = None) -> Iterator[Measurement]:
+def measure(
+    tables: Tables, protocols: Mapping[str, Protocol], noise: float | None, categories: Categories
+) -> Iterator[Measurement]:
     """One measurement per protocol; what several protocols read is laid out once."""
     for name, protocol in protocols.items():
         evidence = tables.evidence(protocol.prompt_digest)
         scores, decisions = combiner(protocol.reading).decision(protocol, evidence)
-        yield Measurement(name, protocol, evidence, scores, decisions, noise)
+        yield Measurement(name, protocol, evidence, scores, decisions, noise, categories)

@@ -1,4 +1,4 @@
-"""From credits to accuracies: over all items, over subjects, and over MMLU's categories."""
+"""From credits to accuracies: over all items, over subjects, and over the dataset's categories."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from choicewise.scoring.categories import CATEGORIES, SUBCATEGORIES, category, subcategory
+from choicewise.data.categories import Categories
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.ragged import Mask
+from choicewise.scoring.statistics.clustered import standard_error
 from choicewise.scoring.statistics.wilson import wilson
 
 
@@ -20,7 +21,7 @@ class Value:
     """A mean credit with its uncertainty.
 
     ``se``: standard error; ``ci_low`` and ``ci_high``: 95 % interval; ``n``: items the value is a mean over;
-    ``missing``: items left out because they could not be scored; ``ties``: items of ``n`` with a tie at the top.
+    ``missing``: items that could not be scored and do not count; ``ties``: items of ``n`` with a tie at the top.
     NaN where there are too few items to say (none for the value, fewer than two for the standard error).
     """
 
@@ -39,20 +40,20 @@ def micro(decisions: Decisions) -> Value:
 
 
 def macro(decisions: Decisions, subjects: Sequence[str]) -> Value:
-    """Mean of the subjects' means; standard error √(Σ se²) / subjects, as subjects are fixed; normal interval.
+    """Mean of the subjects' means; standard error √(Σ se²) / subjects for a fixed set of subjects; normal interval.
 
-    ``subjects`` names each item's subject.  A subject with no scored item has no mean and is left out; its items are
-    in ``missing``.
+    ``subjects`` names each item's subject.  A subject without a scored item does not count; its items are in
+    ``missing``.
     """
-    whole = micro(decisions)
+    over_items = micro(decisions)
     scored = [value for value in by_group(decisions, subjects).values() if value.n]
     if not scored:
-        return whole
+        return over_items
     mean = math.fsum(value.value for value in scored) / len(scored)
     se = math.sqrt(math.fsum(value.se**2 for value in scored)) / len(scored)
     half = NormalDist().inv_cdf(0.975) * se
     low, high = (se if math.isnan(se) else min(1.0, max(0.0, bound)) for bound in (mean - half, mean + half))
-    return Value(mean, se, low, high, whole.n, whole.missing, whole.ties)
+    return Value(mean, se, low, high, over_items.n, over_items.missing, over_items.ties)
 
 
 def by_group(decisions: Decisions, groups: Sequence[str]) -> dict[str, Value]:
@@ -66,35 +67,48 @@ def _micro(decisions: Decisions, among: Mask) -> Value:
     scored = among & ~decisions.missing
     credit, n = decisions.credit[scored], int(scored.sum())
     mean = float(credit.mean()) if n else math.nan
-    se = float(credit.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    return Value(mean, se, *wilson(mean, n), n, int(among.sum()) - n, int(decisions.tied[scored].sum()))
+    se, ties = standard_error(credit), int(decisions.tied[scored].sum())
+    return Value(mean, se, *wilson(mean, n), n, int(among.sum()) - n, ties)
 
 
-def _ordered(values: dict[str, Value], order: Sequence[str]) -> dict[str, Value]:
-    return {name: values[name] for name in order if name in values}
+def _place(subject: str, categories: Categories) -> tuple[str, str]:
+    """The category and subcategory of a subject; both "other" where it has none."""
+    names = ((name, inner) for name, parts in categories.items() for inner in parts if subject in parts[inner])
+    return next(names, ("other", "other"))
 
 
-AGGREGATIONS: dict[str, Callable[[Decisions, Sequence[str]], dict[str, Value]]] = {
-    "micro": lambda decisions, subjects: {"all": micro(decisions)},
-    "macro": lambda decisions, subjects: {"all": macro(decisions, subjects)},
-    "subjects": by_group,
-    "categories": lambda decisions, subjects: _ordered(
-        by_group(decisions, [category(subject) for subject in subjects]), tuple(CATEGORIES)
-    ),
-    "subcategories": lambda decisions, subjects: _ordered(
-        by_group(decisions, [subcategory(subject) for subject in subjects]), tuple(SUBCATEGORIES)
-    ),
+GROUPS: dict[str, Callable[[str, Categories], str]] = {
+    "micro": lambda subject, categories: "all",
+    "macro": lambda subject, categories: "all",
+    "subjects": lambda subject, categories: subject,
+    "categories": lambda subject, categories: _place(subject, categories)[0],
+    "subcategories": lambda subject, categories: _place(subject, categories)[1],
 }
-"""Aggregation by name: from decisions and each item's subject to the rows it prints, each row a name and a value.
+"""Aggregation by name: from a subject and the dataset's categories to the row that its items are counted in."""
+
+
+def _by(aggregation: str) -> Callable[[Decisions, Sequence[str], Categories], dict[str, Value]]:
+    """A mean over the items of every group, in the order of the categories, then of first appearance."""
+    group = GROUPS[aggregation]
+
+    def aggregate(decisions: Decisions, subjects: Sequence[str], categories: Categories) -> dict[str, Value]:
+        group_of = {subject: group(subject, categories) for subject in dict.fromkeys(subjects)}
+        values = by_group(decisions, [group_of[subject] for subject in subjects])
+        known = (subject for parts in categories.values() for members in parts.values() for subject in members)
+        order = dict.fromkeys([*(group(subject, categories) for subject in known), *values])
+        return {name: values[name] for name in order if name in values}
+
+    return aggregate
+
+
+AGGREGATIONS: dict[str, Callable[[Decisions, Sequence[str], Categories], dict[str, Value]]] = {
+    "micro": lambda decisions, subjects, categories: {"all": micro(decisions)},
+    "macro": lambda decisions, subjects, categories: {"all": macro(decisions, subjects)},
+    "subjects": lambda decisions, subjects, categories: by_group(decisions, subjects),
+    "categories": _by("categories"),
+    "subcategories": _by("subcategories"),
+}
+"""Aggregation by name: from decisions, each item's subject and the dataset's categories to the rows it prints by name.
 
 Categories and subcategories are means over their questions, one row each, as the original MMLU scripts print them.
 """
-
-GROUPS: dict[str, Callable[[str], str]] = {
-    "micro": lambda subject: "all",
-    "macro": lambda subject: "all",
-    "subjects": lambda subject: subject,
-    "categories": category,
-    "subcategories": subcategory,
-}
-"""Aggregation by name: from a subject to the row of the aggregation that its items are counted in."""

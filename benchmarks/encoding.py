@@ -62,7 +62,7 @@ def main() -> None:
     total = perf_counter() - start
     boundary = total - rendering - tokenizer.seconds
     print(
-        f"{wanted.tokenizer.name} {'in parts' if tokenizer.cut else 'whole'}: {questions} questions, "
+        f"{wanted.tokenizer.name} {'in parts' if tokenizer.rule else 'whole'}: {questions} questions, "
         f"{tokenizer.texts} texts, {tokenizer.characters / 1e6:.0f} M characters; "
         f"{total:.1f} s ({process_time():.1f} s of CPU, start included) = "
         f"render {rendering:.1f} + encode {tokenizer.seconds:.1f} + boundary {boundary:.1f}; "

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.questions.span import Span
-from choicewise.tokens.boundary import Asked, choice_questions, choice_questions_batch, common_prefix, encode_contexts
+from choicewise.tokens.boundary import choice_questions, choice_questions_batch
+from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.common_prefix import common_prefix
+from choicewise.tokens.encodings import encode_contexts
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from choicewise.tokens.window import cut_end, fit_span
 from tests.conftest import SHARED
@@ -68,7 +71,7 @@ def plain_reference(tokens: Tokenizer, policy: str, bos: str, context: str, choi
     return [((text[:shared] or start("")), text[shared:]) for text in texts[1:]]
 
 
-def pairs(asked: Sequence[Asked]) -> list[Pair | None]:
+def pairs(asked: Sequence[ChoiceQuestion]) -> list[Pair | None]:
     return [one.span and (one.span.context.tolist(), one.span.continuation.tolist()) for one in asked]
 
 
@@ -240,9 +243,9 @@ def test_common_prefix(sequences: list[list[int]]) -> None:
     assert found == expected
 
 
-def span(context: int, continuation: int) -> Asked:
+def span(context: int, continuation: int) -> ChoiceQuestion:
     ids = np.arange(context + continuation, dtype=np.int32)
-    return Asked(Span(ids[:context], ids[context:], True), True, 3)
+    return ChoiceQuestion(Span(ids[:context], ids[context:], True), True, 3)
 
 
 @given(context=st.integers(1, 9), continuation=st.integers(1, 9), window=st.integers(1, 12))
@@ -266,7 +269,7 @@ def test_fit_span(context: int, continuation: int, window: int) -> None:
 
 
 def test_fit_span_leaves_the_missing_alone() -> None:
-    asked = Asked(None, missing="why")
+    asked = ChoiceQuestion(None, missing="why")
     assert fit_span(asked, 2, cut_start=True) is asked
 
 

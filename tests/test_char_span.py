@@ -12,8 +12,8 @@ from choicewise.questions.span import Ids, Span
 from choicewise.requests.readings import asker
 from choicewise.requests.readings.choices import ChoiceAsker
 from choicewise.requests.render import render
-from choicewise.tokens.boundary import encode_contexts
-from choicewise.tokens.char_span import char_spans, char_spans_batch, ends_before, package_spans
+from choicewise.tokens.char_span import char_spans, ends_before, package_spans
+from choicewise.tokens.encodings import encode_contexts
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.recipes import mmlu_protocol
 
@@ -82,11 +82,12 @@ def test_the_package_needs_a_bos_and_both_need_text() -> None:
             return super().encode([text.lower() for text in texts], special=special)
 
     asked = char_spans(Deaf(), "default", "a", "B", None)
-    assert (asked.span, asked.missing) == (None, "the tokens do not spell 'B', so no character span of it can be found")
+    assert (asked.span, asked.missing) == (None, "the tokens do not spell 'B', so it has no character span")
 
 
-def test_char_spans_batch_asks_one_by_one() -> None:
-    ((red, blue),) = char_spans_batch("surprisal", Merging(), "default", ["say:"], [['"red"', " blue"]], [[1]])
+def test_choices_are_asked_one_by_one() -> None:
+    red = char_spans(Merging(), "default", "say:", '"red"', False)
+    blue = char_spans(Merging(), "default", "say:", " blue", True)
     assert red.span is not None
     assert blue.span is not None
     assert (red.merged, blue.merged, red.span.gold, blue.span.gold) == (True, False, False, True)

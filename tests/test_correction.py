@@ -16,9 +16,10 @@ from choicewise.protocols.readings import READINGS
 from choicewise.questions.mass import Mass
 from choicewise.questions.span import Span
 from choicewise.tokens.boundary import choice_questions
-from choicewise.tokens.byte_probability import ByteProbability, answers
+from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.correction import CORRECTIONS
+from choicewise.tokens.coverings import answer_with_bytes
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from choicewise.tokens.window import fit_span
 from tests.conftest import SHARED
@@ -53,7 +54,9 @@ def tokenizer(name: str) -> Tokenizer:
 def score(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
     """Nats of every choice, its corrections included."""
     questions = [question for one in asked for question in one.questions()]
-    seen = {id(questions[place]): found.logprobs.sum(dtype=float) for place, found in answers(model, questions)}
+    seen = {
+        id(questions[place]): found.logprobs.sum(dtype=float) for place, found in answer_with_bytes(model, questions)
+    }
     return [
         float(seen[id(one.span)] - seen.get(id(one.before), 0.0) + seen.get(id(one.after), 0.0))
         if one.span is not None
@@ -101,10 +104,10 @@ def test_heal_divides_by_how_the_shared_tokens_may_go_on(context: str, choices: 
 def _paths(model: ToyModel, cover: Mass | ByteProbability | None) -> list[tuple[tuple[int, ...], bytes]]:
     """Every covering sequence whose tokens but the last are a known path, and what it spells."""
     assert isinstance(cover, ByteProbability)
-    assert cover.paths is not None
+    assert cover.spellings is not None
     table = model.tokenizer.token_bytes
     found = []
-    for path in cover.paths:
+    for path in cover.spellings:
         spelled = b"".join(table[token] for token in path)
         assert cover.text.startswith(spelled)
         rest = cover.text[len(spelled) :]
@@ -142,7 +145,7 @@ def test_bytes_are_the_brute_force_share_of_what_continues(context: str, choices
         assert isinstance(one.span, ByteProbability)
         start, text = one.span.context.tolist(), one.span.text
         rest = text[: len(text) - len(choice)]
-        assert one.span.cuts == tuple(range(len(rest), len(text) + 1))
+        assert one.span.offsets == tuple(range(len(rest), len(text) + 1))
         assert found == pytest.approx(np.log(covered(model, start, text) / covered(model, start, rest)), abs=1e-4)
 
 
@@ -175,7 +178,7 @@ def test_probabilities_of_all_words_sum_to_at_most_one(context: str, eos: bool) 
 
 def score_before(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
     masses = [one.before for one in asked if isinstance(one.before, Mass)]
-    seen = dict(answers(model, masses))
+    seen = dict(answer_with_bytes(model, masses))
     return [float(seen[place].logprobs[0]) for place in range(len(masses))]
 
 
@@ -239,7 +242,7 @@ def test_what_is_scored_is_the_text(name: str, case: str) -> None:
         assert context.encode().endswith(rest)
         assert (healed.before is not None) == bool(rest)
         if isinstance(healed.before, ByteProbability):
-            assert (healed.before.text, healed.before.cuts) == (rest, (0, len(rest)))
+            assert (healed.before.text, healed.before.offsets) == (rest, (0, len(rest)))
         if exact.missing is None:
             assert scored_bytes(tokens, exact) == text
             assert exact.span is not None

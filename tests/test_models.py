@@ -23,7 +23,8 @@ from choicewise.models.local import checkpoint, plain  # noqa: E402
 from choicewise.models.local.local_model import LocalModel, load  # noqa: E402
 from choicewise.questions.generation import Generation  # noqa: E402
 from choicewise.questions.span import Ids, Span  # noqa: E402
-from choicewise.tokens.boundary import choice_questions, encode_contexts  # noqa: E402
+from choicewise.tokens.boundary import choice_questions  # noqa: E402
+from choicewise.tokens.encodings import encode_contexts  # noqa: E402
 
 REAL = ["stories260K", "babyllama-tok105", "aidreams260K", "tiny-rwkv-4v0-660K"]
 RANDOM = ["gpt2", "gpt-neox-20b", "mistral-7b-v0.2"]

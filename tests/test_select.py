@@ -181,5 +181,5 @@ def plain_greedy(item: list[list[float]]) -> list[float]:
 
 def test_the_reading_knows_every_number_of_select() -> None:
     assert tuple(SELECT) == NAMES
-    with pytest.raises(ProtocolError, match="use fit refuse, not cut-start"):
+    with pytest.raises(ProtocolError, match="or refuse, not cut-start"):
         mmlu_protocol(reading="select", score="token_length_normalized", fit="cut-start")

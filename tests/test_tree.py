@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.engine.pack import Pack, next_pack, next_path, segments
-from choicewise.engine.tree import Tree, build, shared
+from choicewise.engine.tree import Tree, build
 from choicewise.questions.span import Ids, Span
 
 
@@ -95,15 +95,6 @@ def test_packs_hold_every_ancestor_and_no_node_twice(spans: list[Span], budget: 
 
 def ancestors(tree: Tree, node: int) -> list[int]:
     return [other for other in range(node) if node < tree.end[other]]
-
-
-@given(some, some)
-def test_shared_prefix(left: Ids, right: Ids) -> None:
-    expected = 0
-    while expected < min(len(left), len(right)) and left[expected] == right[expected]:
-        expected += 1
-    assert shared(left, right) == expected
-    assert shared(left, ids()) == 0
 
 
 def test_nothing_asked_is_an_empty_tree() -> None:

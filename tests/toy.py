@@ -61,7 +61,7 @@ class ToyModel:
         """P(tokens | context)."""
         return float(np.prod([self.row([*context, *tokens[:place]])[token] for place, token in enumerate(tokens)]))
 
-    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+    def answer(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
         """In reverse order, to show that nobody relies on one."""
         for index, question in reversed(list(enumerate(questions))):
             context = question.context.tolist()

@@ -1,1 +1,1 @@
-"""In the fewest tokens: the token tree and its packs."""
+"""Every shared token computed once: the token tree and its packs."""

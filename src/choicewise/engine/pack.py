@@ -1,4 +1,4 @@
-"""The tree next_pack into packs: runs of nodes that go through the model together."""
+"""The tree in packs: consecutive nodes that go through the model together."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from choicewise.engine.tree import Tree
 from choicewise.questions.span import Ids
 
 Places = npt.NDArray[np.int64]
-"""Where a key and value lie: 0 .. len(path) - 1 are kept from earlier packs, then come the pack's own."""
+"""Indices of keys and values: 0 .. len(path) - 1 are those kept from earlier packs, the pack's own follow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pack:
     """Nodes ``start .. stop - 1`` of a tree, computed after all nodes before them.
 
-    ``path``: the ancestors of node ``start``, root first; their keys and values are all that is still known of
+    ``path``: the ancestors of node ``start``, root first; their keys and values are all that is kept of
     earlier packs.  ``keep``: places of the ancestors of node ``stop``, to be kept for the next pack.
     """
 
@@ -37,7 +37,7 @@ class Pack:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """Nodes ``start .. stop - 1`` inside a pack, and the places of all that any of them may look at.
+    """Nodes ``start .. stop - 1`` inside a pack, and the places of all that they may attend to.
 
     ``keys``: the ancestors of node ``start``, root first, then the segment's own nodes.
     """
@@ -55,21 +55,21 @@ def next_pack(tree: Tree, start: int, path: Ids, budget: int) -> Pack:
 
 
 def next_path(pack: Pack) -> Ids:
-    """The ``path`` of the next pack."""
+    """The ancestors of the node after ``pack``: the ``path`` of the next one."""
     return pack.nodes()[pack.keep]
 
 
 def segments(tree: Tree, pack: Pack, size: int) -> list[Segment]:
-    """The pack in runs of at most ``size`` nodes."""
-    place = np.empty(int(tree.depth[pack.start : pack.stop].max()) + 1, dtype=np.int64)
-    place[: len(pack.path)] = np.arange(len(pack.path))
-    found = []
+    """``pack`` in segments of at most ``size`` nodes."""
+    place_at = np.empty(int(tree.depth[pack.start : pack.stop].max()) + 1, dtype=np.int64)  # by depth
+    place_at[: len(pack.path)] = np.arange(len(pack.path))
+    parts = []
     for start in range(pack.start, pack.stop, size):
         stop = min(start + size, pack.stop)
-        own = np.arange(start, stop) - pack.start + len(pack.path)
-        found.append(Segment(start, stop, np.concatenate([place[: tree.depth[start]], own])))
-        place[tree.depth[start:stop]] = own
-    return found
+        places = np.arange(start, stop) - pack.start + len(pack.path)
+        parts.append(Segment(start, stop, np.concatenate([place_at[: tree.depth[start]], places])))
+        place_at[tree.depth[start:stop]] = places
+    return parts
 
 
 def _ancestors(tree: Tree, start: int, known: int, node: int) -> Places:
@@ -80,7 +80,7 @@ def _ancestors(tree: Tree, start: int, known: int, node: int) -> Places:
     """
     if node == len(tree):
         return np.empty(0, dtype=np.int64)
-    place = np.empty(int(tree.depth[start : node + 1].max()) + 1, dtype=np.int64)
-    place[:known] = np.arange(known)
-    place[tree.depth[start:node]] = known + np.arange(node - start)
-    return place[: tree.depth[node]]
+    place_at = np.empty(int(tree.depth[start : node + 1].max()) + 1, dtype=np.int64)
+    place_at[:known] = np.arange(known)
+    place_at[tree.depth[start:node]] = known + np.arange(node - start)
+    return place_at[: tree.depth[node]]

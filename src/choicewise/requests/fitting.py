@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.requests.request import Request
-from choicewise.tokens.boundary import encode_contexts
+from choicewise.tokens.encodings import encode_contexts
 
 if TYPE_CHECKING:
     from choicewise.requests.prepared_block import Answerer

@@ -11,7 +11,8 @@ from choicewise.questions.span import Ids
 from choicewise.questions.token_scores import TokenScores
 from choicewise.records.rows import ObservationRow
 from choicewise.requests.prepared_block import BlockQuestion
-from choicewise.tokens.byte_probability import TokenQuestion, answer_with_bytes, sizes
+from choicewise.tokens.byte_probability import TokenQuestion
+from choicewise.tokens.coverings import answer_with_bytes, sizes
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model

@@ -23,7 +23,8 @@ from choicewise.questions.span import Ids, Span
 from choicewise.requests.prepared_block import BlockQuestion, PreparedBlock
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import check, check_support, list_asks, list_blocks, prepare_block
-from choicewise.tokens.byte_probability import ByteProbability, parts
+from choicewise.tokens.byte_probability import ByteProbability
+from choicewise.tokens.coverings import parts
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model

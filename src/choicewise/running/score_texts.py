@@ -15,9 +15,10 @@ from choicewise.questions.mass import Mass
 from choicewise.questions.span import Span
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.scores import SCORES
-from choicewise.tokens.boundary import choice_questions_batch
-from choicewise.tokens.byte_probability import ByteProbability, answer_with_bytes, sizes
+from choicewise.tokens.boundary import choice_questions
+from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.coverings import answer_with_bytes, sizes
 from choicewise.tokens.window import fit_span
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def score_texts(model: str | Path | Model, context: str, choices: Iterable[str],
 
 def _questions(model: Model, boundary: str, context: str, choices: Sequence[str]) -> list[ChoiceQuestion]:
     """One per choice, each within the model's window."""
-    batch = choice_questions_batch(model.tokenizer, boundary, "default", [context], [list(choices)], [()])
-    questions = [fit_span(question, model.window, cut_start=False) for question in batch[0]]
+    unfitted = choice_questions(model.tokenizer, boundary, "default", context, choices, ())
+    questions = [fit_span(question, model.window, cut_start=False) for question in unfitted]
     for choice, question in zip(choices, questions, strict=True):
         if question.missing is not None:
             raise ModelError(f"choice {choice!r} can't be scored: {question.missing}")

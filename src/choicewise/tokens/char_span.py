@@ -1,26 +1,23 @@
-"""Continuations found by their place in the text, whatever tokens the context has by itself (reading ``surprisal``).
+"""The tokens of a continuation by its place in the text, whatever the context's own tokens (reading ``surprisal``).
 
-Everything goes by bytes, counted from the end of the text, as a tokenizer may put a dummy space before its start.
+Places are in bytes, counted from the end of the text, as a tokenizer may put a dummy space before its start.
 Offset mappings are never used: some published tokenizers return empty ones (huggingface/tokenizers #1553).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from choicewise.questions.span import Ids, Span
-from choicewise.tokens.boundary import encode_contexts
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.select_span import select_spans
-from choicewise.tokens.tokenizer import Tokenizer
+from choicewise.tokens.encodings import encode_contexts
+from choicewise.tokens.tokenizer import Tokenizer, count
 
 
 def char_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
     """The tokens that hold a byte of ``continuation`` in the two texts encoded as one, after all tokens before them.
 
-    A token that straddles the boundary is scored whole, since a probability can't be split, and flagged ``merged``.
+    All of a token that straddles the boundary is scored, because a probability can't be split, and flagged ``merged``.
     Missing where the tokens don't spell the continuation, as with a tokenizer that lower-cases.
     """
     (tokens,) = encode_contexts(tokenizer, bos, [context + continuation])
@@ -33,15 +30,15 @@ def char_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, 
     first = int(np.searchsorted(ends, start, side="right"))
     merged = bool(ends[first - 1] < start) if first else start > 0
     before = tokens[:first] if first else nothing
-    return ChoiceQuestion(Span(before, tokens[first:], gold), merged, _unknown(tokenizer, tokens[first:]))
+    return ChoiceQuestion(Span(before, tokens[first:], gold), merged, count(tokens[first:], tokenizer.unknown_id))
 
 
 def package_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
-    """The same as the package surprisal picks it: ``surprise(context + continuation)[start:stop, "char"]``.
+    """The tokens that the package surprisal picks: ``surprise(context + continuation)[start:stop, "char"]``.
 
     It puts a BOS before whatever the tokenizer adds itself, so that there are two with a tokenizer that adds one.  The
     span begins with the last token that starts at or before the continuation's first character, and ends with the
-    first one that ends at or behind its last; of a character of several tokens some are left out by that.  Source:
+    first one that ends at or after its last; of a character of several tokens some are left out by that.  Source:
     aalok-sathe/surprisal model.py@6ea34a7, utils.py@02b1d93; the characters of a token are those that its bytes belong
     to, where the package asks the tokenizer's offsets.
     """
@@ -67,13 +64,14 @@ def package_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: st
     before = np.concatenate([[tokenizer.bos_id], tokens[:first]]).astype(np.int32)
     start = int(ends[last - 1]) - dummy - sum(len(tokenizer.token_bytes[token]) for token in tokens[first:last])
     merged = start < len(context.encode())
-    return ChoiceQuestion(Span(before, tokens[first:last], gold), merged, _unknown(tokenizer, tokens[first:last]))
+    scored = tokens[first:last]
+    return ChoiceQuestion(Span(before, scored, gold), merged, count(scored, tokenizer.unknown_id))
 
 
 def ends_before(span: Span, eos_id: int) -> list[Span]:
-    """What gives P(EOS) in the place of each scored token: rows of the same forward pass, so they cost no token."""
-    whole, eos = np.concatenate([span.context, span.continuation]), np.asarray([eos_id], dtype=np.int32)
-    return [Span(whole[: len(span.context) + place], eos) for place in range(len(span.continuation))]
+    """What gives P(EOS) in place of every scored token: rows of the same forward pass, so they cost no token."""
+    tokens, eos = np.concatenate([span.context, span.continuation]), np.asarray([eos_id], dtype=np.int32)
+    return [Span(tokens[: len(span.context) + place], eos) for place in range(len(span.continuation))]
 
 
 def _spelled(tokenizer: Tokenizer, tokens: Ids) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bytes]:
@@ -83,28 +81,4 @@ def _spelled(tokenizer: Tokenizer, tokens: Ids) -> tuple[np.ndarray[tuple[int], 
 
 
 def _misspelt(text: str) -> str:
-    return f"the tokens do not spell {text!r}, so no character span of it can be found" if text else "it has no text"
-
-
-def _unknown(tokenizer: Tokenizer, tokens: Ids) -> int:
-    return 0 if tokenizer.unknown_id is None else int((tokens == tokenizer.unknown_id).sum())
-
-
-SPANS = {"surprisal": char_spans, "surprisal-package": package_spans, "select": select_spans}
-"""How the readings that have a way of their own find their tokens."""
-
-
-def char_spans_batch(
-    reading: str,
-    tokenizer: Tokenizer,
-    bos: str,
-    contexts: Sequence[str],
-    continuations: Sequence[Sequence[str]],
-    golds: Sequence[Sequence[int]],
-) -> list[list[ChoiceQuestion]]:
-    """As :func:`choicewise.tokens.boundary.choice_questions_batch`, by the place in the text."""
-    find = SPANS[reading]
-    return [
-        [find(tokenizer, bos, context, choice, index in gold) for index, choice in enumerate(choices)]
-        for context, choices, gold in zip(contexts, continuations, golds, strict=True)
-    ]
+    return f"the tokens do not spell {text!r}, so it has no character span" if text else "it has no text"

@@ -1,4 +1,4 @@
-"""One choice as it is asked: its question to the model, what corrects the answer, and what is doubtful about it."""
+"""One choice as it is asked: its question to the model, its corrections, and what is doubtful about it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class ChoiceQuestion:
     """One choice as it is asked.
 
     ``span`` is None exactly when ``missing`` says why.  ``merged``: the context's tokens are no prefix of the tokens of
-    the whole text.  ``unknown``: unknown tokens among the scored ones.  ``tokens_dropped``: cut away by the window.
-    ``before`` is to be subtracted (what the context is known to go on as), ``after`` to be added (what may follow).
+    the whole text.  ``unknown``: unknown tokens among the scored ones.  ``tokens_dropped``: tokens cut off to fit the
+    window.  ``before`` is subtracted (how the context goes on anyway), ``after`` added (what may follow).
     ``noncanonical``: context and continuation together are not the tokenizer's own tokens of the whole text.
     ``lossy``: the scored tokens do not spell the end of the text.  ``bos``: BOS tokens among all of them.
-    ``parts``: what a reading asks about the choice besides, None where it is not needed here.
+    ``parts``: what else a reading asks about the choice, None where it is not needed here.
     """
 
     span: Span | ByteProbability | None

@@ -16,65 +16,65 @@ from choicewise.tokens.tokenizer import Tokenizer
 REMEMBERED = 8_000_000
 """Characters of parts that are remembered: all of MMLU's questions; with their tokens they take less than 50 MB."""
 TEXTS = 2048
-"""Texts cut at once: enough new parts for every thread, few enough to hold all parts."""
+"""Texts split at once: enough new parts for every thread, few enough to hold all parts in memory."""
 PROBES = (
     "A line.\n\nAnother,  with spaces \n and\ttabs\r\n\r\n  then\n\n\nmore? \n\nA. 1\nB. 23456\nAnswer: A",
     "\nx\n/y\n's\n\n\n z\n\u0301a\nn\u0303\n\u00e9\n\u4f60\n\u597d\n\U0001f469\u200d\U0001f469\n\x00\n\x85\n\u2028\n",
     'def f(x):\n    if x:\n\t\treturn "▁"\n\n}\n\n\nA\nB\n(C)\n~\n!\n0\n',
 )
-"""Texts with everything that has ever mattered where texts are cut."""
+"""Texts with everything that has ever mattered where texts are split."""
 
 
 class PartwiseTokenizer:
-    """A tokenizer that gives what ``inner`` gives, but encodes every part between two cuts only once.
+    """A tokenizer that gives what ``inner`` gives, but splits texts and encodes every distinct part only once.
 
-    ``cut`` is None where nothing is proven of ``inner``, or where a probe says otherwise: every text then goes to
-    ``inner`` whole.  Besides, one text of every call is encoded whole and compared.
+    ``rule`` is None where nothing is proven of ``inner``, or where a probe says otherwise: texts are then not split.
+    One text of every call is also encoded without splitting, and compared.
     """
 
-    def __init__(self, inner: Tokenizer, cut: SplitRule | None, *, remembered: int = REMEMBERED) -> None:
-        """Wrap ``inner``, whose texts may be cut at ``cut``; ``remembered`` is in characters."""
+    def __init__(self, inner: Tokenizer, rule: SplitRule | None, *, remembered: int = REMEMBERED) -> None:
+        """Wrap ``inner``, whose texts may be split by ``rule``; ``remembered`` is in characters."""
         self.inner = inner
         self.bos_id, self.eos_id, self.unknown_id = inner.bos_id, inner.eos_id, inner.unknown_id
         self.token_bytes, self.digest = inner.token_bytes, inner.digest
-        self.cut = cut
-        self._room = remembered
+        self.rule = rule
+        self._limit = remembered
         self._heads: dict[str, Ids]
         self._tokens: dict[str, Ids]
-        self._whole: set[str]
+        self._unsplittable: set[str]
         self._forget()
-        if cut is not None and not self._prepare(cut):
-            self.cut = None
+        if rule is not None and not self._prepare(rule):
+            self.rule = None
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Token ids of each text, exactly as ``inner`` gives them.
 
-        Raises ModelError when they are found not to be the same, which no known tokenizer brings about.
+        Raises ModelError when the comparison finds other tokens, which no known tokenizer causes.
         """
-        if self.cut is None or not texts:
+        if self.rule is None or not texts:
             return self.inner.encode(texts, special=special)
-        found: list[Ids] = []
+        encoded: list[Ids] = []
         for start in range(0, len(texts), TEXTS):
-            found += self._encode(self.cut, texts[start : start + TEXTS], special)
-        self._compare(found, texts, special)
-        return found
+            encoded += self._encode(self.rule, texts[start : start + TEXTS], special)
+        self._compare(encoded, texts, special)
+        return encoded
 
     def decode(self, ids: Ids) -> str:
         """As ``inner`` does."""
         return self.inner.decode(ids)
 
-    def _compare(self, found: Sequence[Ids], texts: Sequence[str], special: bool) -> None:
-        """ModelError unless the longest text has the tokens that it has as a whole."""
+    def _compare(self, encoded: Sequence[Ids], texts: Sequence[str], special: bool) -> None:
+        """ModelError unless the longest text has the tokens that it has without splitting."""
         longest = max(range(len(texts)), key=lambda index: len(texts[index]))
         text = texts[longest]
-        if "\n" in text and not np.array_equal(found[longest], self.inner.encode([text], special=special)[0]):
+        if "\n" in text and not np.array_equal(encoded[longest], self.inner.encode([text], special=special)[0]):
             raise ModelError(
                 f"encoded in parts, {text[:80]!r}... has other tokens than as a whole; results with this tokenizer "
                 "can't be trusted: please report its tokenizer.json and the version of tokenizers"
             )
 
-    def _prepare(self, cut: SplitRule) -> bool:
-        """Learn what is put around every text; whether the probes come out as they do whole."""
+    def _prepare(self, rule: SplitRule) -> bool:
+        """Learn what is put around every text; whether the probes have the tokens that they have without splitting."""
         newline, plain, framed = (
             self.inner.encode(["\n"], special=False)[0],
             self.inner.encode(["a"], special=False)[0],
@@ -82,38 +82,38 @@ class PartwiseTokenizer:
         )
         self._dummy = len(newline) - 1
         front = next((at for at in range(len(framed)) if np.array_equal(framed[at : at + len(plain)], plain)), None)
-        if front is None or self._dummy != int(cut.prefixed):
+        if front is None or self._dummy != int(rule.prefixed):
             return False
         self._frame = framed[:front], framed[front + len(plain) :]
-        self._hazard = re.compile("|".join(map(re.escape, cut.hazards)) or r"(?!)")
+        self._hazard = re.compile("|".join(map(re.escape, rule.hazards)) or r"(?!)")
         return all(
-            all(map(np.array_equal, self._encode(cut, PROBES, special), self.inner.encode(PROBES, special=special)))
+            all(map(np.array_equal, self._encode(rule, PROBES, special), self.inner.encode(PROBES, special=special)))
             for special in (False, True)
         )
 
-    def _encode(self, cut: SplitRule, texts: Sequence[str], special: bool) -> list[Ids]:
-        if self.held > self._room:
+    def _encode(self, rule: SplitRule, texts: Sequence[str], special: bool) -> list[Ids]:
+        if self.remembered > self._limit:
             self._forget()
-        places = [cut.last_paragraph(text) for text in texts]
+        places = [rule.last_paragraph(text) for text in texts]
         heads = [text[:place] for text, place in zip(texts, places, strict=True)]
-        tails = [cut.parts(text[place:]) for text, place in zip(texts, places, strict=True)]
-        self._learn_heads(cut, heads)
+        tails = [rule.parts(text[place:]) for text, place in zip(texts, places, strict=True)]
+        self._learn_heads(rule, heads)
         self._learn(chain.from_iterable(tails))
-        found = [self._join(head, tail, special) for head, tail in zip(heads, tails, strict=True)]
-        if self._whole:
-            crossed = [i for i in range(len(texts)) if not self._whole.isdisjoint((heads[i], *tails[i]))]
-            whole = self.inner.encode([texts[i] for i in crossed], special=special)
-            for i, tokens in zip(crossed, whole, strict=True):
-                found[i] = tokens
-        return found
+        encoded = [self._join(head, tail, special) for head, tail in zip(heads, tails, strict=True)]
+        if self._unsplittable:
+            again = [i for i in range(len(texts)) if not self._unsplittable.isdisjoint((heads[i], *tails[i]))]
+            unsplit = self.inner.encode([texts[i] for i in again], special=special)
+            for i, tokens in zip(again, unsplit, strict=True):
+                encoded[i] = tokens
+        return encoded
 
     def _forget(self) -> None:
-        self._heads, self._tokens, self._whole = {"": np.empty(0, dtype=np.int32)}, {}, set()
-        self.held = 0
+        self._heads, self._tokens, self._unsplittable = {"": np.empty(0, dtype=np.int32)}, {}, set()
+        self.remembered = 0
 
-    def _learn_heads(self, cut: SplitRule, heads: Iterable[str]) -> None:
+    def _learn_heads(self, rule: SplitRule, heads: Iterable[str]) -> None:
         new = [head for head in dict.fromkeys(heads) if head not in self._heads]
-        parts = [cut.parts(head) for head in new]
+        parts = [rule.parts(head) for head in new]
         self._learn(chain.from_iterable(parts))
         self._heads.update((head, self._join("", part, special=False)) for head, part in zip(new, parts, strict=True))
         self._remember(new)
@@ -124,11 +124,11 @@ class PartwiseTokenizer:
         self._remember(new)
 
     def _remember(self, new: Sequence[str]) -> None:
-        self._whole.update(text for text in new if self._hazard.search(text))
-        self.held += sum(map(len, new))
+        self._unsplittable.update(text for text in new if self._hazard.search(text))
+        self.remembered += sum(map(len, new))
 
     def _join(self, head: str, parts: Sequence[str], special: bool) -> Ids:
-        """Tokens of ``head`` and the ``parts`` behind it; only what a text starts with keeps the dummy space."""
+        """Tokens of ``head`` and the ``parts`` after it; only what a text starts with keeps the dummy space."""
         tokens = [self._heads[head], *[self._tokens[part] for part in parts]]
         if self._dummy:
             first = 1 if head else 2

@@ -1,7 +1,7 @@
-"""Where a text may be cut so that the tokens of the parts are the tokens of the whole.
+"""Where a text may be split so that the tokens of the parts are the tokens of the text.
 
-Which places these are is read off the pipeline that ``tokenizer.json`` declares, and only pipelines for which it can be
-proven have any; the proofs are in ``docs/design/encoding.md``.
+The places follow from the pipeline that ``tokenizer.json`` declares, and only pipelines for which it can be proven have
+any; the proofs are in ``docs/design/encoding.md``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 NEWLINE_STARTS = re.compile(r"\n(?<=[!-~]\n)")
-"""A newline behind a visible ASCII character; the cut is in front of it."""
+"""A newline after a visible ASCII character; the text is split before it."""
 NEWLINE_ENDS = re.compile(r"\n(?=[!-~])")
-"""A newline before a visible ASCII character; the cut is behind it."""
+"""A newline before a visible ASCII character; the text is split after it."""
 
 _MARKS_AND_SPACE = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -30,11 +30,11 @@ _PREFIXED = ("Prepend", "Metaspace")
 
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """A kind of place at which texts may be cut.
+    """A kind of place at which texts may be split.
 
-    ``newline`` matches the newlines at which a cut lies, in front of them when ``before``, else behind.  With
-    ``prefixed`` the tokenizer puts a dummy space before every text it is given, which a part from the middle of a text
-    must lose.  A text that contains one of ``hazards`` is never cut.
+    ``newline`` matches the newlines at which to split, before them when ``before``, else after.  With ``prefixed`` the
+    tokenizer puts a dummy space before every text it is given, which a part from the middle of a text must lose.  A
+    text that contains one of ``hazards`` is never split.
     """
 
     newline: re.Pattern[str]
@@ -44,18 +44,18 @@ class SplitRule:
 
     def parts(self, text: str) -> list[str]:
         """The parts of ``text``: joined they are the text."""
-        places = [found.start() if self.before else found.end() for found in self.newline.finditer(text)]
+        places = [match.start() if self.before else match.end() for match in self.newline.finditer(text)]
         return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
 
     def last_paragraph(self, text: str) -> int:
-        """Where the part that begins at the last blank line starts, or 0 when there is no cut at that line."""
+        """Where the part that begins at the last blank line starts, or 0 where the text is not split there."""
         blank = text.rfind("\n\n")
-        found = self.newline.match(text, blank if self.before else blank + 1) if blank >= 0 else None
-        return 0 if found is None else found.start() if self.before else found.end()
+        match = self.newline.match(text, blank if self.before else blank + 1) if blank >= 0 else None
+        return 0 if match is None else match.start() if self.before else match.end()
 
 
 def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
-    """Where texts may be cut for the parsed ``tokenizer.json``, or None where nothing is proven of its pipeline."""
+    """Where texts may be split for the parsed ``tokenizer.json``, or None where nothing is proven of its pipeline."""
     model = tokenizer["model"]
     normalizers = list(_steps(tokenizer.get("normalizer"), "normalizers"))
     splitters = list(_steps(tokenizer.get("pre_tokenizer"), "pretokenizers"))
@@ -89,7 +89,7 @@ def _steps(step: Mapping[str, Any] | None, nested: str) -> Iterator[Mapping[str,
 
 
 def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
-    """Whether it treats what is before and what is from a newline on apart, and leaves visible ASCII alone."""
+    """Whether it handles the text before a newline and the text from it on separately, and keeps visible ASCII."""
     match normalizer["type"]:
         case "NFC":
             return True
@@ -102,7 +102,7 @@ def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
 
 
 def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a text in which the tokenizer finds the added token contains it before it is normalised, too."""
+    """Whether a text in which the tokenizer finds the added token contains it before normalisation, too."""
     if not normalizers or not token["normalized"]:
         return True
     composed = any(normalizer["type"] == "NFC" for normalizer in normalizers)
@@ -132,9 +132,9 @@ def _ends_at_newlines(splitters: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _never_merges_newlines(model: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether BPE over the whole text is known to keep a newline apart from what is before it, unless a newline."""
+    """Whether BPE over all of the text never merges a newline with what precedes it, except with newlines."""
     level = any(_byte_level(splitter, use_regex=False) for splitter in splitters)
-    if not all(_keeps_whole(splitter) for splitter in splitters) or len(splitters) > 1:
+    if not all(_never_splits(splitter) for splitter in splitters) or len(splitters) > 1:
         return False
     if model.get("ignore_merges") or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         return False
@@ -146,5 +146,5 @@ def _never_merges_newlines(model: Mapping[str, Any], splitters: Sequence[Mapping
     return not any(right.startswith(newlines) and not left.endswith(newlines) for left, right in model["merges"])
 
 
-def _keeps_whole(splitter: Mapping[str, Any]) -> bool:
+def _never_splits(splitter: Mapping[str, Any]) -> bool:
     return _byte_level(splitter, use_regex=False) or (splitter["type"] == "Metaspace" and not splitter["split"])

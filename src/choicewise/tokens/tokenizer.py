@@ -32,6 +32,11 @@ class Tokenizer(Protocol):
         ...
 
 
+def count(ids: Ids, token: int | None) -> int:
+    """How often ``token`` is among ``ids``; never where the tokenizer has no such token."""
+    return 0 if token is None else int(np.count_nonzero(ids == token))
+
+
 class ByteTokenizer:
     """Every UTF-8 byte is a token, 256 is BOS: for the fakes and for tests."""
 

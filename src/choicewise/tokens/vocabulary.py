@@ -1,4 +1,4 @@
-"""A vocabulary seen from the bytes: which tokens spell a text, go on from it, or begin a word."""
+"""A vocabulary by its bytes: which tokens spell a text, start with it, or begin a word."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Vocabulary:
         return self._continuing[text]
 
     @cached_property
-    def starting(self) -> TokenSet:
+    def spaced(self) -> TokenSet:
         """The tokens by which a word ends and the next may begin: those that start with white space, and EOS."""
         return TokenSet([*(i for i, spelled in enumerate(self._table) if spelled[:1].isspace()), *self._eos])
 
     @cached_property
-    def bare(self) -> TokenSet:
-        """The tokens by which a word begins behind white space or at the start of a text: the others, and EOS."""
+    def unspaced(self) -> TokenSet:
+        """The tokens by which a word begins after white space or at the start of a text: the others, and EOS."""
         inside = (i for i, spelled in enumerate(self._table) if spelled and not spelled[:1].isspace())
         return TokenSet([*inside, *self._eos])
 
@@ -77,14 +77,14 @@ def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
 
 @lru_cache(maxsize=4)
 def _sorted(tokenizer: Hashable) -> Vocabulary:
-    """Remembered by identity, as tokenizers are compared."""
+    """Cached by identity, as tokenizers have no other equality."""
     return Vocabulary(cast(Tokenizer, tokenizer))
 
 
 def _after(text: bytes) -> bytes | None:
-    """The least bytes that are greater than everything that starts with ``text``, if there are any."""
-    kept = text.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+    """The smallest bytes that sort after everything that starts with ``text``, if there are any."""
+    prefix = text.rstrip(b"\xff")
+    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None
 
 
 _NOTHING = TokenSet([])

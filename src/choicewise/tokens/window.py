@@ -1,4 +1,4 @@
-"""What fits the model's window, and what is cut or refused where something does not."""
+"""Fitting questions to the model's window: what is cut off or refused where they are too long."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from choicewise.questions.span import Ids
 from choicewise.tokens.choice_question import ChoiceQuestion
 
 
-def fit_span(asked: ChoiceQuestion, window: int, *, cut_start: bool) -> ChoiceQuestion:
-    """``asked`` as a model with ``window`` input tokens can answer it.
+def fit_span(choice: ChoiceQuestion, window: int, *, cut_start: bool) -> ChoiceQuestion:
+    """``choice`` as a model with ``window`` input tokens can answer it.
 
     The last token is never an input, so ``window + 1`` tokens fit.  With ``cut_start`` the start of the context is cut
     as in lm-evaluation-harness (``lm_eval/models/huggingface.py`` ``_loglikelihood_tokens``) and counted in
     ``tokens_dropped``; otherwise a span that is too long is missing, with the reason.
     """
-    if asked.span is None:
-        return asked
-    excess = max(question.inputs for question in asked.questions()) - window
+    if choice.span is None:
+        return choice
+    excess = max(question.inputs for question in choice.questions()) - window
     if excess <= 0:
-        return asked
+        return choice
     if not cut_start:
-        return asked.refused(f"{window + excess} tokens do not fit the window of {window}")
-    if excess >= len(asked.span.context):
-        length = window + 1 + excess - len(asked.span.context)
-        return asked.refused(f"a continuation of {length} tokens does not fit the window of {window}")
-    return asked.without(excess)
+        return choice.refused(f"{window + excess} tokens do not fit the window of {window}")
+    if excess >= len(choice.span.context):
+        length = window + 1 + excess - len(choice.span.context)
+        return choice.refused(f"a continuation of {length} tokens does not fit the window of {window}")
+    return choice.without(excess)
 
 
 def cut_end(context: Ids, limit: int, new_tokens: int) -> tuple[Ids, int]:
-    """The first ``limit - new_tokens`` tokens of ``context``, and how many were cut off behind them.
+    """The first ``limit - new_tokens`` tokens of ``context``, and how many were cut off after them.
 
     As in HELM (``local_window_service.py`` ``truncate_from_right``), which leaves room for the tokens to come.
     """

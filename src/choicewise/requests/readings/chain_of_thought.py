@@ -15,8 +15,9 @@ from choicewise.requests.fitting import FittedRequest
 from choicewise.requests.readings.asker import Asker
 from choicewise.requests.readings.choices import longest_after_query
 from choicewise.requests.request import Request
-from choicewise.tokens.boundary import choice_questions_batch, encode_contexts
+from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.encodings import encode_contexts
 
 if TYPE_CHECKING:
     from choicewise.requests.prepared_block import PromptRows

@@ -9,8 +9,8 @@ from choicewise.errors import ProtocolError
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions.span import Span
 from choicewise.requests.readings.choice_group import ChoiceGroup
-from choicewise.tokens.boundary import common_prefix
 from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.common_prefix import common_prefix
 
 
 def refuse_overlap(protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]) -> None:

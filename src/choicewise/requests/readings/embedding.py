@@ -9,7 +9,7 @@ from choicewise.questions.cosine import Cosine
 from choicewise.requests.fitting import FittedRequest
 from choicewise.requests.readings.asker import Asker
 from choicewise.requests.request import Request
-from choicewise.tokens.boundary import encode_contexts
+from choicewise.tokens.encodings import encode_contexts
 
 if TYPE_CHECKING:
     from choicewise.requests.prepared_block import PromptRows

@@ -10,7 +10,7 @@ from choicewise.records.tables import GENERATED
 from choicewise.requests.fitting import FittedRequest, input_limit
 from choicewise.requests.readings.asker import Asker
 from choicewise.requests.request import Request
-from choicewise.tokens.boundary import encode_contexts
+from choicewise.tokens.encodings import encode_contexts
 from choicewise.tokens.window import cut_end
 
 if TYPE_CHECKING:

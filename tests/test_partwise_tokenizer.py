@@ -24,9 +24,9 @@ from tests.conftest import SHARED
 
 tokenizers = pytest.importorskip("tokenizers")
 
-CUT = ["tokenizers/gpt2", "tokenizers/gpt-neox-20b", "tokenizers/mistral-7b-v0.2"]
-CUT += ["models/stories260K", "models/aidreams260K", "models/tiny-rwkv-4v0-660K"]
-UNCUT = ["tokenizers/t5", "tokenizers/bert-base-uncased", "models/babyllama-tok105"]
+SPLIT = ["tokenizers/gpt2", "tokenizers/gpt-neox-20b", "tokenizers/mistral-7b-v0.2"]
+SPLIT += ["models/stories260K", "models/aidreams260K", "models/tiny-rwkv-4v0-660K"]
+UNSPLIT = ["tokenizers/t5", "tokenizers/bert-base-uncased", "models/babyllama-tok105"]
 TRAINED = [*SPLITS, "Metaspace", "hazards"]
 SUBJECTS = ["abstract_algebra", "high_school_computer_science"]
 PROTOCOLS = ["mmlu/original", "mmlu/helm", "mmlu/harness-v0"]
@@ -96,7 +96,7 @@ def same(found: Sequence[Ids], wanted: Sequence[Ids]) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", [*CUT, *TRAINED])
+@pytest.mark.parametrize("name", [*SPLIT, *TRAINED])
 @given(start=TEXT, tails=st.lists(TEXT, min_size=1, max_size=5), special=st.booleans())
 @settings(deadline=None, max_examples=60)
 def test_texts_that_share_a_start_have_the_tokens_of_the_whole(
@@ -104,16 +104,16 @@ def test_texts_that_share_a_start_have_the_tokens_of_the_whole(
 ) -> None:
     inner = tokenizer(name)
     partwise = PartwiseTokenizer(inner, inner.cut)
-    assert partwise.cut is not None
+    assert partwise.rule is not None
     texts = [start, *(start + tail for tail in tails), *tails]
     assert same(partwise.encode(texts, special=special), inner.encode(texts, special=special))
 
 
-@pytest.mark.parametrize("name", [*CUT, *UNCUT])
+@pytest.mark.parametrize("name", [*SPLIT, *UNSPLIT])
 def test_real_prompts_have_the_tokens_of_the_whole(name: str, shared_data: Path) -> None:
     inner, data = tokenizer(name), open_dataset(str(shared_data / "mmlu"))
     partwise = PartwiseTokenizer(inner, inner.cut)
-    assert (partwise.cut is None) == (name in UNCUT)
+    assert (partwise.rule is None) == (name in UNSPLIT)
     distinct = {recipe.prompt_digest: recipe for recipe in resolve(*PROTOCOLS).values()}
     assert len(distinct) == 3
     for recipe in distinct.values():
@@ -158,7 +158,7 @@ def test_what_is_remembered_is_bounded() -> None:
     texts = ["a" * 60 + f"\n{number}" for number in range(10)]
     for text in texts * 2:
         assert same(partwise.encode([text], special=True), inner.encode([text], special=True))
-        assert partwise.held <= 100 + len(text)
+        assert partwise.remembered <= 100 + len(text)
 
 
 class Crossing(ByteTokenizer):
@@ -174,7 +174,7 @@ def test_a_probe_that_disagrees_leaves_every_text_whole() -> None:
     inner = Crossing()
     inner.late = "e.\n"
     partwise = PartwiseTokenizer(inner, BYTES)
-    assert partwise.cut is None
+    assert partwise.rule is None
     assert same(partwise.encode(["e.\n"], special=True), inner.encode(["e.\n"], special=True))
 
 
@@ -214,11 +214,11 @@ def test_parts(newline: Any, before: bool, parts: list[str]) -> None:
     ("newline", "before", "head"), [(NEWLINE_STARTS, True, "a\n\nb"), (NEWLINE_ENDS, False, "a\n\nb\n\n")]
 )
 def test_last_paragraph(newline: Any, before: bool, head: str) -> None:
-    cut = SplitRule(newline, before, prefixed=False, hazards=())
+    rule = SplitRule(newline, before, prefixed=False, hazards=())
     text = "a\n\nb\n\nc\nd"
-    assert text[: cut.last_paragraph(text)] == head
+    assert text[: rule.last_paragraph(text)] == head
     for nowhere in ("", "a\nb", "é\n\né", "\n\n é"):
-        assert cut.last_paragraph(nowhere) == 0
+        assert rule.last_paragraph(nowhere) == 0
 
 
 BPE = {"type": "BPE", "vocab": {"a": 0, "\n": 1, "Ċ": 2}, "merges": []}
@@ -235,7 +235,7 @@ def pipeline(pre: Any = LEVEL, normalizer: Any = None, added: Any = None, **mode
     return {"model": {**BPE, **model}, "pre_tokenizer": splitter, "normalizer": normalizer, "added_tokens": added}
 
 
-def test_find_cut_where_it_is_proven() -> None:
+def test_find_split_rule_where_it_is_proven() -> None:
     assert find_split_rule(pipeline()) == SplitRule(NEWLINE_STARTS, True, False, ())
     assert find_split_rule(pipeline([LLAMA3, BARE])) == SplitRule(NEWLINE_ENDS, False, False, ())
     assert find_split_rule(pipeline(None, {"type": "Sequence", "normalizers": [PREPEND, SPACES]})) == SplitRule(
@@ -276,12 +276,12 @@ def test_find_cut_where_it_is_proven() -> None:
         pipeline(None, PREPEND, [{**PLAIN, "content": "a b", "normalized": True}]),
     ],
 )
-def test_find_cut_leaves_what_is_not_proven(unproven: dict[str, Any]) -> None:
+def test_find_split_rule_leaves_what_is_not_proven(unproven: dict[str, Any]) -> None:
     assert find_split_rule(unproven) is None
 
 
 @pytest.mark.parametrize("name", SPLITS)
-def test_cutting_before_these_newlines_would_be_wrong(name: str) -> None:
+def test_splitting_before_these_newlines_would_be_wrong(name: str) -> None:
     """Or the tests above would show nothing: the trained tokenizers have tokens across the other side."""
     inner = tokenizer(name)
     whole, *parts = inner.encode(["one.\n\ntwo", "one.", "\n\ntwo"], special=False)

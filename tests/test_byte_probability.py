@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from choicewise.questions.mass import Mass, TokenSet
 from choicewise.questions.span import Ids, Span
 from choicewise.questions.token_scores import TokenScores
-from choicewise.tokens.byte_probability import ByteProbability, answers, count_paths, parts, paths, sizes
+from choicewise.tokens.byte_probability import ByteProbability, all_spellings, count_spellings
+from choicewise.tokens.coverings import answer_with_bytes, parts, sizes
 from choicewise.tokens.tokenizer import ByteTokenizer
 from choicewise.tokens.vocabulary import Vocabulary, vocabulary
 from tests.toy import ToyModel, ToyTokenizer
@@ -22,12 +23,12 @@ def ids(*tokens: int) -> Ids:
     return np.asarray(tokens, dtype=np.int32)
 
 
-def cover(context: list[int], text: bytes, *cuts: int) -> ByteProbability:
-    return ByteProbability(ids(*context), text, cuts, vocabulary(TOY))
+def probability(context: list[int], text: bytes, *offsets: int) -> ByteProbability:
+    return ByteProbability(ids(*context), text, offsets, vocabulary(TOY))
 
 
 def total(model: ToyModel, question: ByteProbability) -> float:
-    ((_, seen),) = answers(model, [question])
+    ((_, seen),) = answer_with_bytes(model, [question])
     return float(seen.logprobs.sum(dtype=np.float64))
 
 
@@ -44,7 +45,7 @@ class Stopping(ToyModel):
 @settings(max_examples=25)
 def test_exact_bytes_equal_brute_force(context: list[int], text: bytes) -> None:
     model = Stopping()
-    found = np.exp(total(model, cover(context, text, 0, len(text))))
+    found = np.exp(total(model, probability(context, text, 0, len(text))))
     assert found == pytest.approx(model.starts_with(context, text), rel=1e-4)
 
 
@@ -52,7 +53,7 @@ def test_exact_bytes_equal_brute_force(context: list[int], text: bytes) -> None:
 @settings(max_examples=25)
 def test_each_byte_has_its_own_probability(context: list[int], text: bytes) -> None:
     model = Stopping()
-    ((_, seen),) = answers(model, [cover(context, text, *range(len(text) + 1))])
+    ((_, seen),) = answer_with_bytes(model, [probability(context, text, *range(len(text) + 1))])
     prefixes = [model.starts_with(context, text[:end]) for end in range(len(text) + 1)]
     assert np.exp(seen.logprobs) == pytest.approx(np.divide(prefixes[1:], prefixes[:-1]), rel=1e-4)
     assert seen.tokens.tolist() == list(text)
@@ -62,7 +63,9 @@ def test_each_byte_has_its_own_probability(context: list[int], text: bytes) -> N
 @given(context=CONTEXT, text=TEXT)
 @settings(max_examples=20)
 def test_the_next_byte_is_one_of_all(context: list[int], text: bytes) -> None:
-    following = [total(Stopping(), cover(context, text + byte, len(text), len(text) + 1)) for byte in (b"a", b"b")]
+    following = [
+        total(Stopping(), probability(context, text + byte, len(text), len(text) + 1)) for byte in (b"a", b"b")
+    ]
     assert np.exp(following).sum() == pytest.approx(1, rel=1e-5)
 
 
@@ -71,14 +74,14 @@ def test_the_next_byte_is_one_of_all(context: list[int], text: bytes) -> None:
 def test_bytes_add_up(context: list[int], left: bytes, right: bytes) -> None:
     """S(ab) = S(a) + S(b | a), from the same tokens."""
     whole, model = left + right, ToyModel()
-    first = total(model, cover(context, whole, 0, len(left)))
-    second = total(model, cover(context, whole, len(left), len(whole)))
-    assert total(model, cover(context, whole, 0, len(whole))) == pytest.approx(first + second, abs=1e-5)
-    assert total(model, cover(context, left, 0, len(left))) == pytest.approx(first, abs=1e-5)
+    first = total(model, probability(context, whole, 0, len(left)))
+    second = total(model, probability(context, whole, len(left), len(whole)))
+    assert total(model, probability(context, whole, 0, len(whole))) == pytest.approx(first + second, abs=1e-5)
+    assert total(model, probability(context, left, 0, len(left))) == pytest.approx(first, abs=1e-5)
 
 
 @given(text=st.text("ab", min_size=1, max_size=7).map(str.encode))
-def test_paths_are_all_there_are_and_counted(text: bytes) -> None:
+def test_spellings_are_all_there_are_and_counted(text: bytes) -> None:
     table, words = TOY.token_bytes, vocabulary(TOY)
 
     def plain(start: int) -> list[tuple[int, ...]]:
@@ -86,15 +89,15 @@ def test_paths_are_all_there_are_and_counted(text: bytes) -> None:
         inside = [token for token in fitting if start + len(table[token]) < len(text)]
         return [(), *((token, *rest) for token in inside for rest in plain(start + len(table[token])))]
 
-    found = list(paths(words, text))
-    assert sorted(path for path, _ in found) == sorted(plain(0))
-    assert all(spelled == len(words.spelled(path)) for path, spelled in found)
-    assert count_paths(words, text) == len(found)
+    found = list(all_spellings(words, text))
+    assert sorted(spelling for spelling, _ in found) == sorted(plain(0))
+    assert all(spelled == len(words.spelled(spelling)) for spelling, spelled in found)
+    assert count_spellings(words, text) == len(found)
 
 
-def test_known_paths_give_less_and_the_empty_path_the_single_tokens() -> None:
+def test_given_spellings_give_less_and_the_empty_one_the_single_tokens() -> None:
     model, text = ToyModel(), b"aab"
-    whole = total(model, cover([6], text, 0, 3))
+    whole = total(model, probability([6], text, 0, 3))
     single = total(model, ByteProbability(ids(6), text, (0, 3), vocabulary(TOY), ((),)))
     some = total(model, ByteProbability(ids(6), text, (0, 3), vocabulary(TOY), ((), (0,))))
     assert np.exp(single) == pytest.approx(model.row([6])[4], rel=1e-5)
@@ -107,36 +110,42 @@ def test_bytes_of_a_byte_model_are_its_tokens() -> None:
     tokenizer = ByteTokenizer()
     question = ByteProbability(ids(256), "né".encode(), (0, 1, 2, 3), vocabulary(tokenizer))
     assert {len(part.context) for part in parts(question) if isinstance(part, Mass)} == {1, 2, 3}
-    assert count_paths(vocabulary(tokenizer), "né".encode()) == 3
+    assert count_spellings(vocabulary(tokenizer), "né".encode()) == 3
 
 
 def test_what_no_token_spells_is_impossible() -> None:
-    found = dict(answers(ToyModel(), [cover([6], b"x", 0, 1), cover([6], b"ax", 0, 1, 2), cover([6], b"a", 0, 1)]))
+    found = dict(
+        answer_with_bytes(
+            ToyModel(), [probability([6], b"x", 0, 1), probability([6], b"ax", 0, 1, 2), probability([6], b"a", 0, 1)]
+        )
+    )
     assert found[0].logprobs.tolist() == [-np.inf]
     assert found[1].logprobs[1] == -np.inf
     assert np.isfinite(found[2].logprobs).all()
-    ((_, after),) = answers(ToyModel(), [cover([6], b"xa", 1, 2)])
+    ((_, after),) = answer_with_bytes(ToyModel(), [probability([6], b"xa", 1, 2)])
     assert np.isnan(after.logprobs).all()
 
 
-def test_covers_are_answered_beside_spans_and_masses_in_bounded_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_byte_probabilities_are_answered_with_spans_and_masses_in_bounded_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls = []
 
     class Counting(ToyModel):
-        def score(self, questions):  # type: ignore[no-untyped-def]
+        def answer(self, questions):  # type: ignore[no-untyped-def]
             calls.append(len(questions))
-            return super().score(questions)
+            return super().answer(questions)
 
     asked = [
         Span(ids(6), ids(0, 1)),
-        cover([6], b"abab", 0, 4),
+        probability([6], b"abab", 0, 4),
         Mass(ids(6), TokenSet([1, 2])),
-        cover([6], b"ba", 0, 2),
+        probability([6], b"ba", 0, 2),
     ]
-    whole = dict(answers(Counting(), asked))
+    whole = dict(answer_with_bytes(Counting(), asked))
     assert len(calls) == 1
-    monkeypatch.setattr("choicewise.tokens.byte_probability.PARTS", 3)
-    split = dict(answers(Counting(), asked))
+    monkeypatch.setattr("choicewise.tokens.coverings.PARTS", 3)
+    split = dict(answer_with_bytes(Counting(), asked))
     assert len(calls) > 2
     assert {index: seen.logprobs.tolist() for index, seen in split.items()} == {
         index: seen.logprobs.tolist() for index, seen in whole.items()
@@ -144,12 +153,12 @@ def test_covers_are_answered_beside_spans_and_masses_in_bounded_groups(monkeypat
 
 
 def test_keys_sizes_and_inputs() -> None:
-    question = cover([6, 0], b"abab", 1, 2, 4)
+    question = probability([6, 0], b"abab", 1, 2, 4)
     keys = {
         question.key,
-        cover([6], b"abab", 1, 2, 4).key,
-        cover([6, 0], b"abaa", 1, 2, 4).key,
-        cover([6, 0], b"abab", 1, 4).key,
+        probability([6], b"abab", 1, 2, 4).key,
+        probability([6, 0], b"abaa", 1, 2, 4).key,
+        probability([6, 0], b"abab", 1, 4).key,
         ByteProbability(ids(6, 0), b"abab", (1, 2, 4), vocabulary(TOY), ((),)).key,
     }
     assert len(keys) == 5
@@ -174,8 +183,8 @@ def test_vocabulary_by_its_bytes(text: bytes, table: list[bytes]) -> None:
     assert words.longest == max(map(len, table))
     assert words.spelled(range(len(table))) == b"".join(table)
     starting = {token for token, spelled in enumerate(table) if spelled[:1].isspace()}
-    assert set(words.starting.ids.tolist()) == starting
-    assert set(words.bare.ids.tolist()) == {token for token, spelled in enumerate(table) if spelled} - starting
+    assert set(words.spaced.ids.tolist()) == starting
+    assert set(words.unspaced.ids.tolist()) == {token for token, spelled in enumerate(table) if spelled} - starting
 
 
 @pytest.mark.parametrize(
@@ -191,4 +200,4 @@ def test_vocabulary_by_its_bytes(text: bytes, table: list[bytes]) -> None:
 def test_which_tokens_mark_words(table: list[bytes], marks: bool) -> None:
     assert Vocabulary(ToyTokenizer(table)).marks_words is marks
     assert vocabulary(TOY) is vocabulary(TOY)
-    assert len(table) in Vocabulary(ToyTokenizer([*table, b"", b""], eos=True)).starting.ids
+    assert len(table) in Vocabulary(ToyTokenizer([*table, b"", b""], eos=True)).spaced.ids

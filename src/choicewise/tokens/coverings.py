@@ -1,0 +1,136 @@
+"""Byte probabilities from what a model says about tokens: the sum over covering sequences.
+
+A sequence of tokens covers a text when its bytes start with the text and those before its last token do not.  The
+coverings of a text exclude one another, so P(text | context) is the sum of their probabilities (Vieira et al. 2024;
+Phan et al. 2024).  All coverings with the same tokens ``u`` but the last are one :class:`Mass` after ``u``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from choicewise.questions.mass import Mass
+from choicewise.questions.question import Question
+from choicewise.questions.span import Span
+from choicewise.questions.token_scores import TokenScores
+from choicewise.tokens.byte_probability import ByteProbability, Spelling, TokenQuestion
+from choicewise.tokens.tokenizer import Tokenizer
+
+PARTS = 50_000
+"""Spans and masses asked at once, at most, unless one byte probability has more: some hundred megabytes."""
+
+
+class Answerer(Protocol):
+    """What answering needs of a model."""
+
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``questions``, the answer) of every one."""
+        ...
+
+
+def answer_with_bytes(model: Answerer, questions: Sequence[TokenQuestion]) -> Iterator[tuple[int, TokenScores]]:
+    """(index into ``questions``, the answer) of every one; byte probabilities are put together from their parts.
+
+    Without byte probabilities this is ``model.answer``.  With some, a few are asked at a time, as they can have many
+    parts.
+    """
+    batch: list[Question] = []
+    origins: list[tuple[int, int]] = []  # (index of the question, which of its parts) of everything in the batch
+    sums: dict[int, _CoveringSum] = {}
+    for index, question in enumerate(questions):
+        if not isinstance(question, ByteProbability):
+            batch.append(question)
+            origins.append((index, 0))
+            continue
+        sums[index] = _CoveringSum(question)
+        if sums[index].complete:  # no token spells any of it
+            yield index, sums.pop(index).result()
+            continue
+        batch += sums[index].questions
+        origins += [(index, part) for part in range(len(sums[index].questions))]
+        if len(batch) >= PARTS:
+            yield from _answer_batch(model, batch, origins, sums)
+            batch, origins, sums = [], [], {}
+    if batch:
+        yield from _answer_batch(model, batch, origins, sums)
+
+
+def parts(question: Span | Mass | ByteProbability) -> list[Span | Mass]:
+    """What the model is asked for ``question``: itself, or the spans and masses of a byte probability."""
+    return _CoveringSum(question).questions if isinstance(question, ByteProbability) else [question]
+
+
+def sizes(question: object, answer: TokenScores, tokenizer: Tokenizer) -> list[int]:
+    """Bytes of every scored token, or part of a byte probability; none for tokens beyond the tokenizer's."""
+    if isinstance(question, ByteProbability):
+        return np.diff(question.offsets).tolist()
+    known = len(tokenizer.token_bytes)
+    return [len(tokenizer.token_bytes[token]) if token < known else 0 for token in answer.tokens]
+
+
+def _answer_batch(
+    model: Answerer, batch: list[Question], origins: list[tuple[int, int]], sums: dict[int, _CoveringSum]
+) -> Iterator[tuple[int, TokenScores]]:
+    for place, answer in model.answer(batch):
+        index, part = origins[place]
+        if index not in sums:
+            yield index, answer
+            continue
+        sums[index].take(part, answer)
+        if sums[index].complete:
+            yield index, sums.pop(index).result()
+
+
+class _CoveringSum:
+    """The spans and masses that a byte probability is the sum of, and their answers."""
+
+    def __init__(self, question: ByteProbability) -> None:
+        self._question = question
+        self.questions: list[Span | Mass] = []
+        self._terms: list[tuple[int | None, int, int]] = []  # (part of the spelling, part of the mass, which offset)
+        for spelling, spelled in question.considered():
+            self._add(spelling, spelled)
+        self._logprobs = np.full(len(self.questions), np.nan)
+        self._unanswered = len(self.questions)
+
+    def _add(self, spelling: Spelling, spelled: int) -> None:
+        question, tokens = self._question, np.asarray(spelling, dtype=np.int32)
+        context = np.concatenate([question.context, tokens]) if spelling else question.context
+        masses = []
+        for number, offset in enumerate(question.offsets):
+            members = question.vocabulary.continuing(question.text[spelled:offset]) if offset > spelled else None
+            if members is not None and len(members.ids):
+                masses.append((number, Mass(context, members, question.gold)))
+        span_part = None
+        if spelling and masses:
+            span_part = len(self.questions)
+            self.questions.append(Span(question.context, tokens, question.gold))
+        for number, mass in masses:
+            self._terms.append((span_part, len(self.questions), number))
+            self.questions.append(mass)
+
+    @property
+    def complete(self) -> bool:
+        return not self._unanswered
+
+    def take(self, part: int, answer: TokenScores) -> None:
+        self._logprobs[part] = answer.logprobs.sum(dtype=np.float64)
+        self._unanswered -= 1
+
+    def result(self) -> TokenScores:
+        """Differences of log P(text[:offset]) between neighbouring offsets; the empty text has probability one."""
+        offsets = self._question.offsets
+        totals = np.where(np.asarray(offsets) == 0, 0.0, -np.inf)
+        for span_part, mass_part, number in self._terms:
+            term = self._logprobs[mass_part] + (0.0 if span_part is None else self._logprobs[span_part])
+            totals[number] = np.logaddexp(totals[number], term)
+        with np.errstate(invalid="ignore"):  # what follows the impossible has no probability
+            logprobs = np.diff(totals).astype(np.float32)
+        return TokenScores(
+            tokens=np.asarray([self._question.text[start] for start in offsets[:-1]], dtype=np.int32),
+            logprobs=logprobs,
+            ranks=np.full(len(offsets) - 1, -1, dtype=np.int32),
+        )

@@ -1,0 +1,118 @@
+"""The tokens of the texts of many requests, each distinct text encoded once.
+
+Axis ``bos``: with ``default`` a sequence gets what the tokenizer adds by default, with ``none`` nothing.  A text that
+itself starts with the BOS gets nothing added, as in the harness, so a BOS is never doubled.  Where nothing precedes the
+first scored token, the prefix token does: BOS, or EOS where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from choicewise.errors import ModelError
+from choicewise.questions.span import Ids
+from choicewise.tokens.tokenizer import Tokenizer, count
+
+
+def encode_contexts(tokenizer: Tokenizer, bos: str, contexts: Sequence[str]) -> list[Ids]:
+    """Tokens of texts that something follows: at least one each, never a doubled BOS."""
+    encodings = Encodings(tokenizer, bos)
+    encodings.add_sequences(contexts)
+    return [encodings.context(context) for context in contexts]
+
+
+class Encodings:
+    """The texts of a batch and their tokens: as a sequence, with what ``bos`` adds, or plain, with nothing added.
+
+    Raises ModelError when the tokenizer appends tokens to every text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, bos: str) -> None:
+        self.tokenizer = tokenizer
+        self._special = bos == "default"
+        self._sequences: dict[str, Ids] = {}
+        self._plain: dict[str, Ids] = {}
+        self._lossy: dict[str, bool] = {}
+        if self._special:
+            _refuse_suffix(tokenizer)
+
+    def add_sequences(self, texts: Iterable[str]) -> None:
+        """Encode the new ones among ``texts`` as sequences."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._sequences]
+        self._sequences.update(zip(new, self.tokenizer.encode(new, special=self._special), strict=True))
+        two = [self.tokenizer.bos_id] * 2
+        if doubled := [text for text in new if self._special and self._sequences[text][:2].tolist() == two]:
+            self._sequences.update(zip(doubled, self.tokenizer.encode(doubled, special=False), strict=True))
+
+    def add_plain(self, texts: Iterable[str]) -> None:
+        """Encode ``texts`` with nothing added."""
+        new = list(dict.fromkeys(texts))
+        self._plain.update(zip(new, self.tokenizer.encode(new, special=False), strict=True))
+
+    def sequence(self, text: str) -> Ids:
+        """Tokens of ``text`` with what ``bos`` adds."""
+        return self._sequences[text]
+
+    def plain(self, text: str) -> Ids:
+        """Tokens of ``text`` with nothing added."""
+        return self._plain[text]
+
+    def context(self, text: str) -> Ids:
+        """Tokens of ``text`` as a sequence, or the prefix token where there are none."""
+        if text and len(self._sequences[text]):
+            return self._sequences[text]
+        return self.prefix_token
+
+    def joined(self, context: str, continuation: str) -> Ids:
+        """Tokens of the two texts as one, after the prefix token where the context alone has no tokens."""
+        if context and len(self._sequences[context]):
+            return self._sequences[context + continuation]
+        tokens = self._sequences[context + continuation] if context else self._plain[continuation]
+        prefix = self.prefix_token
+        return tokens if tokens[:1].tolist() == prefix.tolist() else np.concatenate([prefix, tokens])
+
+    def is_lossy(self, context: str) -> bool:
+        """Whether the tokens of ``context`` spell anything but its text, except for a dummy space at the start."""
+        if context not in self._lossy:
+            tokens = self.context(context)
+            tokens = tokens[count(tokens[:1], self.tokenizer.bos_id) :]
+            self._lossy[context] = not spells(self.tokenizer, tokens, "", context, complete=True)
+        return self._lossy[context]
+
+    @property
+    def prefix_token(self) -> Ids:
+        """The one token that a text without context is scored after; ModelError when the tokenizer names none."""
+        token = self.tokenizer.eos_id if self.tokenizer.bos_id is None else self.tokenizer.bos_id
+        if token is None:
+            raise ModelError(
+                "the context is empty and the tokenizer names neither a BOS nor an EOS to score after; "
+                'name one in tokenizer_config.json ("bos_token") or ask with a context'
+            )
+        return np.asarray([token], dtype=np.int32)
+
+
+def spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, complete: bool = False) -> bool:
+    """Whether ``tokens`` spell the end of context + continuation or, with ``complete``, all of it.
+
+    The dummy space before a text that is encoded by itself does not count.  The text of special tokens is not known,
+    so sequences that hold some pass where nothing is unknown.
+    """
+    parts = [tokenizer.token_bytes[token] for token in tokens.tolist()]
+    if b"" in parts:
+        return count(tokens, tokenizer.unknown_id) == 0
+    spelled, text = b"".join(parts), (context + continuation).encode()
+    if spelled in (b" " + text, b" " + continuation.encode()):
+        return True
+    return spelled == text if complete else text.endswith(spelled)
+
+
+def _refuse_suffix(tokenizer: Tokenizer) -> None:
+    """ModelError when the default adds a token after the text: the continuation would not follow the context."""
+    (plain,), (special,) = (tokenizer.encode(["a"], special=special) for special in (False, True))
+    if special[len(special) - len(plain) :].tolist() != plain.tolist():
+        raise ModelError(
+            f"this tokenizer appends token {int(special[-1])} to every text, so no continuation can follow a context; "
+            "use a protocol with bos:none, or a tokenizer made for a causal model"
+        )

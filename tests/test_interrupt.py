@@ -16,15 +16,15 @@ PRESSED = f"""
 import os, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from choicewise.models.fake import HashModel
-asked, score = 0, HashModel.score
+asked, answers = 0, HashModel.answer
 def interrupted(self, questions):
     global asked
-    for answer in score(self, questions):
+    for answer in answers(self, questions):
         if asked == {AFTER}:
             os.kill(os.getpid(), signal.SIGINT)
         asked += 1
         yield answer
-HashModel.score = interrupted
+HashModel.answer = interrupted
 """
 COMMAND = "from choicewise.cli import main; main()"
 

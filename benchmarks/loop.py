@@ -78,7 +78,7 @@ def main() -> None:
         for _ in range(choice.repeats):
             floor, before = cost(lm, clock).limit(tree), lm.computed
             start = clock()
-            scores = ours(path, asked)
+            scores = score(path, asked)
             turn = {"ours s": clock() - start, "limit s": floor}
             computed = lm.computed - before
             if not choice.no_loop:

@@ -87,8 +87,9 @@ def ask_ours(case: Case, pairs: Sequence[tuple[str, int, str, str]]) -> Answers:
     rows = run.observations().select(["item", "choice", "null", "logprobs"]).to_pylist()
     sums = {(row["item"], row["choice"], row["null"]): sum(row["logprobs"]) for row in rows}
     keys = [(item, choice, None if context else "") for item, choice, context, _ in pairs]
-    spent = run.manifest.engine["spent"]
-    return Answers(np.asarray([sums[key] for key in keys]), spent["computed"], spent["seconds"], process)
+    spent = run.manifest.engine.spent
+    assert spent is not None
+    return Answers(np.asarray([sums[key] for key in keys]), spent.tokens_computed, spent.seconds, process)
 
 
 def dense(case: Case) -> tuple[Cost, Cost]:

@@ -15,7 +15,7 @@ from time import perf_counter, process_time
 from choicewise.data.open_dataset import open_dataset
 from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
-from choicewise.requests.render import requests
+from choicewise.requests.source import requests
 from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
 

@@ -9,19 +9,18 @@ import time
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from choicewise.protocols.catalogue import SCORES, resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
-from choicewise.records.tables import ITEMS
+from choicewise.records.manifest import BlockRecord, DatasetRecord, Manifest, ModelRecord, Selection
+from choicewise.records.rows import ItemRow, ObservationRow, RequestRow, SpanRow
 from choicewise.results.run import open_run
-from choicewise.store.blocks import SCHEMAS, write_block
-from choicewise.store.manifest import Block, Manifest
-from choicewise.store.table import write_table
+from choicewise.store.blocks import write_block
+from choicewise.store.items import write_items
+from choicewise.store.manifest import write_manifest
 
 BLOCK = 200
 NULLS = (None, "", "Answer:", "Answer: ", ":")
@@ -41,7 +40,7 @@ def write_run(folder: Path, items: int, recipes: dict[str, Protocol]) -> None:
     prompt = next(iter(recipes.values())).prompt_digest
     random = np.random.default_rng(0)
     names = [f"q{number:05d}" for number in range(items)]
-    write_table(folder / "items.parquet", ITEMS, [_item(number, name) for number, name in enumerate(names)])
+    files = write_items(folder, [_item(number, name) for number, name in enumerate(names)])
     blocks = []
     asks = (prompt, *(f"{prompt}|{null}" for null in NULLS if null is not None))
     for start in range(0, items, BLOCK):
@@ -50,56 +49,54 @@ def write_run(folder: Path, items: int, recipes: dict[str, Protocol]) -> None:
         tables = {
             "requests": [_request(prompt, name) for name in chosen],
             "spans": spans,
-            "observations": [_observation(span["key"], random) for span in spans],
+            "observations": [_observation(str(span.key), random) for span in spans],
         }
         name = f"{start // BLOCK:05d}"
-        files = write_block(folder, name, tables)
-        blocks.append(Block(name, "test", "all", start, start + len(chosen), asks, files))
-    about: dict[str, Any] = {"name": "made-up", "digest": "0" * 64, "dtype": "float32", "device": "cpu", "window": 1}
-    Manifest(
-        model=about,
-        dataset={"name": "made-up", "digest": "0" * 64, "skipped": []},
-        selection={"subjects": None, "limit": None},
+        written = write_block(folder, name, tables)
+        blocks.append(BlockRecord(name, "test", "all", start, start + len(chosen), asks, written))
+    manifest = Manifest(
+        model=ModelRecord("made-up", "0" * 64, "float32", "cpu", 1),
+        dataset=DatasetRecord("made-up", "0" * 64),
+        selection=Selection(),
         protocols={name: signature(recipe) for name, recipe in recipes.items()},
         versions={},
         blocks=tuple(blocks),
         complete=True,
-    ).write(folder)
+        files=files,
+    )
+    write_manifest(folder, manifest)
 
 
-def _item(number: int, name: str) -> dict[str, Any]:
-    known = {"position": number, "split": "test", "item": name, "subject": f"s{number % 57}", "question": "?"}
-    return _row(ITEMS, known | {"choices": list("abcd"), "gold": [number % 4], "fields": "{}"})
+def _item(number: int, name: str) -> ItemRow:
+    return ItemRow(number, "test", name, f"s{number % 57}", "?", list("abcd"), [number % 4], "{}")
 
 
-def _request(prompt: str, name: str) -> dict[str, Any]:
+def _request(prompt: str, name: str) -> RequestRow:
     number = int(name[1:])
     texts = [f" an answer {choice} of {name}" for choice in range(4)]
-    known = {"prompt": prompt, "item": name, "subject": f"s{number % 57}", "context": "A question? " * 40}
-    known |= {
-        "continuations": texts,
-        "gold": [number % 4],
-        "options": [text[1:] for text in texts],
-        "tokens_dropped": 0,
-    }
-    return _row(SCHEMAS["requests"], known)
+    return RequestRow(
+        prompt=prompt,
+        item=name,
+        subject=f"s{number % 57}",
+        context="A question? " * 40,
+        continuations=texts,
+        gold=[number % 4],
+        options=[text[1:] for text in texts],
+        shots=None,
+        shots_dropped=None,
+        tokens_dropped=0,
+        missing=None,
+    )
 
 
-def _span(prompt: str, name: str, choice: int, null: str | None) -> dict[str, Any]:
+def _span(prompt: str, name: str, choice: int, null: str | None) -> SpanRow:
     key = f"{name}{choice}{null}".rjust(32, "0")
-    known = {"prompt": prompt, "item": name, "choice": choice, "part": 0, "null": null, "key": key}
-    return _row(SCHEMAS["spans"], known | {"continuation": f" an answer {choice} of {name}", "merged": False})
+    return SpanRow(prompt, name, choice, 0, null, continuation=f" an answer {choice} of {name}", key=key)
 
 
-def _observation(key: str, random: np.random.Generator) -> dict[str, Any]:
+def _observation(key: str, random: np.random.Generator) -> ObservationRow:
     tokens = random.integers(0, 32000, 5).astype(np.int32)
-    logprobs = -random.exponential(3, 5).astype(np.float32)
-    known = {"key": key, "tokens": tokens, "sizes": [5] * 5, "logprobs": logprobs, "ranks": tokens}
-    return _row(SCHEMAS["observations"], known)
-
-
-def _row(schema: pa.Schema, known: dict[str, Any]) -> dict[str, Any]:
-    return dict.fromkeys(schema.names) | known
+    return ObservationRow(key, tokens, [5] * 5, -random.exponential(3, 5).astype(np.float32), tokens)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from choicewise.data.open_dataset import open_dataset
 from choicewise.protocols.protocol_file import read_file
 from choicewise.questions.span import Span
-from choicewise.requests.render import requests
+from choicewise.requests.source import requests
 from choicewise.requests.schedule import list_asks, list_blocks, prepare_block
 from choicewise.tokens.tokenizer import Tokenizer
 

@@ -1,4 +1,4 @@
-"""Chains of thought: sampled as their Sampling says, scored behind, and put together from what is stored."""
+"""Chains of thought: sampled as their stream says, scored after, and put together from what is stored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from choicewise.requests.render import render
 from choicewise.results.explanation import explain
 from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens
-from choicewise.scoring.combined import OVER_CHAINS, marginal, vote
+from choicewise.scoring.readings.chain_of_thought import OVER_CHAINS, marginal, vote
 from tests.observed import continuations, row
 
 ITEMS = (
@@ -123,11 +123,13 @@ def test_the_same_chains_come_whatever_is_asked_besides(tmp_path: Path) -> None:
 class Dying(HashModel):
     """Samples, and breaks down at the third score."""
 
-    def score(self, questions: Sequence[Any]) -> Iterator[tuple[int, TokenScores]]:
-        for number, seen in enumerate(super().score(questions)):
-            if number == 2:
+    def answer(self, questions: Sequence[Any]) -> Iterator[tuple[int, TokenScores]]:
+        scored = 0
+        for index, answer in super().answer(questions):
+            scored += not isinstance(questions[index], Generation)
+            if scored == 3:
                 raise KeyboardInterrupt
-            yield seen
+            yield index, answer
 
 
 def test_an_interrupted_run_goes_on_with_its_chains(tmp_path: Path) -> None:
@@ -150,14 +152,14 @@ def test_one_chain_of_one_token_is_the_prompt_with_that_token(tmp_path: Path) ->
         (drawn,) = [row["tokens"] for row in table if row["item"] == item.id and row["choice"] == -1]
         before = [*request.context().encode(), *drawn, *request.proposals[0].encode()]
         for index, text in enumerate(request.continuations):
-            ((_, seen),) = HashModel().score([Span(ids(*before), ids(*text.encode()))])
+            ((_, seen),) = HashModel().answer([Span(ids(*before), ids(*text.encode()))])
             assert scores(found)["one", item.id, index] == pytest.approx(float(seen.logprobs.sum()), abs=1e-5)
 
 
 @given(weights=st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any), place=st.integers(0, 99))
 def test_draw_finds_the_share_in_the_cumulative_sum(weights: list[int], place: int) -> None:
-    drawn = Generation(ids(1), 5, b"\n\n", Sampling(0, "item", 0)).draw(np.asarray(weights), place)
-    digest = hashlib.blake2b(Sampling(0, "item", 0) + place.to_bytes(8, "little"), digest_size=8).digest()
+    drawn = Sampling.of(0, "item", 0).draw(np.asarray(weights), place)
+    digest = hashlib.blake2b(Sampling.of(0, "item", 0).stream + place.to_bytes(8, "little"), digest_size=8).digest()
     share = (int.from_bytes(digest, "little") >> 11) / 2**53 * sum(weights)
     assert weights[drawn] > 0
     assert sum(weights[:drawn]) <= share < sum(weights[: drawn + 1])
@@ -165,23 +167,23 @@ def test_draw_finds_the_share_in_the_cumulative_sum(weights: list[int], place: i
 
 def test_draws_come_as_often_as_they_are_probable() -> None:
     weights = np.asarray([0.5, 0.0, 0.3, 0.2])
-    drawn = [Generation(ids(1), 1, b"x", Sampling(7, "item", number)).draw(weights, 0) for number in range(4000)]
+    drawn = [Sampling.of(7, "item", number).draw(weights, 0) for number in range(4000)]
     assert np.bincount(drawn, minlength=4) / 4000 == pytest.approx(weights, abs=0.03)
 
 
 def test_a_chain_ends_before_the_token_that_spells_the_stop() -> None:
-    chain = Generation(ids(1), 5, b"\n\n", b"")
+    chain = Generation(ids(1), 5, (b"\n\n",), Sampling(b""))
     table = [b"a\n", b"\nb", b"b"]
-    assert [chain.ended(tokens, table) for tokens in ([0], [0, 2], [0, 1], [1, 0, 2])] == [False, False, True, False]
+    assert [chain.stopped(tokens, table) for tokens in ([0], [0, 2], [0, 1], [1, 0, 2])] == [False, False, True, False]
 
 
 def test_keys_tell_apart_whatever_changes_the_answer() -> None:
-    chain = Generation(ids(1, 2), 5, b"\n\n", Sampling(0, "item", 0))
+    chain = Generation(ids(1, 2), 5, (b"\n\n",), Sampling.of(0, "item", 0))
     others = [
         replace(chain, context=ids(1, 3)),
-        replace(chain, new_tokens=6),
-        replace(chain, stop=b"\n"),
-        *(replace(chain, Sampling=Sampling(*args)) for args in ((1, "item", 0), (0, "item", 1), (0, "other", 0))),
+        replace(chain, limit=6),
+        replace(chain, stops=(b"\n",)),
+        *(replace(chain, sampling=Sampling.of(*args)) for args in ((1, "item", 0), (0, "item", 1), (0, "other", 0))),
     ]
     span = Span(ids(3), ids(4))
     assert len({each.key for each in (chain, *others)}) == 7
@@ -198,7 +200,7 @@ def test_the_cache_changes_no_chain(family: str) -> None:
     from tests.tiny import VOCABULARY, tiny
 
     table = [b"%d " % token for token in range(VOCABULARY)]
-    chain = Generation(ids(*range(3, 43)), 20, b"zz", Sampling(0, "item", 0))
+    chain = Generation(ids(*range(3, 43)), 20, (b"zz",), Sampling.of(0, "item", 0))
     one, other = (way.sample(tiny(family), VOCABULARY, chain, [], table) for way in (plain, sampling))
     assert one.tokens.tolist() == other.tokens.tolist()
     assert len(one.tokens) == 20
@@ -220,7 +222,7 @@ def test_a_cache_that_is_wrong_is_not_used() -> None:
     torch.manual_seed(0)
     model.__class__ = Forgetful
     table = [b"%d " % token for token in range(VOCABULARY)]
-    asked = model, VOCABULARY, Generation(ids(*range(3, 23)), 10, b"x", Sampling(0, "item", 0)), [2], table
+    asked = model, VOCABULARY, Generation(ids(*range(3, 23)), 10, (b"x",), Sampling.of(0, "item", 0)), [2], table
     assert sampling.sample(*asked).tokens.tolist() == plain.sample(*asked).tokens.tolist()
 
 
@@ -240,15 +242,15 @@ def test_marginal_and_vote_by_hand() -> None:
     [
         ({"chains": 0}, "needs chains, the number of chains, of at least 1"),
         ({"chains": None}, "needs chains"),
-        ({"new_tokens": 0}, "needs new_tokens, the most tokens of a chain"),
+        ({"new_tokens": 0}, "needs new_tokens, the most tokens to generate"),
         ({"seed": None}, "draws at random and needs a seed"),
         ({"separator": ""}, "needs a separator"),
         ({"proposal": ""}, "one text that ends every chain"),
         ({"proposal": " {choice}?"}, "names no option"),
-        ({"fit": "cut-start"}, "not fit cut-start"),
+        ({"fit": "cut-start"}, "takes fit drop-last-shot or refuse, not cut-start"),
         ({"boundary": "heal"}, "boundary heal corrects a log-likelihood"),
         ({"score": "sum"}, "has no score sum; it has marginal, vote"),
-        ({"reading": "loglikelihood", "score": "sum"}, "chains are of reading chain-of-thought"),
+        ({"reading": "loglikelihood", "score": "sum"}, "reading loglikelihood has no use for it"),
     ],
 )
 def test_what_means_nothing_is_refused(axes: dict[str, Any], message: str) -> None:
@@ -256,11 +258,11 @@ def test_what_means_nothing_is_refused(axes: dict[str, Any], message: str) -> No
         replace(ENTRY[HEADLINE], **axes)
 
 
-def test_a_model_that_samples_nothing_is_told(tmp_path: Path) -> None:
+def test_a_model_that_samples_nothing_is_refused(tmp_path: Path) -> None:
     class Scorer(HashModel):
-        sample = None  # type: ignore[assignment]
+        supports = HashModel.supports - {Sampling}
 
-    with pytest.raises(ModelError, match="samples no text, which reading chain-of-thought asks for"):
+    with pytest.raises(ModelError, match="does not support Sampling, which reading chain-of-thought needs"):
         evaluate(model=Scorer(), data=QUIZ, protocols=SHORT, out=tmp_path)
 
 
@@ -272,7 +274,7 @@ def test_a_chain_that_can_not_fit_is_missing_with_the_reason() -> None:
         model.window = window
         asking = PreparedBlock()
         asking.add(protocol, [request], model)
-        assert [(row["missing"] or "")[:8] or None for row in asking.requests] == [reason]
+        assert [(row.missing or "")[:8] or None for row in asking.requests] == [reason]
         assert max((question.inputs for question in asking.wanted.values()), default=needed) == needed
 
 
@@ -294,7 +296,7 @@ def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
     )
     asking = PreparedBlock()
     asking.add(protocol, [render(protocol, Item("1", "a", ("a", "b"), (0,)), ())], ToyModel())
-    reasons = [row["missing"] for row in asking.spans if row["choice"] >= 0]
+    reasons = [row.missing for row in asking.spans if row.choice >= 0]
     assert reasons == ["the proposal shares a token with the question; begin it with a line break"] * 2
 
 

@@ -10,7 +10,8 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.questions.cosine import Cosine
 from choicewise.questions.masked_loss import MaskedLoss
 from choicewise.questions.span import Ids, Span
-from choicewise.requests.group import groups
+from choicewise.requests.readings import asker
+from choicewise.requests.readings.choices import ChoiceAsker
 from choicewise.requests.render import render
 from choicewise.tokens.boundary import encode_contexts
 from choicewise.tokens.char_span import char_spans, char_spans_batch, ends_before, package_spans
@@ -128,7 +129,9 @@ BASE = {"shots": 0, "choices": None, "question": "{question}\n", "proposal": "Is
 )
 def test_groups(axes: dict[str, str], expected: list[tuple[str, tuple[str, ...], tuple[int, ...]]]) -> None:
     protocol = Protocol(**{**BASE, **axes})
-    found = groups(protocol, render(protocol, ITEM, ()), "H|Q?\n")
+    asking = asker(protocol.reading)
+    assert isinstance(asking, ChoiceAsker)
+    found = asking.groups(render(protocol, ITEM, ()), "H|Q?\n")
     assert [(group.context, group.continuations, group.gold) for group in found] == expected
     assert all(group.own == bool(protocol.proposal) for group in found)
     places = [place for group in found for place in group.places]

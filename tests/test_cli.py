@@ -34,7 +34,7 @@ def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [folder / "hash", folder / "oracle"]
 
 
-def test_run_prints_the_table_and_tells_where_it_wrote(data: Path, tmp_path: Path) -> None:
+def test_run_prints_the_table_and_says_where_it_wrote(data: Path, tmp_path: Path) -> None:
     found = choicewise(
         "run", "--model", "fake:oracle", "--data", data, "--protocol", "mmlu/original", "--out", tmp_path / "run"
     )
@@ -53,13 +53,13 @@ def test_a_run_needs_a_folder_it_can_write_before_it_loads_a_model(data: Path, t
     for out in (tmp_path / "file", tmp_path / "file" / "run"):
         found = choicewise(*asked, "--out", out)
         assert found.returncode == 6
-        assert found.stderr == f"error: {tmp_path / 'file'} is a file; choose another --out folder\n"
+        assert found.stderr == f"error: {tmp_path / 'file'} is a file; choose another folder\n"
     assert "holds other files" in choicewise(*asked, "--out", tmp_path).stderr
     assert choicewise(*asked, "--out", tmp_path / "run").returncode == 5
     assert not (tmp_path / "run").exists()
 
 
-def test_a_choice_shown_twice_is_told_where_it_is_asked(tmp_path: Path) -> None:
+def test_a_choice_shown_twice_is_noted_where_it_is_asked(tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data", subjects=("tides", "winds"))
     for split in ("dev", "test"):
         table = data / split / f"winds_{split}.csv"

@@ -61,7 +61,7 @@ def test_another_window_is_another_measurement(windowless: Path, data: Path, tmp
     arguments = ["run", "--model", windowless, "--data", data, "--protocol", "mmlu/original", "--limit", "1"]
     assert isinstance(choicewise(*arguments, "--out", out).exception, ModelError)
     assert choicewise(*arguments, "--out", out, "--window", "512").exit_code == 0
-    assert read_manifest(out).model["window"] == 512
+    assert read_manifest(out).model.window == 512
     error = choicewise(*arguments, "--out", out, "--window", "256").exception
     assert isinstance(error, StoreError)
     assert "model window is 512 there and 256 here" in str(error)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.protocols.boundary import BOUNDARIES, CORRECTABLE, CORRECTED
+from choicewise.protocols.boundary import BOUNDARIES, CORRECTED
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.readings import READINGS
 from choicewise.questions.mass import Mass
 from choicewise.questions.span import Span
 from choicewise.tokens.boundary import choice_questions
@@ -375,7 +376,7 @@ def test_corrections_fit_the_window_with_their_span(policy: str) -> None:
 def test_only_likelihoods_are_corrected(boundary: str) -> None:
     assert Protocol(boundary=boundary).boundary == boundary
     assert set(CORRECTED) < set(BOUNDARIES)
-    assert "masked" not in CORRECTABLE
+    assert "correction" not in READINGS["masked"].takes
     with pytest.raises(ProtocolError, match="does not give"):
         Protocol(boundary=boundary, reading="masked")
 

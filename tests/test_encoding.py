@@ -16,7 +16,7 @@ from choicewise.errors import ModelError
 from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions.span import Ids
-from choicewise.requests.render import requests
+from choicewise.requests.source import requests
 from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
 from choicewise.tokens.split_rule import NEWLINE_ENDS, NEWLINE_STARTS, SPLITS, SplitRule, find_split_rule
 from choicewise.tokens.tokenizer import ByteTokenizer

@@ -16,11 +16,11 @@ import pytest
 from choicewise import evaluate, open_dataset, open_run
 from choicewise.errors import DataError, StoreError, UsageError
 from choicewise.models.fake import HashModel
-from choicewise.models.local.selfcheck import SelfCheck
+from choicewise.models.selfcheck import SelfCheck
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions.generation import Generation
-from choicewise.questions.span import Span
+from choicewise.questions.question import Question
 from choicewise.questions.token_scores import TokenScores
+from choicewise.records.manifest import EngineRecord, SelfCheckRecord
 from tests.worlds import write_mmlu
 
 
@@ -37,15 +37,10 @@ class Counting(HashModel):
         self.asked = 0
         self.kill_after = kill_after
 
-    def score(self, spans: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
-        for answer in super().score(spans):
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        for answer in super().answer(questions):
             if self.asked == self.kill_after:
                 raise KeyboardInterrupt
-            self.asked += 1
-            yield answer
-
-    def generate(self, prompts: Sequence[Generation]) -> Iterator[tuple[int, TokenScores]]:
-        for answer in super().generate(prompts):
             self.asked += 1
             yield answer
 
@@ -135,7 +130,7 @@ def test_a_protocol_on_another_split_needs_its_items(data: Path, tmp_path: Path)
     test = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
     recipes = {"test": test, "validation": replace(test, split="validation")}
     evaluate(protocols={"test": test}, out=tmp_path / "run", **asked)
-    with pytest.raises(StoreError, match=r"no items of split validation.*begin another --out"):
+    with pytest.raises(StoreError, match=r"no items of split validation.*begin another folder"):
         evaluate(protocols=recipes, out=tmp_path / "run", **asked)
     assert open_run(tmp_path / "run").manifest.complete
     assert [row.n for row in evaluate(protocols=recipes, out=tmp_path / "both", **asked).rows()] == [12, 12]
@@ -231,10 +226,10 @@ class Checked(HashModel):
 
 def test_the_self_check_is_kept_with_the_run(data: Path, tmp_path: Path) -> None:
     run = evaluate(model=Checked(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    assert run.manifest.engine.items() >= {"rung": "tree", "difference": 2e-5, "floor": 1e-5, "depth": 200}.items()
+    assert run.manifest.engine == EngineRecord(SelfCheckRecord("tree", "", 2e-5, 1e-5, 200))
     assert run.noise == 2e-5
     plain = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "plain")
-    assert "rung" not in plain.manifest.engine
+    assert plain.manifest.engine == EngineRecord()
     assert plain.noise is None
 
 
@@ -268,7 +263,7 @@ def test_a_run_whose_questions_changed_is_reported_no_more(data: Path, tmp_path:
         path.write_bytes(path.read_bytes()[:-10])
     else:
         path.unlink()
-    with pytest.raises(StoreError, match=r"items\.parquet .*new --out"):
+    with pytest.raises(StoreError, match=r"items\.parquet .*into a new folder"):
         open_run(out).rows()
-    with pytest.raises(StoreError, match=r"items\.parquet .*new --out"):
+    with pytest.raises(StoreError, match=r"items\.parquet .*into a new folder"):
         evaluate(model="fake:hash", **arguments)

@@ -131,7 +131,7 @@ def test_reading_a_run_needs_no_model(run: Run) -> None:
         "import sys; from choicewise.cli import app\n"
         "for line in sys.argv[1:]:\n"
         "    app(line.split('|'), standalone_mode=False)\n"
-        "print(*{'torch', 'transformers', 'tokenizers', 'scipy'} & set(sys.modules), file=sys.stderr)"
+        "print(*{'torch', 'transformers', 'tokenizers'} & set(sys.modules), file=sys.stderr)"
     )
     lines = [
         f"explain|{run.folder}|--item|tides/test/0",

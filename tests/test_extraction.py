@@ -11,7 +11,7 @@ from choicewise.protocols.readings import EXTRACTIONS
 from choicewise.scoring.extraction import RULES
 from choicewise.scoring.extraction.opencompass import first_option
 from choicewise.scoring.extraction.simple_evals import first_answer, first_answer_in_any_language
-from choicewise.scoring.generated import extract
+from choicewise.scoring.readings.generate import extract
 
 
 def test_every_rule_of_the_protocol_exists() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import choicewise
 
-HEAVY = {"torch", "transformers", "pandas", "scipy", "tokenizers"}
+HEAVY = {"torch", "transformers", "pandas", "scipy", "tokenizers", "pydantic"}
 
 PROBE = "import sys; {}; print(*sorted({!r} & set(sys.modules)))"
 

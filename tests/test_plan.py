@@ -15,12 +15,12 @@ from typer.testing import CliRunner, Result
 from choicewise import evaluate, load_model, open_dataset
 from choicewise.bundled import MODELS
 from choicewise.cli import app
-from choicewise.cli.plan import saved
+from choicewise.cli.plan import token_savings
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions.generation import Generation
 from choicewise.questions.span import Span
-from choicewise.running.plan import Plan, plan, probed, unique_tokens
+from choicewise.running.plan import Plan, measure_speed, plan, unique_tokens
 from tests.worlds import write_mmlu
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/helm"]
@@ -48,11 +48,16 @@ def test_unique_tokens_are_the_distinct_beginnings(pairs: list[tuple[np.ndarray,
 
 def test_a_generation_counts_to_its_full_length() -> None:
     context = np.arange(4, dtype=np.int32)
-    assert (
-        unique_tokens([Generation(context, 3, context, context), Generation(context[:2], 1, context, context)]) == 4 + 2
-    )
-    assert Generation(context, 3, context, context).inputs == 6
+    assert unique_tokens([Generation(context, 3), Generation(context[:2], 2)]) == 4 + 2 + 1
+    assert Generation(context, 3).inputs == 6
     assert Span(context, context[:2]).inputs == 5
+
+
+def test_a_generation_of_one_token_shares_its_beginning_with_spans() -> None:
+    context = np.arange(4, dtype=np.int32)
+    span = Span(context[:3], np.asarray([5], dtype=np.int32))
+    assert unique_tokens([span, Generation(context, 1)]) == 4
+    assert unique_tokens([span, Generation(context, 2)]) == 3 + 4 + 1
 
 
 def test_a_plan_counts_what_the_run_then_computes(data: Path, tmp_path: Path) -> None:
@@ -61,20 +66,20 @@ def test_a_plan_counts_what_the_run_then_computes(data: Path, tmp_path: Path) ->
     assert planned.speed is None
     assert planned.seconds is None
     run = evaluate(model=model, data=data, protocols=recipes, out=tmp_path / "run")
-    spent = run.manifest.engine["spent"]
-    assert (spent["asked"], spent["computed"]) == (planned.asked, planned.unique)
-    assert spent["seconds"] > 0
-    assert planned.ratio == planned.asked / planned.unique > 5
+    spent = run.manifest.engine.spent
+    assert (spent.tokens_asked, spent.tokens_computed) == (planned.tokens_asked, planned.tokens_unique)
+    assert spent.seconds > 0
+    assert planned.ratio == planned.tokens_asked / planned.tokens_unique > 5
     again = evaluate(model=model, data=data, protocols=recipes, out=tmp_path / "run")
-    assert again.manifest.engine["spent"] == spent
+    assert again.manifest.engine.spent == spent
 
 
 def test_a_protocol_without_a_split_is_planned_on_the_one_it_would_run_on(data: Path, tmp_path: Path) -> None:
     model, recipes = load_model(MODEL), resolve("options/cloze:sum")
     assert next(iter(recipes.values())).split is None
     planned = plan(model, open_dataset(data), recipes, probe=False)
-    spent = evaluate(model=model, data=data, protocols=recipes, out=tmp_path / "run").manifest.engine["spent"]
-    assert (spent["asked"], spent["computed"]) == (planned.asked, planned.unique)
+    spent = evaluate(model=model, data=data, protocols=recipes, out=tmp_path / "run").manifest.engine.spent
+    assert (spent.tokens_asked, spent.tokens_computed) == (planned.tokens_asked, planned.tokens_unique)
     assert planned.requests > 0
 
 
@@ -84,20 +89,20 @@ def test_what_blocks_cost_adds_up(data: Path, tmp_path: Path) -> None:
     both = evaluate(model=model, data=data, protocols=["mmlu/original", "mmlu/cloze:sum"], out=tmp_path / "run")
     alone = evaluate(model=model, data=data, protocols=["mmlu/cloze:sum"], out=tmp_path / "alone")
     first = evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "first")
-    spent = [run.manifest.engine["spent"]["asked"] for run in (both, alone, first)]
+    spent = [run.manifest.engine.spent.tokens_asked for run in (both, alone, first)]
     assert spent[0] == spent[1] + spent[2]
-    assert both.manifest.engine["spent"]["computed"] <= spent[0]
+    assert both.manifest.engine.spent.tokens_computed <= spent[0]
 
 
 def test_a_plan_counts_what_is_missing_or_shortened(data: Path) -> None:
     model = HashModel()
     model.window = 700
     planned = plan(model, open_dataset(data), resolve("mmlu/original"), probe=False)
-    assert (planned.requests, planned.dropped, planned.cut, planned.missing) == (6, 6, 0, {})
+    assert (planned.requests, planned.shots_dropped, planned.tokens_dropped, planned.missing) == (6, 6, 0, {})
     model.window = 40
     planned = plan(model, open_dataset(data), resolve("mmlu/original"), probe=False)
     assert sum(planned.missing.values()) == planned.requests == 6
-    assert planned.unique == 0
+    assert planned.tokens_unique == 0
 
 
 def test_a_probe_asks_more_until_it_takes_long_enough() -> None:
@@ -106,23 +111,23 @@ def test_a_probe_asks_more_until_it_takes_long_enough() -> None:
     asked: list[int] = []
 
     class Counted(HashModel):
-        def score(self, spans):  # type: ignore[no-untyped-def]
-            asked.append(len(spans))
-            return super().score(spans)
+        def answer(self, questions):  # type: ignore[no-untyped-def]
+            asked.append(len(questions))
+            return super().answer(questions)
 
-    speed = probed(Counted(), spans, seconds=1e9)
+    speed = measure_speed(Counted(), spans, seconds=1e9)
     assert asked == [1, 2, 4, 8]
     assert speed is not None
     assert speed > 0
     asked.clear()
-    probed(Counted(), spans, seconds=0.0)
+    measure_speed(Counted(), spans, seconds=0.0)
     assert asked == [1]
-    assert probed(Counted(), []) is None
+    assert measure_speed(Counted(), []) is None
 
 
 def test_an_estimate_is_tokens_by_speed() -> None:
     assert Plan(1, 600, 300, {}, 0, 0, 100.0).seconds == 3.0
-    assert saved(575660, 22836) == "asked 575,660 tokens, computed 22,836: 25.2 × fewer"
+    assert token_savings(575660, 22836) == "asked 575,660 tokens, computed 22,836: 25.2 × fewer"
 
 
 def test_the_command_says_what_it_plans_and_what_it_saved(data: Path, tmp_path: Path) -> None:
@@ -138,4 +143,4 @@ def test_the_command_says_what_it_plans_and_what_it_saved(data: Path, tmp_path: 
     assert "tree path" in told
     planned = json.loads(choicewise("--dry-run", "--json").stdout)
     ran = choicewise("--batch-tokens", "64", "--out", str(tmp_path / "run")).stderr
-    assert saved(planned["tokens_asked"], planned["tokens_unique"]) in ran
+    assert token_savings(planned["tokens_asked"], planned["tokens_unique"]) in ran

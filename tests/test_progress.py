@@ -7,7 +7,7 @@ import pytest
 from choicewise.cli import progress
 
 
-def test_plain_lines_tell_state_rate_and_time_left(
+def test_plain_lines_show_state_rate_and_remaining_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([0.0, 0.0, 1.0, 10.0, 12.0, 12.0])
@@ -19,7 +19,7 @@ def test_plain_lines_tell_state_rate_and_time_left(
     assert told.out == ""
     assert told.err.splitlines() == [
         "model: 20/100 requests done before",
-        "model: 60/100 requests, 4.0/s, 10 s left",
+        "model: 60/100 requests, 4.0/s, 10 s remaining",
         "model: 100/100 requests, 6.7/s",
     ]
 
@@ -48,7 +48,7 @@ def test_the_first_answers_say_nothing_of_the_rest(
             report(done, 1000)
     assert capsys.readouterr().err.splitlines() == [
         "model: 1/1000 requests",
-        "model: 500/1000 requests, 50.0/s, 10 s left",
+        "model: 500/1000 requests, 50.0/s, 10 s remaining",
     ]
 
 

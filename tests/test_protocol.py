@@ -7,8 +7,6 @@ import pytest
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.readings import CONDITIONAL, SCORES
-from choicewise.scoring import scores
 
 
 @pytest.mark.parametrize(
@@ -73,8 +71,3 @@ def test_protocols_that_differ_in_scoring_alone_share_their_prompts() -> None:
     scored = replace(asked, score="pmi", null="", ties="split", aggregation="macro", benchmark="other")
     assert asked.prompt_digest == scored.prompt_digest
     assert asked.digest != scored.digest
-
-
-def test_the_score_axis_knows_every_score() -> None:
-    assert set(SCORES) == set(scores.SCORES)
-    assert {name for name, score in scores.SCORES.items() if score.conditional} == set(CONDITIONAL)

@@ -12,7 +12,7 @@ from choicewise.data.item import Item
 from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.shots import harness_v0, helm, sample
-from choicewise.requests.render import requests
+from choicewise.requests.source import requests
 
 HARNESS = Protocol(sampler="harness-v0", seed=42, shot_split="validation", shots=2)
 

@@ -26,6 +26,7 @@ from choicewise.models.local.local_model import LocalModel  # noqa: E402
 from choicewise.protocols.catalogue import resolve  # noqa: E402
 from choicewise.protocols.protocol import Protocol  # noqa: E402
 from choicewise.protocols.readings import READINGS  # noqa: E402
+from choicewise.questions.cosine import Cosine  # noqa: E402
 from choicewise.questions.generation import Generation  # noqa: E402
 from choicewise.questions.span import Span  # noqa: E402
 from choicewise.questions.token_scores import TokenScores  # noqa: E402
@@ -212,7 +213,7 @@ def test_permuting_the_options_permutes_the_scores(name: str, tmp_path: Path) ->
 
 
 def test_generated_scores_are_the_forward_scores_of_the_same_tokens(tmp_path: Path) -> None:
-    ((_, made),) = stories().generate([Generation(np.asarray(ids("Tim was sad."), dtype=np.int32), 5, *[_NONE] * 2)])
+    ((_, made),) = stories().answer([Generation(np.asarray(ids("Tim was sad."), dtype=np.int32), 5)])
     said = stories().tokenizer.decode(made.tokens).strip()
     item = Item("1", "Tim was sad.", ("so what", said), (1,))
     base = resolve("options/quoted-mean-generate")["options/quoted-mean-generate"]
@@ -293,25 +294,25 @@ def test_odd_options_are_scored_or_missing_with_a_reason(kind: str, tmp_path: Pa
 def test_labels_that_begin_each_other_are_refused(tmp_path: Path) -> None:
     rating = next(iter(resolve("options/rating").values()))
     ten = replace(rating, continuation="\n".join(f" {number}" for number in range(1, 11)))
-    with pytest.raises(ProtocolError, match=r"tokens of ' 1' and ' 10' are not told apart, .*use other labels"):
+    with pytest.raises(ProtocolError, match=r"can't tell ' 1' and ' 10' apart, .*use other labels"):
         evaluate(model=HashModel(), data=QUIZ, protocols={"ten": ten}, out=tmp_path)
 
 
 class Broken(HashModel):
     """Answers with NaN and minus infinity, and stops generating at once."""
 
-    def score(self, questions: Sequence[Any]) -> Iterator[tuple[int, TokenScores]]:
-        for index, seen in super().score(questions):
-            bad = np.full(len(seen.tokens), np.nan if index % 2 else -np.inf, dtype=np.float32)
-            yield index, replace(seen, logprobs=bad)
-
-    def generate(self, prompts: Sequence[Generation]) -> Iterator[tuple[int, TokenScores]]:
-        for index, _ in enumerate(prompts):
-            yield index, TokenScores(_NONE, np.empty(0, dtype=np.float32), _NONE)
-
-    def cosines(self, pairs: Sequence[Any]) -> Iterator[tuple[int, float]]:
-        for index, _ in enumerate(pairs):
-            yield index, float("nan")
+    def answer(self, questions: Sequence[Any]) -> Iterator[tuple[int, TokenScores]]:
+        for index, answer in super().answer(questions):
+            match questions[index]:
+                case Generation(sampling=None):
+                    yield index, TokenScores(_NONE, np.empty(0, dtype=np.float32), _NONE)
+                case Generation():
+                    yield index, answer
+                case Cosine():
+                    yield index, Cosine.answer(float("nan"))
+                case _:
+                    bad = np.full(len(answer.tokens), np.nan if index % 2 else -np.inf, dtype=np.float32)
+                    yield index, replace(answer, logprobs=bad)
 
 
 def test_a_model_without_numbers_gives_none(tmp_path: Path) -> None:
@@ -334,11 +335,11 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_one_is_missing() -
         asking = PreparedBlock()
         request = render(protocol, Item("1", "question", ("abc",), (0,)), ())
         asking.add(protocol, [request], model)  # BOS and eight bytes, then three
-        reasons = [row["missing"] for row in (*asking.requests, *asking.spans) if row["missing"]]
+        reasons = [row.missing for row in (*asking.requests, *asking.spans) if row.missing]
         assert (not reasons) == (missing is None)
 
 
-def test_answers_goes_to_the_method_that_answers() -> None:
+def test_observe_gives_a_row_per_question() -> None:
     span = Span(np.asarray([65], dtype=np.int32), np.asarray([66, 67], dtype=np.int32))
     (row,) = observe(HashModel(), {span.key: span})
-    assert (row["key"], row["tokens"].tolist(), row["sizes"], row["value"]) == (span.key, [66, 67], [1, 1], None)
+    assert (row.key, list(row.tokens), row.sizes, row.value) == (span.key, [66, 67], [1, 1], None)

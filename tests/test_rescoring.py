@@ -1,4 +1,4 @@
-"""What noise leaves open is settled by a better copy of the model, item by item and once."""
+"""What noise leaves undecided is rescored by a float32 copy of the model, item by item and once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from choicewise import evaluate
 from choicewise.models.fake import HashModel
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
+from choicewise.questions.question import Question
 from choicewise.questions.token_scores import TokenScores
 from choicewise.results.run import Run, open_run
-from choicewise.running.rescore import left_open
+from choicewise.running.rescore import open_items
 from tests.worlds import write_mmlu
 
 NOISE = 0.8
@@ -38,9 +37,9 @@ class Wide(HashModel):
         super().__init__(seed=1)
         self.asked = 0
 
-    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        self.asked += len(spans)
-        return super().score(spans)
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        self.asked += len(questions)
+        return super().answer(questions)
 
 
 def scores(run: Run) -> dict[tuple[str, str], list[float]]:
@@ -66,18 +65,18 @@ def test_open_items_get_the_better_answers_and_no_others(tmp_path: Path) -> None
     after = evaluate(
         model=Noisy(), data=data, protocols=PROTOCOLS, out=tmp_path / "run", rescore_near_ties=lambda: wide
     )
-    settled = scores(after)
+    rescored = scores(after)
     prompts = {name: protocol.prompt_digest for name, protocol in after.protocols.items()}
-    items = left_open(before)
+    items = open_items(before)
     for name, item in everything:
         is_open = item in items.get(prompts[name], frozenset())
-        assert settled[name, item] == (truth if is_open else everything)[name, item]
+        assert rescored[name, item] == (truth if is_open else everything)[name, item]
     assert wide.asked > 0
     assert sum(row.near_ties for row in after.rows()) == 0
 
 
-def test_what_is_asked_again_is_told(tmp_path: Path) -> None:
-    data, told = write_mmlu(tmp_path / "data"), []
+def test_what_is_asked_again_is_reported(tmp_path: Path) -> None:
+    data, reports = write_mmlu(tmp_path / "data"), []
     for again in (None, Wide):
         evaluate(
             model=Noisy(),
@@ -85,18 +84,18 @@ def test_what_is_asked_again_is_told(tmp_path: Path) -> None:
             protocols=PROTOCOLS,
             out=tmp_path / "run",
             rescore_near_ties=again,
-            progress=lambda done, total: told.append((done, total)),
+            progress=lambda done, total: reports.append((done, total)),
         )
         if again is None:
-            (requests, _), undecided = told[-1], left_open(open_run(tmp_path / "run"))
-            told.clear()
+            (requests, _), undecided = reports[-1], open_items(open_run(tmp_path / "run"))
+            reports.clear()
     total = sum(map(len, undecided.values()))
-    assert told[0] == (requests, requests)
-    assert told[-1] == (total, total)
-    assert told[1:] == sorted(told[1:])
+    assert reports[0] == (requests, requests)
+    assert reports[-1] == (total, total)
+    assert reports[1:] == sorted(reports[1:])
 
 
-def test_settled_items_are_not_asked_again(tmp_path: Path) -> None:
+def test_rescored_items_are_not_asked_again(tmp_path: Path) -> None:
     data, wide = write_mmlu(tmp_path / "data"), Wide()
     for _ in range(2):
         evaluate(model=Noisy(), data=data, protocols=PROTOCOLS, out=tmp_path / "run", rescore_near_ties=lambda: wide)
@@ -119,13 +118,13 @@ def test_calibrated_items_are_asked_once_though_other_items_leave_them_open(prot
 
 
 @pytest.mark.parametrize("boundary", CORRECTED)
-def test_corrections_are_settled_with_what_they_correct(boundary: str, tmp_path: Path) -> None:
+def test_corrections_are_rescored_with_what_they_correct(boundary: str, tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data")
     recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], boundary=boundary, continuation=" {letter}")
     asked = {"data": data, "protocols": {"mine": recipe}}
     before = evaluate(model=Noisy(), out=tmp_path / "run", **asked)
     truth = scores(evaluate(model=HashModel(seed=1), out=tmp_path / "wide", **asked))
     after = evaluate(model=Noisy(), out=tmp_path / "run", rescore_near_ties=Wide, **asked)
-    (items,) = left_open(before).values()
+    (items,) = open_items(before).values()
     assert scores(after) == {key: truth[key] if key[1] in items else had for key, had in scores(before).items()}
-    assert not left_open(after)
+    assert not open_items(after)

@@ -2,18 +2,21 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import choicewise
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
-from choicewise.scoring.combined import OVER_CHAINS
+from choicewise.protocols.readings import CONDITIONAL
+from choicewise.scoring.readings.chain_of_thought import OVER_CHAINS
+from choicewise.scoring.readings.select import SELECT
 from choicewise.scoring.scores import SCORES
 from choicewise.scoring.scores.lengths import bare, bytes_bare, chars, chars_bare, token_bytes, tokens, words
-from choicewise.scoring.select import SELECT
 from tests.observed import Row, continuations, random_items, random_rows, row
 
 
@@ -120,7 +123,23 @@ def test_single_tokens_of_equal_length_rank_alike_under_every_mean(logprobs: lis
         np.testing.assert_allclose(SCORES[name](observed) * {"byte_mean": 2, "char_mean": 2}.get(name, 1), logprobs)
 
 
-def test_every_protocol_score_has_an_entry_with_formula_and_citation() -> None:
+def test_every_protocol_score_has_a_documented_function() -> None:
     allowed = Protocol.__dataclass_fields__["score"].metadata["allowed"]
     assert set(allowed) - {"none"} <= {*SCORES, *SELECT, *OVER_CHAINS}
-    assert all(score.formula and score.citation for score in SCORES.values())
+    assert all(getattr(score.function, "func", score.function).__doc__ for score in SCORES.values())
+    assert {name for name, score in SCORES.items() if score.conditional} == set(CONDITIONAL)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("word_mean", "means"),
+        ("harmonic_mean", "tokens"),
+        ("first_divergent", "trie"),
+        ("normalised_pmi", "conditional"),
+    ],
+)
+def test_a_score_takes_a_name_in_the_readings_and_a_function_and_nothing_else(name: str, module: str) -> None:
+    source = Path(choicewise.__file__).parent
+    files = {str(path.relative_to(source)) for path in source.rglob("*.py") if name in path.read_text()}
+    assert files == {"protocols/readings.py", f"scoring/scores/{module}.py"}

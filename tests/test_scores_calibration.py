@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from choicewise.scoring.calibration import batch, contextual, label_prior, log_shares, without
-from choicewise.scoring.distribution import choice_distribution, gold_share, option_mass
-from choicewise.scoring.permutation import all_orders, cyclic_orders, option_scores, permutation_mean
+from choicewise.protocols.option_orders import VIEWS
+from choicewise.scoring.calibration import batch, contextual, label_prior, log_shares, view_mean, without
+from choicewise.scoring.distribution import choice_distribution, option_mass
 
 VALUES = st.floats(-30, 0)
 LABELS = arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=VALUES)
@@ -22,25 +22,18 @@ def softmax(values: list[float]) -> list[float]:
 
 
 @given(items=st.lists(st.lists(VALUES, max_size=5), max_size=5), temperature=st.floats(0.1, 10))
-def test_choice_distribution_mass_and_gold_share_equal_loops(items: list[list[float]], temperature: float) -> None:
+def test_choice_distribution_and_mass_equal_loops(items: list[list[float]], temperature: float) -> None:
     flat, offsets = np.array([v for item in items for v in item]), np.cumsum([0] + [len(item) for item in items])
-    gold = np.arange(len(flat)) % 2 == 0
     expected = [p for item in items for p in (softmax([v / temperature for v in item]) if item else [])]
     np.testing.assert_allclose(choice_distribution(flat, offsets, temperature), expected, rtol=1e-9)
     masses = [sum(map(math.exp, item)) if item else math.nan for item in items]
     np.testing.assert_allclose(option_mass(flat, offsets), masses, rtol=1e-9)
-    shares = [
-        sum(p for p, right in zip(softmax(item), gold[start:], strict=False) if right) if item else math.nan
-        for item, start in zip(items, offsets, strict=False)
-    ]
-    np.testing.assert_allclose(gold_share(flat, offsets, gold), shares, rtol=1e-9)
 
 
 def test_a_missing_or_impossible_choice_has_no_distribution() -> None:
     scores, items = np.array([math.nan, -1.0, -math.inf, -math.inf, -math.inf, -2.0]), np.array([0, 2, 4, 6])
     expected = [math.nan] * 4 + [0.0, 1.0]
     np.testing.assert_array_equal(choice_distribution(scores, items), expected)
-    np.testing.assert_array_equal(gold_share(scores, items, np.ones(6, dtype=bool)), [math.nan, math.nan, 1.0])
     np.testing.assert_allclose(option_mass(scores, items), [math.nan, 0.0, math.exp(-2)])
 
 
@@ -77,8 +70,8 @@ def test_calibration_leaves_missing_items_out_of_the_estimate() -> None:
     liking=arrays(np.float64, 4, elements=st.floats(-3, 0)),
     content=arrays(np.float64, (5, 4), elements=st.floats(-3, 0)),
 )
-def test_pride_takes_a_pure_liking_of_labels_away_again(liking: np.ndarray, content: np.ndarray) -> None:
-    orders = cyclic_orders(4)
+def test_pride_removes_a_pure_preference_for_labels(liking: np.ndarray, content: np.ndarray) -> None:
+    orders = np.array(VIEWS["cyclic"](4, 0))
     observed = content[:, orders] + liking  # the option under each label, plus how the label itself is liked
     prior = label_prior(observed)
     np.testing.assert_allclose(prior, log_shares(liking), atol=1e-9)
@@ -86,33 +79,29 @@ def test_pride_takes_a_pure_liking_of_labels_away_again(liking: np.ndarray, cont
     np.testing.assert_allclose(log_shares(debiased), log_shares(content), atol=1e-9)
 
 
-@pytest.mark.parametrize("orders", [cyclic_orders(3), all_orders(3)])
+@pytest.mark.parametrize("views", ["cyclic", "full"])
 @given(scores=arrays(np.float64, (2, 6, 3), elements=VALUES))
-def test_permutation_mean_equals_a_loop(orders: np.ndarray, scores: np.ndarray) -> None:
-    scores = scores[:, : len(orders)]
+def test_view_mean_of_options_under_their_labels_equals_a_loop_over_labels(views: str, scores: np.ndarray) -> None:
+    orders = np.array(VIEWS[views](3, 0))
+    by_label = scores[:, : len(orders)]
     expected = np.zeros((2, 3))
     for item in range(2):
         for number, order in enumerate(orders):
             for label, option in enumerate(order):
-                expected[item, option] += softmax(list(scores[item, number]))[label] / len(orders)
-    np.testing.assert_allclose(np.exp(permutation_mean(scores, orders)), expected, rtol=1e-9)
-    np.testing.assert_allclose(np.exp(permutation_mean(scores, orders)).sum(axis=1), 1)
+                expected[item, option] += softmax(list(by_label[item, number]))[label] / len(orders)
+    by_option = np.take_along_axis(by_label, np.argsort(orders, axis=-1)[None], axis=-1)
+    np.testing.assert_allclose(np.exp(view_mean(by_option)), expected, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(view_mean(by_option)).sum(axis=1), 1)
 
 
 @given(scores=arrays(np.float64, (2, 4, 4), elements=VALUES), turn=st.integers(0, 3))
-def test_permutation_mean_does_not_depend_on_which_order_came_first(scores: np.ndarray, turn: int) -> None:
-    orders = cyclic_orders(4)
-    turned = permutation_mean(np.roll(scores, turn, axis=1), np.roll(orders, turn, axis=0))
-    np.testing.assert_allclose(turned, permutation_mean(scores, orders), atol=1e-9)
-
-
-def test_option_scores_follow_the_options_to_their_labels() -> None:
-    orders = np.array([[2, 0, 1]])  # label A shows option 2
-    assert option_scores(np.array([[[-1.0, -2.0, -3.0]]]), orders).tolist() == [[[-2.0, -3.0, -1.0]]]
+def test_view_mean_does_not_depend_on_which_view_came_first(scores: np.ndarray, turn: int) -> None:
+    np.testing.assert_allclose(view_mean(np.roll(scores, turn, axis=1)), view_mean(scores), atol=1e-9)
 
 
 def test_orders_start_as_given_and_put_every_option_under_every_label_equally_often() -> None:
-    for orders, count in ((cyclic_orders(4), 4), (all_orders(4), 24)):
+    for views, count in (("cyclic", 4), ("full", 24)):
+        orders = np.array(VIEWS[views](4, 0))
         assert orders.shape == (count, 4)
         assert orders[0].tolist() == [0, 1, 2, 3]
         assert len({tuple(order) for order in orders.tolist()}) == count

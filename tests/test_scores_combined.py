@@ -8,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.protocols.readings import READINGS
-from choicewise.scoring.combined import COMBINED, difference, expected_rating, log_sum, without_end
+from choicewise.requests.readings import asker
 from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.generated import option_match, said_options
+from choicewise.scoring.readings import combiner
+from choicewise.scoring.readings.generate import option_match, said_options
+from choicewise.scoring.readings.rating import expected_rating
+from choicewise.scoring.readings.spellings import log_sum
+from choicewise.scoring.readings.surprisal_package import without_end
+from choicewise.scoring.readings.yes_no import difference
 from tests.observed import Row, continuations, row
 
 LOGPROB = st.floats(-30, -0.01)
@@ -22,8 +27,10 @@ def single(*sums: float, tokens: tuple[int, ...] = ()) -> Continuations:
     return continuations([rows])
 
 
-def test_every_combination_is_a_reading() -> None:
-    assert {name for name, reading in READINGS.items() if reading.several} == set(COMBINED)
+@pytest.mark.parametrize("reading", READINGS)
+def test_every_reading_is_asked_in_one_file_and_combined_in_one(reading: str) -> None:
+    asking, combining = asker(reading), combiner(reading)
+    assert all(callable(each) for each in (asking.reserve, asking.ask, asking.ask_null, combining.decision))
 
 
 def test_log_sum_counts_every_event_once() -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from choicewise.protocols.readings import ACROSS, TOKENWISE
 from choicewise.scoring.scores import SCORES
-from choicewise.scoring.scores.sensitivity import WHOLE, sensitivity
+from choicewise.scoring.scores.sensitivity import FIXED, sensitivity
 from tests.observed import Row, continuations, random_items, row
 
 
@@ -49,5 +50,5 @@ def test_means_move_no_further_than_their_sensitivity_says(items: list[list[Row]
         assert bound[known] == pytest.approx(lengths[known], rel=1e-3, abs=1e-9)
 
 
-def test_every_exception_is_a_score() -> None:
-    assert set(WHOLE) <= set(SCORES)
+def test_every_score_of_single_tokens_has_a_sensitivity() -> None:
+    assert set(FIXED) == {*TOKENWISE, *ACROSS}

@@ -183,7 +183,7 @@ def test_permuting_the_choices_permutes_every_score(items: list[list[Row]], rand
     before = continuations(items)
     after = continuations([[item[index] for index in order] for item, order in zip(items, orders, strict=True)])
     moved = np.array(
-        [start + index for start, order in zip(before.items, orders, strict=False) for index in order], dtype=int
+        [start + index for start, order in zip(before.item_offsets, orders, strict=False) for index in order], dtype=int
     )
     for name in set(SCORES) - {"locally_renormalised", "constrained_greedy"}:
         score = SCORES[name]

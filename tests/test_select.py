@@ -13,7 +13,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import SELECT as NAMES
 from choicewise.questions.span import Ids
 from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.select import (
+from choicewise.scoring.readings.select import (
     SELECT,
     greedy_token_selection,
     token_length_normalized,

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.boundary import CORRECTABLE, CORRECTED
+from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.option_orders import CALIBRATIONS
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import CONDITIONAL, EXTRACTIONS, READINGS
@@ -48,7 +48,7 @@ def protocols(draw: st.DrawFn) -> Protocol:
     axes["decision"] = draw(st.sampled_from(rules)) if axes["reading"] == "generate" else "argmax"
     axes["fit"] = "refuse" if axes["reading"] == "select" else axes["fit"]
     axes["outside"] = axes["outside"] if axes["reading"] == "loglikelihood" else "keep"
-    if axes["boundary"] in CORRECTED and axes["reading"] not in CORRECTABLE:
+    if axes["boundary"] in CORRECTED and "correction" not in reading.takes:
         axes["boundary"] = "lcp"
     if axes["boundary"] == "bytes":
         axes["outside"], axes["score"] = "keep", "sum" if axes["score"] == "greedy" else axes["score"]
@@ -60,7 +60,7 @@ def protocols(draw: st.DrawFn) -> Protocol:
         axes["shots"] = 0
     if reading.several:
         axes["continuation"] = "\n".join(f" {number}" for number in range(draw(st.integers(*reading.lines))))
-    axes["new_tokens"] = axes["new_tokens"] or 1
+    axes["new_tokens"] = (axes["new_tokens"] or 1) if "new_tokens" in reading.takes else None
     if axes["reading"] == "chain-of-thought":
         axes["fit"], axes["proposal"] = "refuse", axes["proposal"].replace("{choice}", "") or "\n"
         axes["chains"], axes["separator"] = axes["chains"] or 1, axes["separator"] or "\n\n"
@@ -68,6 +68,7 @@ def protocols(draw: st.DrawFn) -> Protocol:
         axes["chains"] = None
     axes["seed"] = axes["seed"] or 0
     axes["choices"] = min(axes["choices"], len(axes["letters"])) if axes["choices"] else axes["choices"]
+    axes["requests"] = None  # beside it no template means anything
     if axes["sampler"] == "none" or axes["shot_split"] is None:
         axes["shots"] = 0
     return Protocol(**axes)
@@ -98,7 +99,7 @@ def test_every_axis_shows_in_signature_and_digest(axis: Field[Any], data: st.Dat
 def test_signature_of_the_default_protocol() -> None:
     # Written out once: whoever changes a default, an axis or a spelling changes every published signature.
     assert signature(Protocol()) == (
-        "benchmark:mmlu|split:test|quirk:none|strip:none|header:|question:{question}%0A{options}Answer:|"
+        "benchmark:mmlu|split:test|requests:-|quirk:none|strip:none|header:|question:{question}%0A{options}Answer:|"
         "option:{letter}. {choice}%0A|answer: {letter}|proposal:|continuation: {letter}|separator:%0A%0A|letters:ABCD|"
         "choices:4|shots:5|shot_split:dev|sampler:first|seed:-|fit:drop-last-shot|limit:-|bos:default|boundary:joint|"
         "reading:loglikelihood|views:given|new_tokens:-|chains:-|score:sum|null:-|outside:keep|calibration:none|"

@@ -1,4 +1,4 @@
-"""The run folder: whole or not at all, one measurement a folder, one writer at a time."""
+"""The run folder: complete or not at all, one measurement a folder, one writer at a time."""
 
 from __future__ import annotations
 
@@ -6,37 +6,50 @@ import errno
 import hashlib
 import json
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from choicewise.errors import StoreError
+from choicewise.records.manifest import (
+    BlockRecord,
+    DatasetRecord,
+    EngineRecord,
+    FileRecord,
+    Manifest,
+    ModelRecord,
+    Selection,
+    SelfCheckRecord,
+    SkippedRow,
+    Spent,
+)
+from choicewise.records.rows import ItemRow, ObservationRow, RequestRow, SpanRow
 from choicewise.records.tables import ITEMS
 from choicewise.store import atomic, items
 from choicewise.store.atomic import disk_errors, new_file, new_folder, write_text
 from choicewise.store.blocks import SCHEMAS, read_blocks, write_block
 from choicewise.store.folder import check_folder, open_folder
 from choicewise.store.items import read_items, write_items
-from choicewise.store.manifest import Block, Manifest, read_manifest
+from choicewise.store.manifest import read_manifest
 from choicewise.store.table import fingerprint, read_table, write_table
 
-ITEM = {
-    "position": 0, "split": "test", "item": "q", "subject": "s", "question": "?", "choices": ["a", "b"], "gold": [1],
-    "fields": "{}",
-}  # fmt: skip
-OBSERVATION = {
-    "key": "k", "tokens": [1, 2], "sizes": [1, 1], "logprobs": [-1.0, -0.5], "ranks": [0, 3],
-    "text": None, "value": None,
-}  # fmt: skip
-TABLES: dict[str, list[dict[str, Any]]] = {"requests": [], "spans": [], "observations": [OBSERVATION]}
+ITEM = ItemRow(0, "test", "q", "s", "?", ["a", "b"], [1], "{}")
+OBSERVATION = ObservationRow("k", [1, 2], [1, 1], [-1.0, -0.5], [0, 3])
+TABLES: dict[str, list[Any]] = {"requests": [], "spans": [], "observations": [OBSERVATION]}
+PLACE = ("test", "s", 0, 1)
+MODEL = ModelRecord("m", "1", "float32", "cpu", 8)
+DATASET = DatasetRecord("d", "2", (SkippedRow("test.csv", 3, "no answer"),), {"c": {"b": ["s"]}})
+CHECK = SelfCheckRecord("tree", "", 2e-5, 1e-5, 200)
 
 
 def manifest(**changes: Any) -> Manifest:
     content: dict[str, Any] = {
-        "model": {"name": "m", "digest": "1", "dtype": "float32", "device": "cpu", "window": 8},
-        "dataset": {"name": "d", "digest": "2", "skipped": []},
-        "selection": {"subjects": None, "limit": None},
+        "model": MODEL,
+        "dataset": DATASET,
+        "selection": Selection(),
         "protocols": {"p": "signature"},
         "versions": {},
     }
@@ -45,7 +58,7 @@ def manifest(**changes: Any) -> Manifest:
 
 def fill(folder: Path) -> None:
     with open_folder(folder, manifest(), [ITEM]) as run:
-        run.add_block("test", "s", 0, 1, ["ask"], TABLES)
+        run.add_block(PLACE, ["ask"], TABLES)
         run.finish()
 
 
@@ -59,7 +72,7 @@ def test_a_block_is_read_back_as_written(tmp_path: Path) -> None:
     found = read_manifest(tmp_path / "run")
     assert found.complete
     assert found.blocks[0].asks == ("ask",)
-    assert read_blocks(tmp_path / "run", found.blocks, "observations").to_pylist() == [OBSERVATION]
+    assert read_blocks(tmp_path / "run", found.blocks, "observations").to_pylist() == [OBSERVATION._asdict()]
     assert read_blocks(tmp_path / "run", (), "spans").schema == SCHEMAS["spans"]
 
 
@@ -67,7 +80,7 @@ def test_opening_a_complete_folder_again_changes_no_byte_and_no_time(tmp_path: P
     fill(tmp_path / "run")
     before = state(tmp_path / "run")
     with open_folder(tmp_path / "run", manifest(), [ITEM]) as run:
-        assert run.missing_asks("test", "s", 0, 1, ["ask"]) == []
+        assert run.missing_asks(PLACE, ["ask"]) == []
         run.finish()
     assert state(tmp_path / "run") == before
 
@@ -76,32 +89,56 @@ def test_new_protocols_join_and_reopen_the_folder(tmp_path: Path) -> None:
     fill(tmp_path / "run")
     with open_folder(tmp_path / "run", manifest(protocols={"q": "other"}), [ITEM]) as run:
         assert run.manifest.protocols == {"p": "signature", "q": "other"}
-        assert run.missing_asks("test", "s", 0, 1, ["ask", "new"]) == ["new"]
+        assert run.missing_asks(PLACE, ["ask", "new"]) == ["new"]
     assert not read_manifest(tmp_path / "run").complete
 
 
 def test_the_engine_is_described_once(tmp_path: Path) -> None:
     with open_folder(tmp_path / "run", manifest(), [ITEM]) as run:
-        run.describe({})
-        run.describe({"rung": "tree", "floor": 1e-5})
-        run.describe({"rung": "sequence"})
-    assert read_manifest(tmp_path / "run").engine == {"rung": "tree", "floor": 1e-5}
+        run.describe(CHECK)
+        run.describe(replace(CHECK, rung="sequence"))
+    assert read_manifest(tmp_path / "run").engine == EngineRecord(CHECK)
+
+
+def test_what_blocks_took_adds_up_beside_the_self_check(tmp_path: Path) -> None:
+    with open_folder(tmp_path / "run", manifest(), [ITEM]) as run:
+        run.describe(CHECK)
+        for start, spent in enumerate([None, Spent(50, 10, 1.5), Spent(5, 1, 0.25)]):
+            run.add_block(("test", "s", start, start + 1), ["ask"], TABLES, spent)
+    assert read_manifest(tmp_path / "run").engine == EngineRecord(CHECK, Spent(55, 11, 1.75))
+
+
+def test_every_row_has_the_columns_of_its_schema() -> None:
+    rows = {"requests": RequestRow, "spans": SpanRow, "observations": ObservationRow}
+    assert {table: list(row._fields) for table, row in rows.items()} == {
+        table: schema.names for table, schema in SCHEMAS.items()
+    }
+    assert list(ItemRow._fields) == ITEMS.names
+
+
+def test_an_observation_may_have_a_total_and_no_tokens(tmp_path: Path) -> None:
+    total = ObservationRow("total", (), (), (), (), total=-3.5)
+    path = tmp_path / "observations.parquet"
+    write_table(path, SCHEMAS["observations"], [OBSERVATION, total])
+    table = read_table(path, SCHEMAS["observations"], fingerprint(path.read_bytes()))
+    assert table["total"].to_pylist() == [None, -3.5]
+    assert table["tokens"].to_pylist() == [[1, 2], []]
 
 
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        ("model", {"name": "m", "digest": "9", "dtype": "float32", "device": "cpu", "window": 8}),
-        ("model", {"name": "m", "digest": "1", "dtype": "bfloat16", "device": "cpu", "window": 8}),
-        ("dataset", {"name": "d", "digest": "9", "skipped": []}),
-        ("selection", {"subjects": None, "limit": 3}),
+        ("model", replace(MODEL, digest="9")),
+        ("model", replace(MODEL, dtype="bfloat16")),
+        ("dataset", replace(DATASET, digest="9")),
+        ("selection", Selection(limit=3)),
     ],
 )
-def test_another_measurement_is_refused(tmp_path: Path, part: str, value: dict[str, Any]) -> None:
+def test_another_measurement_is_refused(tmp_path: Path, part: str, value: Any) -> None:
     fill(tmp_path / "run")
     before = state(tmp_path / "run")
     with (
-        pytest.raises(StoreError, match=f"another {part} .*choose another --out"),
+        pytest.raises(StoreError, match=f"another {part} .*choose another folder"),
         open_folder(tmp_path / "run", manifest(**{part: value}), [ITEM]),
     ):
         pass
@@ -109,26 +146,26 @@ def test_another_measurement_is_refused(tmp_path: Path, part: str, value: dict[s
 
 
 @pytest.mark.parametrize(
-    ("there", "here", "told"),
+    ("there", "here", "reason"),
     [
         (
-            {"selection": {"subjects": None, "limit": 2}},
-            {"selection": {"subjects": None, "limit": 3}},
-            "(selection limit is 2 there and 3 here); go on there with the old selection, or choose another --out",
+            {"selection": Selection(limit=2)},
+            {"selection": Selection(limit=3)},
+            "(selection limit is 2 there and 3 here); go on there with the old selection, or choose another folder",
         ),
         (
-            {"dataset": {"name": "d", "digest": "0123456789abcdef" * 4, "skipped": []}},
-            {"dataset": {"name": "d", "digest": "f" * 64, "skipped": []}},
+            {"dataset": DatasetRecord("d", "0123456789abcdef" * 4)},
+            {"dataset": DatasetRecord("d", "f" * 64)},
             "(dataset digest is 0123456789ab there and ffffffffffff here);",
         ),
     ],
 )
-def test_another_measurement_is_told_in_short_with_both_ways_on(
-    tmp_path: Path, there: dict[str, Any], here: dict[str, Any], told: str
+def test_the_difference_to_another_measurement_is_named_with_both_ways_on(
+    tmp_path: Path, there: dict[str, Any], here: dict[str, Any], reason: str
 ) -> None:
     with open_folder(tmp_path, manifest(**there), []):
         pass
-    with pytest.raises(StoreError, match=re.escape(told)), open_folder(tmp_path, manifest(**here), []):
+    with pytest.raises(StoreError, match=re.escape(reason)), open_folder(tmp_path, manifest(**here), []):
         pass
 
 
@@ -157,7 +194,7 @@ def test_a_complete_folder_need_not_be_writable(tmp_path: Path, monkeypatch: pyt
         check_folder(tmp_path / "other" / "run")
 
 
-def test_a_folder_no_file_system_takes_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_no_file_system_takes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="can't be written"):
         check_folder(tmp_path / ("x" * 300))
 
@@ -180,14 +217,14 @@ def test_a_killed_write_leaves_the_old_state(tmp_path: Path) -> None:
     assert state(tmp_path / "run") == before
 
 
-def test_leftovers_of_a_kill_are_swept_and_unlisted_blocks_do_not_count(tmp_path: Path) -> None:
+def test_leftovers_of_a_kill_are_removed_and_unlisted_blocks_do_not_count(tmp_path: Path) -> None:
     fill(tmp_path / "run")
     blocks = tmp_path / "run" / "blocks"
     (blocks / "00001.partial").mkdir()
     write_block(tmp_path / "run", "00001", TABLES)  # written, but the kill came before the manifest
     with open_folder(tmp_path / "run", manifest(), [ITEM]) as run:
-        assert run.missing_asks("test", "s", 1, 2, ["ask"]) == ["ask"]
-        run.add_block("test", "s", 1, 2, ["ask"], TABLES)
+        assert run.missing_asks(("test", "s", 1, 2), ["ask"]) == ["ask"]
+        run.add_block(("test", "s", 1, 2), ["ask"], TABLES)
     assert sorted(path.name for path in blocks.iterdir()) == ["00000", "00001"]
 
 
@@ -214,7 +251,7 @@ def test_a_full_disk_says_so_and_keeps_what_was_there(tmp_path: Path, monkeypatc
 
 
 def test_disk_errors_name_the_file_and_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"x can't be written.*another --out"), disk_errors(tmp_path / "x"):
+    with pytest.raises(StoreError, match=r"x can't be written.*another folder"), disk_errors(tmp_path / "x"):
         raise PermissionError(errno.EACCES, "Permission denied")
 
 
@@ -241,42 +278,37 @@ def damage_items(folder: Path, damage: str) -> None:
             path.unlink()
             path.mkdir()
         case "another gold":
-            write_table(path, ITEMS, [{**ITEM, "gold": [0]}])
+            write_table(path, ITEMS, [ITEM._replace(gold=[0])])
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "a folder", "another gold"])
 def test_a_damaged_item_table_is_named_and_stops_a_continued_run(tmp_path: Path, damage: str) -> None:
     fill(tmp_path)
     found = read_manifest(tmp_path)
-    assert read_items(tmp_path, found).to_pylist() == [ITEM]
+    assert read_items(tmp_path, found).to_pylist() == [ITEM._asdict()]
     damage_items(tmp_path, damage)
     before = state(tmp_path)
-    told = r"items\.parquet .*`choicewise run` line with a new --out"
-    with pytest.raises(StoreError, match=told):
+    advice = r"items\.parquet .*evaluate again into a new folder"
+    with pytest.raises(StoreError, match=advice):
         read_items(tmp_path, found)
-    with pytest.raises(StoreError, match=told), open_folder(tmp_path, manifest(protocols={"q": "other"}), [ITEM]):
+    with pytest.raises(StoreError, match=advice), open_folder(tmp_path, manifest(protocols={"q": "other"}), [ITEM]):
         pass
     assert state(tmp_path) == before
 
 
-@pytest.mark.parametrize("damage", ["none", "missing", "truncated", "a folder"])
-def test_a_manifest_that_lists_no_item_table_is_read_without_the_check(tmp_path: Path, damage: str) -> None:
+def test_an_item_table_that_the_manifest_does_not_list_is_refused(tmp_path: Path) -> None:
     fill(tmp_path)
     content = json.loads((tmp_path / "manifest.json").read_text())
-    del content["files"]  # as early versions wrote it
+    content["files"] = {}
     (tmp_path / "manifest.json").write_text(json.dumps(content))
-    if damage == "none":
-        assert read_items(tmp_path, read_manifest(tmp_path)).to_pylist() == [ITEM]
-        return
-    damage_items(tmp_path, damage)
-    with pytest.raises(StoreError, match=r"items\.parquet .*`choicewise run` line with a new --out"):
+    with pytest.raises(StoreError, match=r"items\.parquet is not the file the manifest describes"):
         read_items(tmp_path, read_manifest(tmp_path))
 
 
 def test_the_item_table_is_listed_with_size_and_sha256(tmp_path: Path) -> None:
     fill(tmp_path / "run")
     content = (tmp_path / "run" / "items.parquet").read_bytes()
-    listed = {"items.parquet": {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}}
+    listed = {"items.parquet": FileRecord(len(content), hashlib.sha256(content).hexdigest())}
     assert read_manifest(tmp_path / "run").files == listed
     (tmp_path / "again").mkdir()
     assert write_items(tmp_path / "again", [ITEM]) == listed
@@ -285,11 +317,12 @@ def test_the_item_table_is_listed_with_size_and_sha256(tmp_path: Path) -> None:
 def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
     write_table(path, ITEMS, [ITEM])
-    assert read_table(path, ITEMS, fingerprint(path.read_bytes())).to_pylist() == [ITEM]
-    with pytest.raises(StoreError, match="not the file"):
-        read_table(path, ITEMS, fingerprint(b""))
+    assert read_table(path, ITEMS, fingerprint(path.read_bytes())).to_pylist() == [ITEM._asdict()]
+    for listed in (fingerprint(b""), None):
+        with pytest.raises(StoreError, match="not the file"):
+            read_table(path, ITEMS, listed)
     with pytest.raises(StoreError, match="another schema"):
-        read_table(path, SCHEMAS["spans"], None)
+        read_table(path, SCHEMAS["spans"], fingerprint(path.read_bytes()))
 
 
 def test_a_killed_item_table_leaves_no_half_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,10 +336,10 @@ def test_a_killed_item_table_leaves_no_half_of_it(tmp_path: Path, monkeypatch: p
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["items.parquet.partial"]
     fill(tmp_path)
-    assert read_items(tmp_path, read_manifest(tmp_path)).to_pylist() == [ITEM]
+    assert read_items(tmp_path, read_manifest(tmp_path)).to_pylist() == [ITEM._asdict()]
 
 
-def test_a_new_file_replaces_the_old_one_only_when_whole(tmp_path: Path) -> None:
+def test_a_new_file_replaces_the_old_one_only_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(KeyboardInterrupt), new_file(path) as partial:
@@ -320,7 +353,7 @@ def test_a_new_file_replaces_the_old_one_only_when_whole(tmp_path: Path) -> None
 
 def test_another_schema_is_refused_even_when_listed(tmp_path: Path) -> None:
     files = write_block(tmp_path, "00000", TABLES)
-    block = Block("00000", "test", "s", 0, 1, ("ask",), {"spans.parquet": files["observations.parquet"]})
+    block = BlockRecord("00000", "test", "s", 0, 1, ("ask",), {"spans.parquet": files["observations.parquet"]})
     folder = tmp_path / "blocks" / "00000"
     (folder / "observations.parquet").rename(folder / "spans.parquet")
     with pytest.raises(StoreError, match="another schema"):
@@ -333,14 +366,53 @@ def test_another_schema_is_refused_even_when_listed(tmp_path: Path) -> None:
         ("{", "damaged"),
         ("[]", "not a manifest"),
         ('{"format": "other"}', "not a manifest"),
-        ('{"format": "choicewise-run", "version": 99}', "upgrade"),
-        ('{"format": "choicewise-run", "version": 1}', "damaged"),
+        ('{"format": "choicewise-run", "version": 99}', "has version 99 .*reads 2; upgrade Choicewise"),
+        ('{"format": "choicewise-run", "version": 1}', "has version 1 .*evaluate again into a new folder"),
+        ('{"format": "choicewise-run"}', "has version None .*evaluate again into a new folder"),
+        ('{"format": "choicewise-run", "version": 2}', "field model is missing"),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_refused(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(StoreError, match=reason):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda content: content["model"].pop("window"), "field model.window is missing"),
+        (lambda content: content["model"].update(window="8"), "field model.window is '8'"),
+        (lambda content: content["selection"].update(limit=True), "field selection.limit is True"),
+        (lambda content: content["dataset"].update(size=3), "field dataset.size is unknown"),
+        (lambda content: content.update(note=""), "field note is unknown"),
+        (lambda content: content["blocks"][0].pop("asks"), "field blocks.0.asks is missing"),
+        (lambda content: content["blocks"][0].update(asks="ask"), "field blocks.0.asks is 'ask'"),
+        (lambda content: content["dataset"]["categories"]["c"].update(b="s"), "field dataset.categories.c.b is 's'"),
+    ],
+)
+def test_the_wrong_field_of_a_manifest_is_named(tmp_path: Path, change: Callable[[Any], Any], reason: str) -> None:
+    fill(tmp_path)
+    path = tmp_path / "manifest.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(StoreError, match=re.escape(f"{path} is damaged: {reason}")) as error:
+        read_manifest(tmp_path)
+    assert str(error.value).endswith("; restore the file from a copy, or evaluate again into a new folder")
+
+
+def test_a_manifest_is_read_back_as_written(tmp_path: Path) -> None:
+    with open_folder(tmp_path, manifest(selection=Selection(("s",), 3)), [ITEM]) as run:
+        run.describe(CHECK)
+        run.add_block(PLACE, ["ask"], TABLES, Spent(50, 10, 1.5))
+    assert read_manifest(tmp_path) == run.manifest
+
+
+def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="is not a run folder"):
+        read_manifest(tmp_path / "file")
 
 
 def test_a_folder_without_a_manifest_is_no_run(tmp_path: Path) -> None:

@@ -22,12 +22,12 @@ from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.option_orders import CALIBRATIONS, CONTENT_FREE, EVERY, PERMUTED, VIEWS
 from choicewise.protocols.protocol import Protocol
-from choicewise.requests.render import View, render
+from choicewise.requests.render import render
+from choicewise.requests.request import View
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
-from choicewise.scoring.calibrated import NOISE, ORDERS, calibrated, order_predictions
+from choicewise.scoring.calibrated import NOISE, calibrated, order_predictions
 from choicewise.scoring.calibration import batch, contextual
-from choicewise.scoring.permutation import all_orders, cyclic_orders
 
 ITEMS = tuple(
     Item(
@@ -148,18 +148,16 @@ def test_what_pride_asks_is_among_what_the_rotations_ask(tmp_path: Path) -> None
     assert {each.name: each.decisions.missing.sum() for each in both.measure()} == {"cyclic": 0, "pride": 11, "same": 0}
 
 
-def test_views_are_given_first_and_the_orders_that_scores_go_by() -> None:
+def test_views_start_with_the_order_as_given() -> None:
     assert {name for names in CALIBRATIONS.values() for name in names} == set(VIEWS)
     assert set(NOISE) == set(CALIBRATIONS)
-    assert set(PERMUTED) < set(ORDERS) < set(VIEWS)
+    assert set(PERMUTED) < set(VIEWS)
     for options in (1, 3, 4):
-        assert VIEWS["cyclic"](options, 3) == [tuple(order) for order in cyclic_orders(options).tolist()]
-        assert VIEWS["full"](options, 3) == [tuple(order) for order in all_orders(options).tolist()]
+        assert VIEWS["cyclic"](options, 3) == rotations(options)
+        assert VIEWS["full"](options, 3) == list(permutations(range(options)))
         assert VIEWS["cyclic-5%"](options, 40) == VIEWS["cyclic"](options, 0)
         for name in ("given", "content-free"):
             assert VIEWS[name](options, 0) == VIEWS["cyclic-5%"](options, 39) == [tuple(range(options))]
-        for name, (count, orders) in ORDERS.items():
-            assert count(options) == len(orders(options)) == len(VIEWS[name](options, 0))
 
 
 def test_a_view_stands_after_the_same_shots_with_the_continuation_of_each_option() -> None:

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from choicewise.running.score_texts import score_texts as score
 
 _HOMES = {
-    "Run": "choicewise.results.run",
-    "evaluate": "choicewise.running.evaluate",
-    "load_model": "choicewise.models.load",
-    "open_dataset": "choicewise.data.open_dataset",
-    "open_run": "choicewise.results.run",
-    "score": "choicewise.running.score_texts",
+    "Run": ("choicewise.results.run", "Run"),
+    "evaluate": ("choicewise.running.evaluate", "evaluate"),
+    "load_model": ("choicewise.models.load", "load_model"),
+    "open_dataset": ("choicewise.data.open_dataset", "open_dataset"),
+    "open_run": ("choicewise.results.run", "open_run"),
+    "score": ("choicewise.running.score_texts", "score_texts"),
 }
+"""Public name → its module and its name there."""
 
 __all__ = ["Run", "evaluate", "load_model", "open_dataset", "open_run", "score"]
 __version__ = "0.1.0"
@@ -32,7 +33,8 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'choicewise' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line: one thin file per verb; results on stdout, talk and progress on stderr.
+"""The command line: one thin file per command; results on stdout, notes and progress on stderr.
 
 Exit codes: 0 done, 1 another Choicewise error, 2 wrong use, 3 data, 4 protocol, 5 model, 6 run folder, 130 interrupted.
 """
@@ -43,14 +43,16 @@ app.command()(demo)
 
 
 INTERRUPTED = 130
-"""The exit code by which typer says that Ctrl-C was pressed."""
+"""The exit code that typer gives when Ctrl-C was pressed."""
 
 
 def main() -> None:
     """Entry point: an error a user is meant to read becomes one line on stderr and its exit code."""
     warnings.formatwarning = lambda message, *_: f"note: {message}\n"
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it advises on settings that are not this command's
-    atexit.register(gc.freeze)  # at the end, looking for garbage in all of torch and transformers takes a second
+    os.environ.setdefault(
+        "TRANSFORMERS_VERBOSITY", "error"
+    )  # it gives advice on settings that this command does not have
+    atexit.register(gc.freeze)  # else collecting garbage in all of torch and transformers takes a second at the end
     try:
         app(prog_name="choicewise")
     except ChoicewiseError as error:
@@ -58,8 +60,8 @@ def main() -> None:
         sys.exit(error.exit_code)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            told = "a run that was under way keeps what it observed, and the same command goes on from there"
-            print(f"interrupted; {told}", file=sys.stderr)
+            advice = "a run that was under way keeps what it observed, and the same command goes on from there"
+            print(f"interrupted; {advice}", file=sys.stderr)
         raise
     except BrokenPipeError:
         sys.stderr.close()

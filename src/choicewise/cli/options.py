@@ -1,4 +1,4 @@
-"""Options that several verbs share, declared once."""
+"""Options that several commands share, declared once."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ Mapping = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ModelDtype = Annotated[Dtype | None, typer.Option("--dtype", help="float32 on a CPU, the checkpoint's own elsewhere.")]
-Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; the fastest one found.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; the fastest one there is.")]
 Window = Annotated[
     int | None,
-    typer.Option("--window", min=1, help="Most input tokens of a local model, read from its config.json unless given."),
+    typer.Option("--window", min=1, help="Most input tokens of a local model; its config.json says it unless given."),
 ]
 BatchTokens = Annotated[
     int | None,
-    typer.Option("--batch-tokens", min=1, help="Tokens computed at once; halved by itself when memory runs out."),
+    typer.Option("--batch-tokens", min=1, help="Tokens computed at once; halved automatically when memory runs out."),
 ]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from choicewise.running.plan import Plan
 
 
-def saved(asked: int, computed: int) -> str:
+def token_savings(asked: int, computed: int) -> str:
     """How many input tokens were asked and how many computed."""
     return f"asked {asked:,} tokens, computed {computed:,}: {asked / max(computed, 1):.1f} × fewer"
 
@@ -18,20 +18,20 @@ def saved(asked: int, computed: int) -> str:
 def print_plan(plan: Plan, model: Model, json: bool) -> None:
     """The plan on stdout."""
     if json:
-        print(dumps(_row(plan, model), ensure_ascii=False, indent=1))
+        print(dumps(_as_json(plan, model), ensure_ascii=False, indent=1))
         return
     lines = {
         "requests": f"{plan.requests:,}",
-        "tokens as asked": f"{plan.asked:,}",
-        "unique tokens": f"{plan.unique:,} ({plan.ratio:.1f} × fewer)",
+        "tokens as asked": f"{plan.tokens_asked:,}",
+        "unique tokens": f"{plan.tokens_unique:,} ({plan.ratio:.1f} × fewer)",
     }
     if plan.speed is not None and plan.seconds is not None:
-        how = " ".join(filter(None, [_rung(model), f"{model.dtype} on {model.device}"]))
-        lines["estimated time"] = f"{_spoken(plan.seconds)} ({plan.speed:,.0f} tokens/s, {how})"
-    if plan.dropped:
-        lines["lose shots"] = f"{plan.dropped:,} requests"
-    if plan.cut:
-        lines["lose tokens"] = f"{plan.cut:,} requests"
+        path = " ".join(filter(None, [_path(model), f"{model.dtype} on {model.device}"]))
+        lines["estimated time"] = f"{_duration(plan.seconds)} ({plan.speed:,.0f} tokens/s, {path})"
+    if plan.shots_dropped:
+        lines["lose shots"] = f"{plan.shots_dropped:,} requests"
+    if plan.tokens_dropped:
+        lines["lose tokens"] = f"{plan.tokens_dropped:,} requests"
     for reason, count in plan.missing.items():
         lines[f"missing {count:,}"] = reason
     width = max(map(len, lines))
@@ -39,29 +39,28 @@ def print_plan(plan: Plan, model: Model, json: bool) -> None:
         print(f"{name:<{width}}  {value}")
 
 
-def _row(plan: Plan, model: Model) -> dict[str, object]:
+def _as_json(plan: Plan, model: Model) -> dict[str, object]:
     return {
         "model": model.name,
-        "rung": _rung(model),
+        "rung": _path(model),
         "requests": plan.requests,
-        "tokens_asked": plan.asked,
-        "tokens_unique": plan.unique,
+        "tokens_asked": plan.tokens_asked,
+        "tokens_unique": plan.tokens_unique,
         "ratio": plan.ratio,
         "tokens_per_second": plan.speed,
         "seconds": plan.seconds,
-        "shots_dropped": plan.dropped,
-        "tokens_dropped": plan.cut,
+        "shots_dropped": plan.shots_dropped,
+        "tokens_dropped": plan.tokens_dropped,
         "missing": plan.missing,
     }
 
 
-def _rung(model: Model) -> str | None:
-    check = getattr(model, "selfcheck", None)
-    return None if check is None else f"{check.rung} path"
+def _path(model: Model) -> str | None:
+    return None if model.selfcheck is None else f"{model.selfcheck.rung} path"
 
 
-def _spoken(seconds: float) -> str:
-    """A duration to two places that matter."""
+def _duration(seconds: float) -> str:
+    """A duration, rounded to what a reader needs."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
     minutes = seconds / 60

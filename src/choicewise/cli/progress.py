@@ -12,20 +12,20 @@ EVERY = 5.0
 """Seconds between two plain lines."""
 
 ENOUGH = 0.02
-"""The share of the work that says how long the rest takes: the first answers wait for all that they have in common."""
+"""Share of the work after which a rate is shown: the first answers wait for the computation that all share."""
 
 
 class Progress(Protocol):
-    """Told how many of the ``total`` requests are done; the first report of a resumed run starts above zero."""
+    """Is called with how many of the ``total`` requests are done; a resumed run starts above zero."""
 
     def __call__(self, done: int, total: int) -> None:
-        """Take note of the state."""
+        """Show the state."""
         ...
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Progress]:
-    """A progress reporter for one long piece of work; it shows rate and estimated time left."""
+    """A progress reporter for one long piece of work; it shows rate and estimated remaining time."""
     if sys.stderr.isatty():
         with _bar(title) as bar:
             yield bar
@@ -37,23 +37,23 @@ class _Lines:
     def __init__(self, title: str) -> None:
         self._title = title
         self._start = self._last = time.monotonic()
-        self._first = self._told = -1
+        self._first = self._shown = -1
         self._total = -1
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if total != self._total:  # another piece of the work
-            self._first = self._told = done
+        if total != self._total:  # another part of the work
+            self._first = self._shown = done
             self._start, self._total = now, total
             if done:
                 print(f"{self._title}: {done}/{total} requests done before", file=sys.stderr, flush=True)
-        if done == self._told or (now - self._last < EVERY and done < total):
+        if done == self._shown or (now - self._last < EVERY and done < total):
             return
-        self._last, self._told = now, done
+        self._last, self._shown = now, done
         rate = (done - self._first) / max(now - self._start, 1e-9)
-        told = f", {rate:.1f}/s" if done - self._first >= ENOUGH * (total - self._first) else ""
-        left = f", {(total - done) / rate:.0f} s left" if told and done < total else ""
-        print(f"{self._title}: {done}/{total} requests{told}{left}", file=sys.stderr, flush=True)
+        speed = f", {rate:.1f}/s" if done - self._first >= ENOUGH * (total - self._first) else ""
+        remaining = f", {(total - done) / rate:.0f} s remaining" if speed and done < total else ""
+        print(f"{self._title}: {done}/{total} requests{speed}{remaining}", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ def prompts(
     from choicewise.data.open_dataset import open_dataset
     from choicewise.protocols.catalogue import resolve
     from choicewise.protocols.split import with_split
-    from choicewise.requests.render import requests
+    from choicewise.requests.source import requests
 
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)

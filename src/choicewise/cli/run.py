@@ -37,7 +37,10 @@ def run(
     window: options.Window = None,
     batch_tokens: options.BatchTokens = None,
     rescore_near_ties: Annotated[
-        bool, typer.Option("--rescore-near-ties", help="Settle what 16-bit arithmetic leaves open in float32.")
+        bool,
+        typer.Option(
+            "--rescore-near-ties", help="Rescore in float32 the items that 16-bit arithmetic leaves undecided."
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")] = False,
     json: options.Json = False,
@@ -61,66 +64,67 @@ def run(
     if out is not None:
         check_folder(out)
     elif not dry_run:
-        raise UsageError("--out is missing: the folder for what is observed; --dry-run needs none")
-    protocols, skip = resolve(*protocol), on_bad_item == options.OnBadItem.skip
+        raise UsageError("--out is missing: the folder for the observations; --dry-run needs none")
+    recipes, skip = resolve(*protocol), on_bad_item == options.OnBadItem.skip
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
-    _note_doubles([item for block in list_blocks(dataset, protocols, subject, limit) for item in block.items])
+    _note_repeated_choices([item for block in list_blocks(dataset, recipes, subject, limit) for item in block.items])
     load = partial(load_model, model, device=device, window=window, batch_tokens=batch_tokens)
-    answering = load(dtype=dtype)
+    language_model = load(dtype=dtype)
     if out is None or dry_run:
-        planned = plan(answering, dataset, protocols, subjects=subject, limit=limit, skip_bad_items=skip)
-        print_plan(planned, answering, json)
+        planned = plan(language_model, dataset, recipes, subjects=subject, limit=limit, skip_bad_items=skip)
+        print_plan(planned, language_model, json)
         return
-    with progress(answering.name) as report:
-        found = evaluate(
-            model=answering,
+    rescored = rescore_near_ties and _has_float32_copy(language_model)
+    with progress(language_model.name) as report:
+        result = evaluate(
+            model=language_model,
             data=dataset,
-            protocols=protocols,
+            protocols=recipes,
             out=out,
             subjects=subject,
             limit=limit,
             skip_bad_items=skip,
-            rescore_near_ties=partial(load, dtype="float32") if rescore_near_ties and _narrow(answering) else None,
+            rescore_near_ties=partial(load, dtype="float32") if rescored else None,
             progress=report,
         )
-    wanted = [row for row in found.rows() if row.protocol in protocols]
-    print_rows(ranked(wanted), json)
-    _tell(found, out)
+    print_rows(ranked([row for row in result.rows() if row.protocol in recipes]), json)
+    _print_summary(result, out)
 
 
-def _note_doubles(items: Sequence[Item]) -> None:
-    """Say on stderr which of the items that will be asked show the same choice twice."""
+def _note_repeated_choices(items: Sequence[Item]) -> None:
+    """Say on stderr which of the items show the same choice twice."""
     from choicewise.data.item import duplicate_choices
 
-    found = [item.id for item in items if duplicate_choices(item)]
-    if len(found) == 1:
-        print(f"note: item {found[0]} shows the same choice twice and is kept", file=sys.stderr)
-    elif found:
-        print(f"note: {len(found)} items show the same choice twice and are kept: {found[0]}, ...", file=sys.stderr)
+    repeated = [item.id for item in items if duplicate_choices(item)]
+    if len(repeated) == 1:
+        print(f"note: item {repeated[0]} shows the same choice twice and is kept", file=sys.stderr)
+    elif repeated:
+        count, first = len(repeated), repeated[0]
+        print(f"note: {count} items show the same choice twice and are kept: {first}, ...", file=sys.stderr)
 
 
-def _narrow(answering: Model) -> bool:
-    """Whether float32 could settle what this model leaves open; a note on stderr where it could not."""
-    if answering.dtype in ("bfloat16", "float16"):
+def _has_float32_copy(model: Model) -> bool:
+    """Whether the model is a 16-bit one, so that float32 is more exact; a note on stderr where it is not."""
+    if model.dtype in ("bfloat16", "float16"):
         return True
-    print(f"note: --rescore-near-ties has nothing to settle in {answering.dtype}", file=sys.stderr)
+    print(f"note: --rescore-near-ties does nothing in {model.dtype}", file=sys.stderr)
     return False
 
 
-def _tell(found: Run, out: Path) -> None:
+def _print_summary(result: Run, out: Path) -> None:
     """What the run took and where it is, on stderr."""
-    from choicewise.cli.plan import saved
+    from choicewise.cli.plan import token_savings
 
-    engine = found.manifest.engine
-    if engine.get("rung") not in (None, "flex", "tree"):
-        print(f"path {engine['rung']!r}: {engine['cost']}; `choicewise check` says why", file=sys.stderr)
-    if spent := engine.get("spent"):
-        print(saved(spent["asked"], spent["computed"]), file=sys.stderr)
-    if unanswered := found.tables.unanswered:
-        told = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
+    check, spent = result.manifest.engine.selfcheck, result.manifest.engine.spent
+    if check is not None and check.rung not in ("flex", "tree"):
+        print(f"path {check.rung!r}: {check.cost}; `choicewise check` says why", file=sys.stderr)
+    if spent is not None:
+        print(token_savings(spent.tokens_asked, spent.tokens_computed), file=sys.stderr)
+    if unanswered := result.tables.unanswered:
+        count = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
         print(
-            f"note: the model answers with NaN about {told}, missing where that is read; "
+            f"note: the model answers with NaN about {count}, missing where that is read; "
             f"`choicewise explain {out} --item {shlex.quote(unanswered[0])}` shows one",
             file=sys.stderr,
         )

@@ -1,4 +1,4 @@
-"""``choicewise score``: every score of one question, asked on the spot."""
+"""``choicewise score``: every score of one question, without a run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def score(
     """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
     from choicewise.models.load import load_model
     from choicewise.results.rows import plain
-    from choicewise.running.score_texts import score_texts as scored
+    from choicewise.running.score_texts import score_texts
 
-    answering = load_model(model, dtype=dtype, device=device, window=window)
-    table = scored(answering, context, choice, boundary=boundary)
+    language_model = load_model(model, dtype=dtype, device=device, window=window)
+    table = score_texts(language_model, context, choice, boundary=boundary)
     if json:
         print(dumps(plain(table.to_pylist()), ensure_ascii=False, indent=1))
         return
@@ -42,13 +42,13 @@ def score(
     from choicewise.report.table import console
 
     rows = table.to_pylist()
-    shown = Table(box=None, pad_edge=False)
-    shown.add_column("")
+    columns = Table(box=None, pad_edge=False)
+    columns.add_column("")
     for row in rows:
-        shown.add_column(repr(row["choice"]), justify="right", overflow="fold")
+        columns.add_column(repr(row["choice"]), justify="right", overflow="fold")
     for name in table.column_names[1:]:
-        shown.add_row(name, *(_cell(row[name]) for row in rows))
-    console().print(shown)
+        columns.add_row(name, *(_cell(row[name]) for row in rows))
+    console().print(columns)
 
 
 def _cell(value: float | int | None) -> str:

@@ -7,6 +7,3 @@ CORRECTED = ("heal", "word", "bytes")
 
 BOUNDARIES = ("joint", "separate", "count", "lcp", "last-token", *CORRECTED)
 """Every policy."""
-
-CORRECTABLE = ("loglikelihood", "spellings", "yes-no", "rating", "noisy-channel")
-"""Readings whose numbers are log-likelihoods of continuations found by a boundary policy."""

@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import Any
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.boundary import BOUNDARIES, CORRECTABLE, CORRECTED
-from choicewise.protocols.option_orders import CALIBRATIONS, MOST, VIEWS
-from choicewise.protocols.readings import CHOOSING, CONDITIONAL, EXTRACTIONS, OVER_CHAINS, READINGS, SCORES, SELECT
+from choicewise.protocols.boundary import BOUNDARIES
+from choicewise.protocols.consistency import check_consistency
+from choicewise.protocols.option_orders import CALIBRATIONS, VIEWS
+from choicewise.protocols.readings import CHOOSING, EXTRACTIONS, OVER_CHAINS, READINGS, SCORES, SELECT
 
 _REQUEST = {"stage": "request"}
 """Axes that decide which tokens are sent to the model; protocols equal on these share their observations."""
@@ -37,11 +38,15 @@ class Protocol:
     is scored as ``continuation`` after it.  Without a proposal all choices of an item have the same prompt.  Reading
     ``chain-of-thought`` puts a sampled text before the proposal, which ends before ``separator``.
 
+    ``requests`` is the digest of requests that were rendered elsewhere; the templates then stand for nothing and are
+    :data:`~choicewise.protocols.consistency.NEUTRAL`.
+
     The signature, equality and digest derive from these fields alone (:mod:`choicewise.protocols.signature`).
     """
 
     benchmark: str = _axis("mmlu", _SCORE)
     split: str | None = _axis("test", _REQUEST)
+    requests: str | None = _axis(None, _REQUEST)
     quirk: str = _axis("none", _REQUEST, "none", "pandas-na")
     strip: str = _axis("none", _REQUEST, "none", "question", "all")
     header: str = _axis("", _REQUEST)
@@ -82,7 +87,7 @@ class Protocol:
             allowed = axis.metadata["allowed"]
             if allowed and value not in allowed:
                 raise ProtocolError(f"protocol axis {axis.name} is {value!r}; it must be one of {', '.join(allowed)}")
-        _check_consistency(self)
+        check_consistency(self)
 
     @property
     def digest(self) -> str:
@@ -115,114 +120,3 @@ def _check_type(name: str, annotation: str, value: object) -> None:
         raise ProtocolError(f"protocol axis {name} holds a lone surrogate, which no file can store")
     if isinstance(value, int) and value < 0:
         raise ProtocolError(f"protocol axis {name} is {value}; it can't be negative")
-
-
-def _check_consistency(protocol: Protocol) -> None:
-    """Refuse combinations that would silently mean nothing."""
-    if (protocol.score in CONDITIONAL) != (protocol.null is not None):
-        raise ProtocolError(
-            f"score {protocol.score} with null {protocol.null!r}: the scores {', '.join(CONDITIONAL)} need the axis "
-            "null (the unconditional context, '' allowed), and only they have one"
-        )
-    _check_reading(protocol)
-    _check_boundary(protocol)
-    _check_views(protocol)
-    if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
-        raise ProtocolError(f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them")
-    if protocol.shots and protocol.sampler in ("helm", "harness-v0") and protocol.seed is None:
-        raise ProtocolError(f"sampler {protocol.sampler} draws at random and needs a seed")
-    if protocol.choices is not None and protocol.choices > len(protocol.letters):
-        raise ProtocolError(f"{protocol.choices} choices need as many letters; letters is {protocol.letters!r}")
-
-
-def _check_boundary(protocol: Protocol) -> None:
-    """Refuse corrections of what is no log-likelihood, and ranks of bytes, which nothing shows."""
-    name, reading = protocol.boundary, protocol.reading
-    if name in CORRECTED and reading not in CORRECTABLE:
-        raise ProtocolError(
-            f"boundary {name} corrects a log-likelihood, which reading {reading} does not give; use boundary lcp"
-        )
-    if name == "bytes" and (protocol.outside != "keep" or protocol.score == "greedy"):
-        raise ProtocolError("boundary bytes gives bytes, which have no rank: use outside keep, and not score greedy")
-
-
-def _check_views(protocol: Protocol) -> None:
-    """Refuse to show in several ways, or to calibrate, what has no fixed labels or no order."""
-    views, calibration = protocol.views, protocol.calibration
-    if views not in CALIBRATIONS[calibration]:
-        raise ProtocolError(
-            f"calibration {calibration} needs views {' or '.join(CALIBRATIONS[calibration])}, not {views}"
-        )
-    if (views, calibration) == ("given", "none"):
-        return
-    labels = "{letter}" in protocol.continuation and "{choice}" not in protocol.continuation
-    if not labels or (protocol.reading, protocol.score, protocol.outside) != ("loglikelihood", "sum", "keep"):
-        raise ProtocolError(
-            f"views {views} with calibration {calibration} are about the probabilities of fixed labels: they need a "
-            "continuation with {letter} and without {choice}, reading loglikelihood, score sum and outside keep"
-        )
-    if views != "given" and "{options}" not in protocol.question:
-        raise ProtocolError(f"views {views} show the list of options otherwise; question has no {{options}}")
-    if views == "full" and (protocol.choices or 0) > MOST:
-        raise ProtocolError(
-            f"views full shows the orders of at most {MOST} choices, not {protocol.choices}; use cyclic"
-        )
-
-
-def _check_chains(protocol: Protocol) -> None:
-    """Refuse chains of thought that can't be sampled, repeated or told from what stands behind them."""
-    if protocol.reading != "chain-of-thought":
-        if protocol.chains is not None:
-            raise ProtocolError(f"chains are of reading chain-of-thought; {protocol.reading} has none")
-        return
-    for axis, what in (("chains", "the number of chains"), ("new_tokens", "the most tokens of a chain")):
-        if not getattr(protocol, axis):
-            raise ProtocolError(f"reading chain-of-thought needs {axis}, {what}, of at least 1")
-    if protocol.seed is None:
-        raise ProtocolError("reading chain-of-thought draws at random and needs a seed")
-    if not protocol.separator:
-        raise ProtocolError("reading chain-of-thought needs a separator, before which a chain ends")
-    if not protocol.proposal or "{letter}" in protocol.proposal or "{choice}" in protocol.proposal:
-        raise ProtocolError(
-            f"reading chain-of-thought has proposal {protocol.proposal!r}; it needs one text that ends every chain and "
-            "names no option"
-        )
-    if protocol.fit not in ("drop-last-shot", "refuse"):
-        raise ProtocolError(f"reading chain-of-thought can't cut a prompt that a chain follows; not fit {protocol.fit}")
-
-
-def _check_reading(protocol: Protocol) -> None:
-    """Refuse what a reading can't be asked for."""
-    name, reading = protocol.reading, READINGS[protocol.reading]
-    if protocol.score not in reading.scores:
-        raise ProtocolError(f"reading {name} has no score {protocol.score}; it has {', '.join(reading.scores)}")
-    if (name == "generate") == (protocol.decision in CHOOSING):
-        raise ProtocolError(
-            f"reading {name} with decision {protocol.decision}: generated text takes a rule that reads text "
-            f"(letter-match, option-match or an extraction), and every other reading takes {' or '.join(CHOOSING)}"
-        )
-    if protocol.decision == "greedy-match" and protocol.score != "greedy":
-        raise ProtocolError(f"decision greedy-match reads the score greedy, not {protocol.score}")
-    if name == "generate" and (protocol.decision == "option-match") == (protocol.score == "none"):
-        raise ProtocolError(
-            f"decision {protocol.decision} with score {protocol.score}: option-match scores the option's generated "
-            "tokens, the other rules that read text have score none"
-        )
-    if name == "generate" and not protocol.new_tokens:
-        raise ProtocolError("reading generate needs new_tokens, the number of tokens to generate")
-    if reading.proposal and not protocol.proposal:
-        raise ProtocolError(f"reading {name} needs the axis proposal, the text that names an option; try ' {{choice}}'")
-    _check_chains(protocol)
-    if name == "noisy-channel" and protocol.shots:
-        raise ProtocolError("reading noisy-channel scores the question itself; it takes no shots")
-    if name == "select" and protocol.fit == "cut-start":
-        raise ProtocolError("reading select goes back from the end of a whole prompt; use fit refuse, not cut-start")
-    if name != "loglikelihood" and protocol.outside != "keep":
-        raise ProtocolError(f"outside {protocol.outside} is about the tokens of reading loglikelihood, not {name}")
-    lines = protocol.continuation.split("\n")
-    if reading.several and not (reading.lines[0] <= len(set(lines)) == len(lines) <= reading.lines[1]):
-        few, many = reading.lines
-        raise ProtocolError(
-            f"reading {name} takes {few} to {many} different continuations, one a line; continuation is "
-            f"{protocol.continuation!r}"
-        )

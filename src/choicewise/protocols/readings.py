@@ -1,10 +1,20 @@
-"""The ways of asking a model about an option, and what each of them can be asked for."""
+"""The readings: ways of asking a model about an option, each declared here and nowhere else.
+
+A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.readings.noisy_channel`, and its observations are
+combined by :mod:`choicewise.scoring.readings.noisy_channel`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from choicewise.questions.cosine import Cosine
+from choicewise.questions.generation import Generation, Sampling
+from choicewise.questions.masked_loss import MaskedLoss
+from choicewise.questions.mass import Mass
+from choicewise.questions.span import Span
 
 SUMS = (
     *("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare", "word_mean"),
@@ -16,10 +26,10 @@ TOKENWISE = ("arithmetic_mean", "harmonic_mean", "least_likely", "first_token", 
 """Scores that look at a continuation's tokens one by one."""
 
 ACROSS = ("first_divergent", "constrained_greedy", "locally_renormalised")
-"""Scores that set the choices of an item against each other, as continuations of one context."""
+"""Scores that compare the choices of an item as continuations of one context."""
 
 CONDITIONAL = ("pmi", "dc_pmi", "normalised_pmi", "domain_conditional")
-"""Scores that set a continuation against the one after a null context."""
+"""Scores that compare a continuation with the same one after a null context."""
 
 SELECT = (
     *("token_length_normalized", "token_length_normalized_with_prompt", "greedy_token_selection"),
@@ -31,22 +41,36 @@ OVER_CHAINS = ("marginal", "vote")
 """What is made of an option's probabilities after several chains of thought."""
 
 SCORES = (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)
-"""The names in :mod:`choicewise.scoring.scores`, which stands to the right of here; a test holds the two together."""
+"""Every score by name; :mod:`choicewise.scoring.scores` finds its function by this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A way of asking.  ``scores``: what can be made of what it sees; ``none`` where it gives the number itself.
+    """A way of asking.
 
+    ``scores``: what can be made of its observations; ``none`` where it gives the number itself.
+    ``needs``: kinds of question that a model must support.
     ``lines``: fewest and most continuations of one choice, one a line of the axis ``continuation``; (1, 1) takes the
-    axis as one text, newlines and all.  ``proposal``: whether a choice must be named by the axis of that name, because
-    the continuations don't.
+    axis as one text, newlines included.
+    ``takes``: optional axes that mean something for it: ``outside``, ``views``, ``shots``, ``chains``, ``new_tokens``,
+    and ``correction`` where a boundary policy may correct its log-likelihoods.
+    ``fits``: values of the axis ``fit`` that it can follow; empty for all.
+    ``proposal``: whether the axis of that name must name the option, because the continuations don't.
+    ``one_likelihood``: whether it observes one log-likelihood of each choice and nothing else, so that numeric noise
+    has a known effect.  ``text``: whether a rule reads its answer from generated text.  ``renormalised``: whether it
+    changes the model's probabilities before they are scored.
     """
 
     about: str
     scores: tuple[str, ...]
+    needs: tuple[type, ...] = (Span,)
     lines: tuple[int, int] = (1, 1)
+    takes: frozenset[str] = frozenset({"shots"})
+    fits: tuple[str, ...] = ()
     proposal: bool = False
+    one_likelihood: bool = False
+    text: bool = False
+    renormalised: bool = False
 
     @property
     def several(self) -> bool:
@@ -54,27 +78,84 @@ class Reading:
         return self.lines != (1, 1)
 
 
+_CORRECTED = frozenset({"shots", "correction"})
+
 READINGS: Mapping[str, Reading] = MappingProxyType(
     {
-        "loglikelihood": Reading("log P(continuation | context), token by token, in one forward pass", SCORES),
-        "masked": Reading("the model's own loss with the labels outside the option at -100", (*SUMS, *CONDITIONAL)),
-        "generate": Reading("greedy text after the context, and its tokens' scores", (*SUMS, *TOKENWISE, "none")),
+        "loglikelihood": Reading(
+            "log P(continuation | context), token by token, in one forward pass",
+            SCORES,
+            takes=_CORRECTED | {"outside", "views"},
+            one_likelihood=True,
+        ),
+        "masked": Reading(
+            "the model's own loss with the labels outside the option at -100",
+            (*SUMS, *CONDITIONAL),
+            needs=(MaskedLoss,),
+            one_likelihood=True,
+        ),
+        "generate": Reading(
+            "greedy text after the context, and its tokens' scores",
+            (*SUMS, *TOKENWISE, "none"),
+            needs=(Generation,),
+            takes=frozenset({"shots", "new_tokens"}),
+            text=True,
+        ),
         "surprisal": Reading(
-            "log P of every token that holds a byte of the continuation, the two texts encoded as one", SCORES
+            "log P of every token that holds a byte of the continuation, the two texts encoded as one",
+            SCORES,
+            one_likelihood=True,
         ),
         "surprisal-package": Reading(
-            "the same as the package surprisal counts it: a BOS before the tokenizer's own, P(EOS) := 0", SUMS
+            "the same as the package surprisal counts it: a BOS before the tokenizer's own, P(EOS) := 0",
+            SUMS,
+            renormalised=True,
         ),
-        "select": Reading("log P of the tokens that SGLang's select scores, its token healing included", SELECT),
-        "spellings": Reading("log of the summed P of several spellings of the option's label", ("sum",), lines=(1, 20)),
-        "yes-no": Reading("log P(first line | context, option) - log P(second line | ·)", ("sum",), (2, 2), True),
-        "rating": Reading("expected rating, the lines being its labels from the lowest up", ("sum",), (2, 20), True),
-        "noisy-channel": Reading("log P(question | proposal of the option)", (*SUMS, *TOKENWISE), proposal=True),
-        "chain-of-thought": Reading("P(continuation | context, chain, proposal) over sampled chains", OVER_CHAINS),
-        "embedding": Reading("cosine of the last token's last hidden states of context and continuation", ("none",)),
+        "select": Reading(
+            "log P of the tokens that SGLang's select scores, its token healing included",
+            SELECT,
+            fits=("drop-last-shot", "drop-last-shot-then-cut-end", "refuse"),
+        ),
+        "spellings": Reading(
+            "log of the summed P of several spellings of the option's label", ("sum",), lines=(1, 20), takes=_CORRECTED
+        ),
+        "yes-no": Reading(
+            "log P(first line | context, option) - log P(second line | ·)",
+            ("sum",),
+            lines=(2, 2),
+            takes=_CORRECTED,
+            proposal=True,
+        ),
+        "rating": Reading(
+            "expected rating, the lines being its labels from the lowest up",
+            ("sum",),
+            lines=(2, 20),
+            takes=_CORRECTED,
+            proposal=True,
+        ),
+        "noisy-channel": Reading(
+            "log P(question | proposal of the option)",
+            (*SUMS, *TOKENWISE),
+            takes=frozenset({"correction"}),
+            proposal=True,
+            one_likelihood=True,
+        ),
+        "chain-of-thought": Reading(
+            "P(continuation | context, chain, proposal) over sampled chains",
+            OVER_CHAINS,
+            needs=(Generation, Sampling, Span),
+            takes=frozenset({"shots", "new_tokens", "chains"}),
+            fits=("drop-last-shot", "refuse"),
+        ),
+        "embedding": Reading(
+            "cosine of the last token's last hidden states of context and continuation", ("none",), needs=(Cosine,)
+        ),
     }
 )
 """Every reading by the name it has on the axis ``reading``."""
+
+CORRECTION_NEEDS = (Mass,)
+"""Kinds of question that a boundary policy with a correction needs besides those of the reading."""
 
 CHOOSING = ("argmax", "greedy-match")
 """Decisions that are made from scores."""

@@ -1,6 +1,6 @@
 """The typed rows of a run folder's tables; each has the columns of its schema in :mod:`choicewise.records.tables`.
 
-Named tuples, because blocks have hundreds of thousands of them: they are made quickly and turn into columns with ``zip``.
+Named tuples, because blocks have hundreds of thousands of them: they are cheap to make, and ``zip`` makes them columns.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class RequestRow(NamedTuple):
     prompt: str
     item: str
     subject: str
-    context: str | None
-    continuations: Sequence[str] | None
     gold: Sequence[int]
-    options: Sequence[str] | None
-    shots: int | None
-    shots_dropped: int | None
-    tokens_dropped: int
-    missing: str | None
+    context: str | None = None
+    continuations: Sequence[str] | None = None
+    options: Sequence[str] | None = None
+    shots: int | None = None
+    shots_dropped: int | None = None
+    tokens_dropped: int = 0
+    missing: str | None = None
 
 
 class SpanRow(NamedTuple):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from textwrap import wrap
 
+from choicewise.protocols.readings import READINGS
 from choicewise.report.visible_text import safe, visible
 from choicewise.results.explanation import Asked, Decided, Explanation, Scored
 
@@ -48,7 +49,7 @@ def _asked(asked: Asked) -> Iterator[str]:
     context: str | None = None
     for scored in asked.scored:
         if scored.context is not None and scored.context != context:
-            chained = asked.reading == "chain-of-thought"
+            chained = "chains" in READINGS[asked.reading].takes
             own = "behind the chain of the same part" if chained else "with a prompt of its own"
             yield from (own, RULE, *visible(scored.context).split("\n"), RULE)
             context = scored.context

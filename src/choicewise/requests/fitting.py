@@ -1,22 +1,28 @@
-"""Making a context fit into what the model takes."""
+"""Making the contexts of requests fit into what the model takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from choicewise.protocols.protocol import Protocol
-from choicewise.requests.render import Request
+from choicewise.requests.request import Request
+from choicewise.tokens.boundary import encode_contexts
+
+if TYPE_CHECKING:
+    from choicewise.requests.prepared_block import Answerer
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """A context that fits, or the reason why there is none.
+class FittedRequest:
+    """A request with a context that fits, or the reason why there is none (``missing``).
 
-    ``shots`` are left in ``context``, ``shots_dropped`` are not.  ``cut_end`` says that the context still has too many
-    tokens and the protocol has its end cut; the engine, which holds the tokens, does that and counts them.
+    ``shots`` are part of ``context``, ``shots_dropped`` are not.  ``cut_end`` says that the context still has too many
+    tokens and the protocol has its end cut; the reading, which holds the tokens, does that and counts them.
     """
 
+    request: Request
     context: str
     shots: int
     shots_dropped: int = 0
@@ -24,60 +30,59 @@ class Fitted:
     missing: str | None = None
 
 
-def fit(
-    protocol: Protocol,
-    requests: Sequence[Request],
-    count: Callable[[list[str]], list[int]],
-    window: int,
-    reserve: Sequence[int],
-) -> list[Fitted]:
-    """One Fitted per request, in order, by the protocol's policy (axis ``fit``).
+def input_limit(protocol: Protocol, model: Answerer) -> int:
+    """The most input tokens: the model's window, or the protocol's own limit where that is lower."""
+    return model.window if protocol.limit is None else min(protocol.limit, model.window)
 
-    ``count`` gives the tokens of each context, a BOS included.  ``window`` is the most input tokens the model takes;
-    the protocol's own ``limit`` may be lower.  ``reserve[i]`` input tokens must stay free after the context of request
-    ``i``: the longest continuation less its last token, or the tokens to generate.
 
-    Everything is counted once in one batch, and only what is too long again, with one shot less each time.
-    ``cut-start`` leaves the context whole: the engine drops the oldest tokens and counts them.
+def fit_requests(
+    protocol: Protocol, requests: Sequence[Request], model: Answerer, reserve: Sequence[int]
+) -> list[FittedRequest]:
+    """One FittedRequest per request, in order, by the protocol's policy (axis ``fit``).
+
+    ``reserve[i]`` input tokens must stay free after the context of request ``i``: the longest continuation minus its
+    last token, or the tokens to generate.
+
+    Everything is counted once in one batch, and only what is too long again, with one shot fewer each time.
+    ``cut-start`` leaves the context unchanged: the oldest tokens are dropped, and counted, once the texts are tokens.
     """
-    limit = window if protocol.limit is None else min(window, protocol.limit)
-    room = [limit - tokens for tokens in reserve]
-    fitted = [Fitted(request.context(), len(request.shots)) for request in requests]
-    for index, space in enumerate(room):
-        if space < 1:
-            fitted[index] = _missing(requests[index], f"the answer alone takes {reserve[index]} of {limit} tokens")
-    asked = [index for index, space in enumerate(room) if space >= 1]
+    limit = input_limit(protocol, model)
+    fitted = [FittedRequest(request, request.context(), len(request.shots)) for request in requests]
+    for index, tokens in enumerate(reserve):
+        if tokens >= limit:
+            fitted[index] = _missing(fitted[index], f"the answer alone takes {tokens} of {limit} tokens")
     if protocol.fit == "cut-start":
         return fitted
 
-    long = _too_long(asked, fitted, count, room)
+    room = [limit - tokens for tokens in reserve]
+    too_long = _too_long([index for index, space in enumerate(room) if space >= 1], fitted, room, protocol, model)
     drops = protocol.fit.startswith("drop-last-shot")
-    while drops and (shorter := {index: tokens for index, tokens in long.items() if fitted[index].shots}):
+    while drops and (shorter := [index for index in too_long if fitted[index].shots]):
         for index in shorter:
-            left, dropped = fitted[index].shots - 1, fitted[index].shots_dropped + 1
-            fitted[index] = Fitted(requests[index].context(left), left, dropped)
-        settled = {index: tokens for index, tokens in long.items() if index not in shorter}
-        long = settled | _too_long(list(shorter), fitted, count, room)
-    for index, tokens in long.items():
+            remaining, dropped = fitted[index].shots - 1, fitted[index].shots_dropped + 1
+            context = requests[index].context(remaining)
+            fitted[index] = replace(fitted[index], context=context, shots=remaining, shots_dropped=dropped)
+            del too_long[index]
+        too_long |= _too_long(shorter, fitted, room, protocol, model)
+    for index, tokens in too_long.items():
         if protocol.fit == "drop-last-shot-then-cut-end":
-            fitted[index] = Fitted(fitted[index].context, 0, fitted[index].shots_dropped, cut_end=True)
+            fitted[index] = replace(fitted[index], cut_end=True)
         else:
-            without = " with no shot left" if drops else ""
-            reason = f"{tokens} tokens{without}, {room[index]} fit ({limit} less {reserve[index]} for the answer)"
-            fitted[index] = _missing(requests[index], reason)
+            without = " without any shot" if drops else ""
+            answer = f"{limit} minus {reserve[index]} for the answer"
+            fitted[index] = _missing(fitted[index], f"{tokens} tokens{without}, {room[index]} fit ({answer})")
     return fitted
 
 
 def _too_long(
-    indices: list[int], fitted: Sequence[Fitted], count: Callable[[list[str]], list[int]], room: Sequence[int]
+    indices: Sequence[int], fitted: Sequence[FittedRequest], room: Sequence[int], protocol: Protocol, model: Answerer
 ) -> dict[int, int]:
-    """Index and tokens of the contexts that have more tokens than room."""
-    if not indices:
-        return {}
-    tokens = count([fitted[index].context for index in indices])
-    return {index: number for index, number in zip(indices, tokens, strict=True) if number > room[index]}
+    """Index and tokens of the contexts that have more tokens than room, a BOS counted."""
+    encoded = encode_contexts(model.tokenizer, protocol.bos, [fitted[index].context for index in indices])
+    return {index: len(tokens) for index, tokens in zip(indices, encoded, strict=True) if len(tokens) > room[index]}
 
 
-def _missing(request: Request, reason: str) -> Fitted:
-    """Nothing can be asked; the context stays whole for whoever reads why."""
-    return Fitted(request.context(), len(request.shots), missing=f"too long: {reason}")
+def _missing(fitted: FittedRequest, reason: str) -> FittedRequest:
+    """Nothing can be asked; the context has all its shots again, for whoever reads why."""
+    request = fitted.request
+    return FittedRequest(request, request.context(), len(request.shots), missing=f"too long: {reason}")

@@ -3,83 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, repeat
 
-from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.errors import DataError
 from choicewise.protocols.option_orders import CONTENT_FREE, MOST, VIEWS, Order
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.protocols.shots import sample
 from choicewise.protocols.template import fill
+from choicewise.requests.request import Request, View
 
 PANDAS_NA = frozenset(
-    {
+    [
         "",
-        "#N/A",
-        "#N/A N/A",
-        "#NA",
-        "-1.#IND",
-        "-1.#QNAN",
-        "-NaN",
-        "-nan",
-        "1.#IND",
-        "1.#QNAN",
-        "<NA>",
-        "N/A",
-        "NA",
-        "NULL",
-        "NaN",
-        "None",
-        "n/a",
-        "nan",
-        "null",
-    }
+        *[
+            "#N/A",
+            "#N/A N/A",
+            "#NA",
+            "-1.#IND",
+            "-1.#QNAN",
+            "-NaN",
+            "-nan",
+            "1.#IND",
+            "1.#QNAN",
+            "<NA>",
+            "N/A",
+            "NA",
+            "NULL",
+            "NaN",
+            "None",
+            "n/a",
+            "nan",
+            "null",
+        ],
+    ]
 )
 """Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print as ``nan``."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """One version of a query, and the continuations after it: one per choice, whichever place it has there.
-
-    ``content``: whether it shows the item; else it shows a text without content.
-    """
-
-    query: str
-    continuations: tuple[str, ...]
-    content: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The texts one item is asked with, before fitting.
-
-    ``options`` are the choices as shown, after quirk and strip; ``continuations`` the texts scored, one per choice.
-    Where a reading scores several texts of a choice, ``parts`` holds them and ``continuations`` has them one a line.
-    ``proposals`` follow the query, one per choice; empty where all choices share the context.  ``views`` are the
-    versions of the query after the first, which is ``query``.
-    """
-
-    item: Item
-    header: str
-    shots: tuple[str, ...]
-    query: str
-    separator: str
-    continuations: tuple[str, ...]
-    options: tuple[str, ...]
-    gold: tuple[int, ...]
-    parts: tuple[tuple[str, ...], ...] = ()
-    proposals: tuple[str, ...] = ()
-    views: tuple[View, ...] = ()
-
-    def context(self, shots: int | None = None) -> str:
-        """Header, the first ``shots`` shots (all of them when None) and the query, joined by the separator."""
-        kept = self.shots if shots is None else self.shots[:shots]
-        return self.header + self.separator.join([*kept, self.query])
 
 
 def render(protocol: Protocol, item: Item, shots: Sequence[Item], position: int = 0) -> Request:
@@ -105,17 +66,6 @@ def render(protocol: Protocol, item: Item, shots: Sequence[Item], position: int 
         proposals=tuple(fill(protocol.proposal, holes, axis="proposal") for holes in labelled if protocol.proposal),
         views=tuple(_views(protocol, item, question, options, position)),
     )
-
-
-def requests(protocol: Protocol, dataset: Dataset, subject: str) -> Iterator[Request]:
-    """The requests of every item of one subject in the protocol's split, in file order.
-
-    Stops with a DataError at an item that can't be asked; to leave such items out, go through
-    :func:`~choicewise.protocols.shots.sample` and :func:`render` one by one.
-    """
-    items = dataset.rows(protocol.split or dataset.evaluated, subject)
-    for position, (item, shots) in enumerate(zip(items, sample(protocol, dataset, subject), strict=True)):
-        yield render(protocol, item, shots, position)
 
 
 def _views(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], position: int) -> Iterator[View]:
@@ -196,7 +146,7 @@ def _needs_letters(protocol: Protocol) -> bool:
     templates = [protocol.proposal, protocol.continuation]
     templates += [protocol.option] if "{options}" in protocol.question else []
     templates += [protocol.answer] if protocol.shots else []
-    return protocol.reading == "generate" or any("{letter}" in template for template in templates)
+    return READINGS[protocol.reading].text or any("{letter}" in template for template in templates)
 
 
 def _spoken(subject: str) -> str:

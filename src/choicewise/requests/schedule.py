@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
-from choicewise.errors import DataError, UsageError
+from choicewise.errors import ModelError, ProtocolError, UsageError
+from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.shots import sample
+from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
 from choicewise.requests.prepared_block import Answerer, PreparedBlock
-from choicewise.requests.render import Request, check_choices, render
+from choicewise.requests.rendered import RenderedRequests
+from choicewise.requests.request import Request
+from choicewise.requests.source import RequestSource, TemplateSource
 
 BLOCK = 2000
 """Items asked together, so that they share what they have in common, and few enough that they stay in memory."""
@@ -19,15 +22,15 @@ BLOCK = 2000
 
 @dataclass(frozen=True)
 class Ask:
-    """One way of asking about every item: a recipe's request, or its continuations after a null context."""
+    """One way of asking about every item: a protocol's request, or its continuations after a null context."""
 
-    recipe: Protocol
+    protocol: Protocol
     null: str | None = None
 
     @property
     def name(self) -> str:
         """What the manifest calls it: protocols that share it share the observations."""
-        return self.recipe.prompt_digest + ("" if self.null is None else f"|{self.null}")
+        return self.protocol.prompt_digest + ("" if self.null is None else f"|{self.null}")
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Block:
 
     @property
     def stop(self) -> int:
-        """The position behind the last item."""
+        """The position after the last item."""
         return self.start + len(self.items)
 
     @property
@@ -50,23 +53,23 @@ class Block:
         return self.split, self.subject, self.start, self.stop
 
 
-def list_asks(recipes: Mapping[str, Protocol]) -> list[Ask]:
-    """Every way of asking that the recipes need, each once."""
-    asks = [Ask(recipe, null) for recipe in recipes.values() for null in dict.fromkeys((None, recipe.null))]
+def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:
+    """Every way of asking that the protocols need, each once."""
+    asks = [Ask(each, null) for each in protocols.values() for null in dict.fromkeys((None, each.null))]
     return list({ask.name: ask for ask in asks}.values())
 
 
 def list_blocks(
-    data: Dataset, recipes: Mapping[str, Protocol], subjects: Sequence[str] | None, limit: int | None
+    data: Dataset, protocols: Mapping[str, Protocol], subjects: Sequence[str] | None, limit: int | None
 ) -> list[Block]:
-    """The items of every split that the recipes test, or of the named subjects, or the first ``limit`` of each.
+    """The items of every split that the protocols test, or of the named subjects, or the first ``limit`` of each.
 
     Raises DataError when there is no such split, and UsageError when there is no such subject or the limit is below 1.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}; it must be at least 1, or left out for all questions")
     blocks: list[Block] = []
-    for split in dict.fromkeys(recipe.split or data.evaluated for recipe in recipes.values()):
+    for split in dict.fromkeys(each.split or data.evaluated for each in protocols.values()):
         for subject in data.choose(split, subjects):
             items = data.rows(split, subject)[:limit]
             starts = range(0, len(items), BLOCK)
@@ -74,46 +77,74 @@ def list_blocks(
     return blocks
 
 
-def check(data: Dataset, asks: Sequence[Ask], blocks: Sequence[Block]) -> None:
-    """DataError for what rendering would stumble over later: too few rows for shots, items with the wrong choices.
+def check(
+    data: Dataset, asks: Sequence[Ask], blocks: Sequence[Block], rendered: Sequence[RenderedRequests] = ()
+) -> None:
+    """DataError for what rendering would refuse later: too few rows for shots, items with the wrong choices.
 
     Cheap, and done before the model starts, so that hours of work don't end at a bad row.
     """
     for ask in asks:
         if ask.null is None:
-            mine = [block for block in blocks if block.split == ask.recipe.split]
-            for subject in dict.fromkeys(block.subject for block in mine):
-                sample(ask.recipe, data, subject)
-            for block in mine:
-                for item in block.items:
-                    check_choices(ask.recipe, item)
+            source = request_source(ask.protocol, data, rendered)
+            for block in blocks:
+                if block.split == ask.protocol.split:
+                    source.check(block.subject, block.items)
+
+
+def check_support(protocols: Mapping[str, Protocol], model: str, supports: frozenset[type]) -> None:
+    """ModelError, naming the protocols, where their readings need kinds of question that ``model`` does not support."""
+    for name, protocol in protocols.items():
+        needs = READINGS[protocol.reading].needs + (CORRECTION_NEEDS if protocol.boundary in CORRECTED else ())
+        if lacking := [kind.__name__ for kind in needs if kind not in supports]:
+            raise ModelError(
+                f"{model} does not support {' and '.join(lacking)}, which reading {protocol.reading} needs; "
+                f"use another model, or leave protocol {name} out"
+            )
+
+
+def request_source(protocol: Protocol, data: Dataset, rendered: Sequence[RenderedRequests]) -> RequestSource:
+    """Where the requests of ``protocol`` come from; ProtocolError where they were rendered elsewhere and are not here."""
+    if protocol.requests is None:
+        return TemplateSource(protocol, data)
+    for requests in rendered:
+        if requests.digest == protocol.requests:
+            return requests
+    raise ProtocolError(
+        f"the requests {protocol.requests[:12]} of a protocol were rendered elsewhere and are not at hand; "
+        "pass them to evaluate(rendered=[...])"
+    )
 
 
 def prepare_block(
-    data: Dataset, block: Block, asks: Sequence[Ask], model: Answerer, skip_bad_items: bool
+    data: Dataset,
+    block: Block,
+    asks: Sequence[Ask],
+    model: Answerer,
+    skip_bad_items: bool,
+    rendered: Sequence[RenderedRequests] = (),
 ) -> PreparedBlock:
     """Render, fit and tokenize the items of ``block`` for every one of ``asks``.
 
     Raises DataError for an item that can't be asked, unless those are to be skipped: then it is refused, with the
     reason.
     """
-    asking = PreparedBlock()
-    rendered: dict[str, list[Request]] = {}
+    prepared = PreparedBlock()
+    requests: dict[str, list[Request]] = {}
     for ask in asks:
-        digest = ask.recipe.prompt_digest
-        if digest not in rendered:
-            rendered[digest] = []
-            shots = sample(ask.recipe, data, block.subject)[block.start : block.stop]
-            for place, (item, examples) in enumerate(zip(block.items, shots, strict=True), start=block.start):
-                try:
-                    rendered[digest].append(render(ask.recipe, item, examples, place))
-                except DataError as error:
-                    if not skip_bad_items:
-                        raise
-                    if ask.null is None:
-                        asking.refuse(ask.recipe, item, str(error))
+        digest = ask.protocol.prompt_digest
+        if digest not in requests:
+            source = request_source(ask.protocol, data, rendered)
+            requests[digest] = []
+            for request in source.requests(block.subject, block.items, block.start):
+                if isinstance(request, Request):
+                    requests[digest].append(request)
+                elif not skip_bad_items:
+                    raise request.reason
+                elif ask.null is None:
+                    prepared.refuse(ask.protocol, request.item, str(request.reason))
         if ask.null is None:
-            asking.add(ask.recipe, rendered[digest], model)
+            prepared.add(ask.protocol, requests[digest], model)
         else:
-            asking.add_null(ask.recipe, ask.null, rendered[digest], model)
-    return asking
+            prepared.add_null(ask.protocol, ask.null, requests[digest], model)
+    return prepared

@@ -17,7 +17,7 @@ import numpy as np
 
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
-from choicewise.results.decide import observed
+from choicewise.protocols.readings import READINGS
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import shared_items
 from choicewise.results.rows import plain
@@ -98,7 +98,7 @@ def agreement(run: Run) -> list[Agreement]:
     tolerance = max(TOLERANCE, 2 * (run.noise or 0.0))
     groups: dict[tuple[object, ...], list[Measurement]] = {}
     for each in run.measure():
-        if observed(each.protocol, each.evidence) is not None:
+        if each.retrieved is not None:
             groups.setdefault(_texts(each.protocol), []).append(each)
     return [
         _pair(left, right, tolerance)
@@ -149,7 +149,7 @@ class _Side:
 
     def __init__(self, measured: Measurement, items: Integers) -> None:
         evidence = measured.evidence
-        seen = observed(measured.protocol, evidence)
+        seen = measured.retrieved
         if seen is None:
             raise UsageError(f"{measured.name} retrieves no likelihood of an option, so there is nothing to compare")
         starts, counts = evidence.item_offsets[:-1][items], np.diff(evidence.item_offsets)[items]
@@ -173,7 +173,7 @@ def _cause(sides: Sequence[_Side], place: int) -> str:
         return "boundary merge" if left.merged[place] or right.merged[place] else "span"
     if left.context_tokens[place] != right.context_tokens[place]:
         return "context"
-    packaged = [side.reading == "surprisal-package" for side in sides]
+    packaged = [READINGS[side.reading].renormalised for side in sides]
     return "renormalised" if packaged[0] != packaged[1] else "precision"
 
 

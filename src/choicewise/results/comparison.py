@@ -180,7 +180,11 @@ def _compare(left: Run, ours: Measurement, right: Run, theirs: Measurement) -> C
 
 
 def _side(run: Run, measured: Measurement) -> Side:
-    about = {"model": {**run.manifest.model, "name": ""}, "versions": run.manifest.versions, "engine": _rung(run)}
+    about = {
+        "model": {**asdict(run.manifest.model), "name": ""},
+        "versions": run.manifest.versions,
+        "engine": _rung(run),
+    }
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
     value = (
         next(iter(measured.values().values())).value if measured.protocol.aggregation in ("micro", "macro") else None
@@ -188,7 +192,7 @@ def _side(run: Run, measured: Measurement) -> Side:
     credit = measured.decisions.credit
     return Side(
         folder=str(run.folder),
-        model=run.manifest.model["name"],
+        model=run.manifest.model.name,
         protocol=measured.name,
         p=short_signature(measured.protocol),
         i=f"#I{text_digest(measured.evidence)[:6]}",
@@ -206,14 +210,15 @@ def _verdict(left: Side, right: Side) -> str:
 
 
 def _rung(run: Run) -> str:
-    return str(run.manifest.engine.get("rung", "-"))
+    check = run.manifest.engine.selfcheck
+    return "-" if check is None else check.rung
 
 
 def _identity(left: Run, right: Run) -> list[Axis]:
     """Data, model and engine, where they differ."""
-    pairs: dict[str, tuple[Any, Any]] = {"data": (left.manifest.dataset["digest"], right.manifest.dataset["digest"])}
+    pairs: dict[str, tuple[Any, Any]] = {"data": (left.manifest.dataset.digest, right.manifest.dataset.digest)}
     for key in ("name", "digest", "dtype", "device", "window"):
-        pairs[f"model {key}"] = (left.manifest.model.get(key), right.manifest.model.get(key))
+        pairs[f"model {key}"] = (getattr(left.manifest.model, key), getattr(right.manifest.model, key))
     pairs["engine path"] = (_rung(left), _rung(right))
     for package in sorted(left.manifest.versions.keys() | right.manifest.versions.keys()):
         pairs[f"version of {package}"] = (left.manifest.versions.get(package), right.manifest.versions.get(package))

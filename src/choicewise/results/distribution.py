@@ -95,8 +95,8 @@ def distributions(run: Run, temperature: float, condition: str | None = None) ->
             people = human_counts(measured.evidence)
             items = measured.evidence.item_offsets
             yield Distribution(
-                model=run.manifest.model["name"],
-                dataset=run.manifest.dataset["name"],
+                model=run.manifest.model.name,
+                dataset=run.manifest.dataset.name,
                 protocol=measured.name,
                 temperature=temperature,
                 conditions=tuple(_conditions(measured.evidence, condition, softmax, winner, people)),

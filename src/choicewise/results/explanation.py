@@ -142,7 +142,7 @@ def explain(run: Run, item: str) -> Explanation:
         question=about["question"],
         choices=tuple(about["choices"]),
         gold=tuple(about["gold"]),
-        model=run.manifest.model["name"],
+        model=run.manifest.model.name,
         asked=tuple(
             _asked(
                 protocols,

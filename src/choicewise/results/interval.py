@@ -9,7 +9,6 @@ from statistics import NormalDist
 import numpy as np
 
 from choicewise.scoring.ragged import Floats
-from choicewise.scoring.statistics.beta_binomial import beta_binomial
 from choicewise.scoring.statistics.clustered import clustered_standard_error, standard_error
 from choicewise.scoring.statistics.wilson import wilson
 
@@ -29,10 +28,15 @@ def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) ->
     if name == "wilson":
         return name, *wilson(float(credit.mean()), len(credit))
     if name == "beta-binomial":
-        # Split ties make halves and thirds of a right answer: the interval holds those of the whole numbers around.
-        total = round(float(credit.sum()), 9)
-        low, high = beta_binomial(math.floor(total), len(credit)), beta_binomial(math.ceil(total), len(credit))
-        return name, low[0], high[1]
+        from scipy.special import betaincinv
+
+        # Quantiles of Beta(right + 1, wrong + 1), the posterior under a uniform prior, recommended for benchmarks of a
+        # few hundred items or fewer (Bowyer et al. 2025).  Split ties make halves and thirds of a
+        # right answer: the interval holds those of the whole numbers around.
+        n, total = len(credit), round(float(credit.sum()), 9)
+        least, most = math.floor(total), math.ceil(total)
+        low, high = betaincinv(least + 1, n - least + 1, 0.025), betaincinv(most + 1, n - most + 1, 0.975)
+        return name, float(low), float(high)
     return name, *_clustered(credit, subjects, macro)
 
 

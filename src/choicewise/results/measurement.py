@@ -9,12 +9,14 @@ from functools import cached_property
 import numpy as np
 
 from choicewise.protocols.protocol import Protocol
-from choicewise.results.decide import LIKELIHOODS, decide
+from choicewise.protocols.readings import READINGS
 from choicewise.results.evidence import Evidence, Tables
 from choicewise.scoring.calibrated import NOISE
+from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import AGGREGATIONS, Value
 from choicewise.scoring.ragged import Floats, Mask, row_of
+from choicewise.scoring.readings import combiner
 from choicewise.scoring.statistics.numeric_range import credit_range
 
 
@@ -49,13 +51,18 @@ class Measurement:
     @property
     def likelihoods(self) -> bool:
         """Whether the scores are made of one log-likelihood of each choice, whose noise is known."""
-        return self.protocol.reading in LIKELIHOODS
+        return READINGS[self.protocol.reading].one_likelihood
+
+    @property
+    def retrieved(self) -> Continuations | None:
+        """The scored tokens of each choice; None where the protocol retrieves no likelihood of the choice's text."""
+        return combiner(self.protocol.reading).retrieved(self.protocol, self.evidence)
 
     @property
     def invalid(self) -> Mask:
         """Items whose generated text names no option, and which count as wrong, bool [items]."""
         none = (self.decisions.prediction < 0) & ~self.decisions.missing
-        return none if self.protocol.reading == "generate" else np.zeros_like(none)
+        return none if READINGS[self.protocol.reading].text else np.zeros_like(none)
 
     @property
     def near_ties(self) -> Mask:
@@ -81,5 +88,5 @@ def measure(tables: Tables, protocols: Mapping[str, Protocol], noise: float | No
     """One measurement per protocol; what several protocols read is laid out once."""
     for name, protocol in protocols.items():
         evidence = tables.evidence(protocol.prompt_digest)
-        scores, decisions = decide(protocol, evidence)
+        scores, decisions = combiner(protocol.reading).decision(protocol, evidence)
         yield Measurement(name, protocol, evidence, scores, decisions, noise)

@@ -98,12 +98,12 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
         raise UsageError(
             "a multiverse needs at least two protocols in a run; add some: choicewise run ... --protocol mmlu"
         )
-    about = [(run.manifest.model["name"], run.manifest.dataset) for run in runs]
-    spreads = [_spread(model, data["name"], found) for (model, data), found in zip(about, measured, strict=True)]
+    about = [(run.manifest.model.name, run.manifest.dataset) for run in runs]
+    spreads = [_spread(model, data.name, found) for (model, data), found in zip(about, measured, strict=True)]
     duels = [
-        _duel(about[i][0], about[j][0], about[i][1]["name"], measured[i], measured[j])
+        _duel(about[i][0], about[j][0], about[i][1].name, measured[i], measured[j])
         for i, j in combinations(range(len(runs)), 2)
-        if about[i][1]["digest"] == about[j][1]["digest"] and measured[i].keys() & measured[j].keys()
+        if about[i][1].digest == about[j][1].digest and measured[i].keys() & measured[j].keys()
     ]
     rows = [row for run in runs for row in run.rows() if not math.isnan(row.value)]
     return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement(rows)))

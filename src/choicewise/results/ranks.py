@@ -14,7 +14,6 @@ from choicewise.results.pairing import paired_credits
 from choicewise.results.rows import Row, selection
 from choicewise.scoring.metrics import GROUPS
 from choicewise.scoring.ragged import Floats
-from choicewise.scoring.statistics.kendall import kendall_tau_b
 from choicewise.scoring.statistics.rank_interval import rank_intervals
 
 if TYPE_CHECKING:
@@ -29,14 +28,14 @@ def bounded(found: Sequence[Row], runs: Sequence[Run], by: str | None = None) ->
     rivals: dict[tuple[str, str, str], list[tuple[Run, Measurement]]] = {}
     for run in runs:
         for each in run.measure():
-            key = run.manifest.dataset["digest"][:6], selection(run.manifest), each.protocol.digest
+            key = run.manifest.dataset.digest[:6], selection(run.manifest), each.protocol.digest
             rivals.setdefault(key, []).append((run, each))
     bounds: dict[tuple[str, ...], tuple[int, int]] = {}
     for (data, part, digest), group in rivals.items():
         if len(group) > 1:
             for subject, low, high in _bounds([each for _, each in group], by):
                 for (run, _), *edges in zip(group, low, high, strict=True):
-                    bounds[run.manifest.model["name"], f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
+                    bounds[run.manifest.model.name, f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
     return [
         _with_bounds(row, bounds.get((row.model, row.data, row.selection, row.id[2:], row.subject))) for row in found
     ]
@@ -71,7 +70,7 @@ def _weights(subjects: Sequence[str], credits: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class RankAgreement:
-    """Kendall's τ between two protocols' rankings of the ``models`` that both ranked."""
+    """Kendall's τ-b between two protocols' rankings of the ``models`` that both ranked."""
 
     left: str
     right: str
@@ -89,6 +88,8 @@ def rank_agreement(found: Sequence[Row]) -> list[RankAgreement]:
         shared = [key for key in values[left] if key in values[right]]
         models = len({model for _, _, model in shared})
         if models >= 3 and len(shared) == models:
-            tau = kendall_tau_b([values[left][key] for key in shared], [values[right][key] for key in shared])
-            agreements.append(RankAgreement(left, right, tau, models))
+            from scipy.stats import kendalltau
+
+            tau = kendalltau([values[left][key] for key in shared], [values[right][key] for key in shared]).statistic
+            agreements.append(RankAgreement(left, right, float(tau), models))
     return agreements

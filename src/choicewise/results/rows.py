@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from choicewise.protocols.signature import short_signature, signature
+from choicewise.records.manifest import Manifest
 from choicewise.results.diagnosis import Diagnosis, diagnose
 from choicewise.results.interval import interval
 from choicewise.results.measurement import Measurement
 from choicewise.scoring.metrics import GROUPS, Value
 from choicewise.scoring.ragged import Mask
-from choicewise.store.manifest import Manifest
 
 MANY = 3
 """Subjects that are named; more of them are counted."""
@@ -125,10 +125,10 @@ def _row(
     extremes: tuple[float, float],
     siblings: Sequence[Measurement],
 ) -> Row:
-    evidence, digest = measured.evidence, str(about.dataset["digest"])
+    evidence, digest = measured.evidence, about.dataset.digest
     return Row(
-        model=about.model["name"],
-        dataset=about.dataset["name"],
+        model=about.model.name,
+        dataset=about.dataset.name,
         data=f"#D{digest[:6]}",
         selection=selection(about),
         subject=subject,
@@ -149,7 +149,7 @@ def _row(
         ties=value.ties,
         near_ties=int((measured.near_ties & among).sum()),
         noise=measured.noise,
-        skipped=len(about.dataset["skipped"]),
+        skipped=len(about.dataset.skipped),
         shots_dropped=int((evidence.positive("shots_dropped") & among).sum()),
         truncated=int((evidence.positive("tokens_dropped") & among).sum()),
         merged=int((evidence.merged & among).sum()),
@@ -162,7 +162,7 @@ def _row(
 
 def selection(about: Manifest) -> str:
     """The part of the data that a run is about, in words: subjects, a limit, or that it is not all there yet."""
-    chosen, limit = about.selection["subjects"], about.selection["limit"]
+    chosen, limit = about.selection.subjects, about.selection.limit
     named = [] if chosen is None else chosen if len(chosen) <= MANY else [f"{len(chosen)} subjects"]
     first = [] if limit is None else [f"first {limit} of each subject"]
     return ", ".join([*named, *first, *([] if about.complete else ["incomplete"])])

@@ -17,6 +17,7 @@ from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import parse_signature
+from choicewise.records.manifest import Manifest
 from choicewise.records.tables import FLOAT32
 from choicewise.requests.schedule import list_asks
 from choicewise.results.distribution import distribution_table
@@ -26,7 +27,7 @@ from choicewise.results.rows import Row, rows
 from choicewise.scoring.ragged import row_of
 from choicewise.store.blocks import read_blocks
 from choicewise.store.items import read_items
-from choicewise.store.manifest import Manifest, read_manifest
+from choicewise.store.manifest import read_manifest
 
 
 def open_run(folder: str | Path) -> Run:
@@ -85,8 +86,8 @@ class Run:
     @property
     def noise(self) -> float | None:
         """The greatest difference between two ways of computing a log-likelihood, in nats; None if not measured."""
-        found = [self.manifest.engine[key] for key in ("difference", "floor") if key in self.manifest.engine]
-        return max(found, default=None)
+        check = self.manifest.engine.selfcheck
+        return None if check is None else max(check.difference, check.floor)
 
     def observations(self) -> pa.Table:
         """One row per choice, request and null context, with the tokens, log-probabilities (nats) and ranks seen.
@@ -146,10 +147,10 @@ class Run:
         asked = {ask for block in self.manifest.blocks for ask in block.asks}
         lacking = [name for name, recipe in settled.items() if {ask.name for ask in list_asks({name: recipe})} - asked]
         if lacking:
-            model, data, chosen = self.manifest.model["name"], self.manifest.dataset["name"], self.manifest.selection
+            model, data, chosen = self.manifest.model.name, self.manifest.dataset.name, self.manifest.selection
             options = [f"--protocol {quote(name)}" for name in lacking]
-            options += [f"--subject {quote(subject)}" for subject in chosen["subjects"] or ()]
-            options += [] if chosen["limit"] is None else [f"--limit {chosen['limit']}"]
+            options += [f"--subject {quote(subject)}" for subject in chosen.subjects or ()]
+            options += [] if chosen.limit is None else [f"--limit {chosen.limit}"]
             raise UsageError(
                 f"{self.folder} was not asked what {', '.join(lacking)} asks; add it to the run, with the paths of "
                 f"{model} and {data}: choicewise run --model PATH --data PATH {' '.join(options)} "

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[ObservationRow]:
     """One observation per question of ``wanted`` (by key), in the order in which the model answers.
 
-    Generations that something is scored after come first.  After an interruption they are generated again where only
-    what follows them is wanted; the same question has the same answer.
+    Generations after which something is scored come first; one that is not ``wanted`` itself, because an earlier run
+    kept it, is generated again and gives the same tokens.
     """
     needed = {q.generation.key: q.generation for q in wanted.values() if isinstance(q, Conclusion)}
     generated: dict[str, Ids] = {}

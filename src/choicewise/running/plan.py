@@ -1,4 +1,4 @@
-"""What a run will ask, in tokens, and how long that will take, found without running it."""
+"""What a run will ask, in tokens, and how long it will take, without running it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from choicewise.questions.cosine import Cosine
 from choicewise.questions.generation import Generation
 from choicewise.questions.masked_loss import MaskedLoss
 from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
+from choicewise.questions.span import Ids, Span
 from choicewise.requests.prepared_block import BlockQuestion, PreparedBlock
-from choicewise.requests.schedule import check, list_asks, list_blocks, prepare_block
+from choicewise.requests.rendered import RenderedRequests
+from choicewise.requests.schedule import check, check_support, list_asks, list_blocks, prepare_block
 from choicewise.tokens.byte_probability import ByteProbability, parts
 
 if TYPE_CHECKING:
@@ -33,32 +34,32 @@ PROBE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run from scratch comes to.
+    """What a new run would ask.
 
-    ``requests``: items times distinct prompts, null contexts included.  ``asked``: input tokens when every choice of
-    every protocol is a sequence of its own.  ``unique``: input tokens when those that share a beginning share its
-    computation, block by block, as the engine does.  ``missing`` counts the requests that can't be asked, by reason,
-    ``dropped`` those that lose shots and ``cut`` those that lose tokens.  ``speed``: unique tokens a second of a short
+    ``requests``: items times distinct prompts, null contexts included.  ``tokens_asked``: input tokens when every
+    choice of every protocol is a sequence of its own; ``tokens_unique``: when a common beginning is computed once, as
+    the engine does in each block.  ``missing`` counts the requests that can't be asked, by reason, ``shots_dropped``
+    those that lose shots and ``tokens_dropped`` those that lose tokens.  ``speed``: unique tokens a second of a short
     probe; None without one.
     """
 
     requests: int
-    asked: int
-    unique: int
+    tokens_asked: int
+    tokens_unique: int
     missing: Mapping[str, int]
-    dropped: int
-    cut: int
+    shots_dropped: int
+    tokens_dropped: int
     speed: float | None
 
     @property
     def ratio(self) -> float:
         """How many times fewer tokens are computed than asked."""
-        return self.asked / max(self.unique, 1)
+        return self.tokens_asked / max(self.tokens_unique, 1)
 
     @property
     def seconds(self) -> float | None:
         """Estimated time in the model."""
-        return None if self.speed is None else self.unique / self.speed
+        return None if self.speed is None else self.tokens_unique / self.speed
 
 
 def plan(
@@ -68,42 +69,45 @@ def plan(
     *,
     subjects: Sequence[str] | None = None,
     limit: int | None = None,
+    rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
     probe: bool = True,
 ) -> Plan:
-    """The plan of what :func:`choicewise.evaluate` would do; arguments and errors as there.
+    """The plan of what :func:`choicewise.evaluate` would do; with the same arguments and errors.
 
-    With ``probe`` the model answers the first questions for about a second, and until then its weights are not used.
+    With ``probe`` the model answers the first questions for about a second; without it, its weights are not used.
     """
     recipes = {name: with_split(recipe, data) for name, recipe in protocols.items()}
+    check_support(recipes, model.name, model.supports)
     asks = list_asks(recipes)
     blocks = list_blocks(data, recipes, subjects, limit)
     if not skip_bad_items:
-        check(data, asks, blocks)
-    requests = asked = unique = dropped = cut = 0
+        check(data, asks, blocks, rendered)
+    requests = tokens_asked = tokens_unique = shots_dropped = tokens_dropped = 0
     missing: Counter[str] = Counter()
-    known: set[str] = set()
+    counted: set[str] = set()
     speed = None
     for block in blocks:
-        mine = [ask for ask in asks if ask.recipe.split == block.split]
-        asking = prepare_block(data, block, mine, model, skip_bad_items)
-        fresh = [question for key, question in asking.wanted.items() if key not in known]
-        known.update(asking.wanted)
-        requests += len(mine) * len(block.items)
-        asked += asking.inputs
-        unique += unique_tokens(fresh)
-        missing.update(_missing(asking))
-        dropped += sum(bool(row.shots_dropped) for row in asking.requests)
-        cut += sum(bool(row.tokens_dropped) for row in asking.requests)
+        needed = [ask for ask in asks if ask.protocol.split == block.split]
+        prepared = prepare_block(data, block, needed, model, skip_bad_items, rendered)
+        new = [question for key, question in prepared.wanted.items() if key not in counted]
+        counted.update(prepared.wanted)
+        requests += len(needed) * len(block.items)
+        tokens_asked += prepared.inputs
+        tokens_unique += unique_tokens(new)
+        missing.update(_missing(prepared))
+        shots_dropped += sum(bool(row.shots_dropped) for row in prepared.requests)
+        tokens_dropped += sum(bool(row.tokens_dropped) for row in prepared.requests)
         if probe and speed is None:
-            speed = probed(model, [question for question in fresh if isinstance(question, Span)])
-    return Plan(requests, asked, unique, dict(missing), dropped, cut, speed)
+            speed = measure_speed(model, [question for question in new if isinstance(question, Span)])
+    return Plan(requests, tokens_asked, tokens_unique, dict(missing), shots_dropped, tokens_dropped, speed)
 
 
 def unique_tokens(questions: Sequence[BlockQuestion]) -> int:
     """Input tokens when every common beginning is computed once, and every generation goes to its full length.
 
-    Beginnings are common to questions that are answered together: to those of one kind.
+    Only questions that are answered together share a beginning: spans, masses and greedy generations of one token;
+    longer greedy generations; masked losses; cosines.  Every sampled generation is computed alone.
     """
     spans = [
         part
@@ -111,49 +115,55 @@ def unique_tokens(questions: Sequence[BlockQuestion]) -> int:
         if isinstance(question, Span | Mass | ByteProbability)
         for part in parts(question)
     ]
-    spans += _concluded([question for question in questions if isinstance(question, Conclusion)])
+    spans += _after_generations([question for question in questions if isinstance(question, Conclusion)])
     generations = [question for question in questions if isinstance(question, Generation)]
     greedy = [generation for generation in generations if generation.sampling is None]
-    masked = [question.span for question in questions if isinstance(question, MaskedLoss)]
-    texts = [text for question in questions if isinstance(question, Cosine) for text in (question.left, question.right)]
-    texts += [generation.context for generation in greedy]
-    generated = sum(generation.inputs - len(generation.context) for generation in greedy)
-    # sampled one at a time, each from its beginning
-    generated += sum(generation.inputs for generation in generations if generation.sampling is not None)
-    return len(build(spans)) + len(build(masked)) + len(build([Span(text, text[:1]) for text in texts])) + generated
+    spans += [_input(generation.context) for generation in greedy if generation.limit == 1]
+    longer = [generation for generation in greedy if generation.limit > 1]
+    contexts = [_input(generation.context) for generation in longer]
+    losses = [question.span for question in questions if isinstance(question, MaskedLoss)]
+    cosines = [question for question in questions if isinstance(question, Cosine)]
+    texts = [_input(text) for question in cosines for text in (question.left, question.right)]
+    generated = sum(generation.inputs - len(generation.context) for generation in longer)
+    sampled = sum(generation.inputs for generation in generations if generation.sampling is not None)
+    return sum(len(build(group)) for group in (spans, contexts, losses, texts)) + generated + sampled
 
 
-def _concluded(questions: Sequence[Conclusion]) -> list[Span]:
-    """The spans behind chains of full length, no two of which begin alike."""
+def _input(text: Ids) -> Span:
+    """A span whose inputs are ``text``."""
+    return Span(text, text[:1])
+
+
+def _after_generations(questions: Sequence[Conclusion]) -> list[Span]:
+    """The spans after generations of full length, no two of which share generated tokens."""
     numbers: dict[str, int] = {}
-    found = []
+    spans = []
     for question in questions:
         number = numbers.setdefault(question.generation.key, len(numbers))
-        found.append(question.after(np.full(question.generation.limit, number, dtype=np.int32)))
-    return found
+        spans.append(question.after(np.full(question.generation.limit, number, dtype=np.int32)))
+    return spans
 
 
-def probed(model: Model, spans: Sequence[Span], seconds: float = PROBE) -> float | None:
-    """Unique tokens a second, from the first ``spans``: twice as many each time until it takes long enough to tell."""
+def measure_speed(model: Model, spans: Sequence[Span], seconds: float = PROBE) -> float | None:
+    """Unique tokens a second: the first span is answered, the first two, four, ..., until that takes ``seconds``."""
     count = 1
     while spans:
-        some = spans[:count]
         start = perf_counter()
-        for _ in model.answer(some):
+        for _ in model.answer(spans[:count]):
             pass
-        taken = perf_counter() - start
-        if taken >= seconds or count >= len(spans):
-            return unique_tokens(some) / taken
+        elapsed = perf_counter() - start
+        if elapsed >= seconds or count >= len(spans):
+            return unique_tokens(spans[:count]) / elapsed
         count *= 2
     return None
 
 
-def _missing(asking: PreparedBlock) -> Counter[str]:
-    """Why requests, or choices of theirs, can't be asked; each request counts once."""
+def _missing(prepared: PreparedBlock) -> Counter[str]:
+    """Why requests, or some of their choices, can't be asked; each request counts once."""
     reasons: dict[tuple[str, str, str | None], str] = {
-        (row.prompt, row.item, None): row.missing for row in asking.requests if row.missing
+        (row.prompt, row.item, None): row.missing for row in prepared.requests if row.missing
     }
-    for row in asking.spans:
+    for row in prepared.spans:
         if row.missing:
             reasons.setdefault((row.prompt, row.item, row.null), row.missing)
     return Counter(reasons.values())

@@ -1,104 +1,100 @@
 """Calibrated and permuted label scores of items with any number of options.
 
-Labels are calibrated among items with as many options: how a label is liked depends on which others there are.
+Labels are calibrated among items with the same number of options, because the preference for a label depends on which
+others there are.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 
-from choicewise.scoring.calibration import batch, label_prior, log_shares, without
-from choicewise.scoring.permutation import all_orders, cyclic_orders, permutation_mean
+from choicewise.protocols.option_orders import MOST, VIEWS
+from choicewise.scoring.calibration import batch, label_prior, view_mean, without
 from choicewise.scoring.ragged import Floats, Integers
-
-ORDERS: Mapping[str, tuple[Callable[[int], int], Callable[[int], Integers]]] = MappingProxyType(
-    {
-        "cyclic": (int, cyclic_orders),
-        "cyclic-5%": (int, cyclic_orders),
-        "full": (math.factorial, all_orders),
-    }
-)
-"""Name of the views → how many orders so many options have, and which."""
 
 
 def calibrated(name: str, views: str, parts: Sequence[Floats], item_offsets: Integers) -> Floats:
-    """Scores of the options under the calibration ``name``, log-probabilities less a prior, float64 [rows].
+    """Scores of the options under the calibration ``name``, log-probabilities minus a prior's, float64 [rows].
 
     ``parts``: log P(label) of the options in each view of their item, float64 [rows] each, by option and not by label;
-    NaN where an item has no such view.  ``item_offsets``: where each item's rows start, and where the last ones end.  NaN in
-    the result: the item lacks what is needed, or no item with as many options tells the prior.
+    NaN where an item has no such view.  Item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.  NaN in the
+    result: the item lacks a view, or no item with the same number of options gives the prior.
     """
-    found = np.full(int(item_offsets[-1]), np.nan)
-    counts = np.diff(item_offsets)
-    for options in np.unique(counts[counts > 0]).tolist():
-        rows = item_offsets[:-1][counts == options][:, None] + np.arange(options)
-        seen = np.stack([part[rows] for part in parts], axis=1)
+    scores = np.full(int(item_offsets[-1]), np.nan)
+    for _, rows in _by_options(item_offsets):
+        observed = np.stack([part[rows] for part in parts], axis=1)
         with np.errstate(invalid="ignore"):  # where a label is impossible or missing: NaN
-            found[rows] = _CALIBRATED[name](seen, views)
-    return found
+            scores[rows] = _CALIBRATED[name](observed, views)
+    return scores
 
 
 def order_predictions(views: str, parts: Sequence[Floats], item_offsets: Integers) -> Integers:
     """The likeliest option of every item in each order, int64 [orders, items]; -1 where one is missing.
 
-    Items have fewer orders than there are parts where others have more options; what they lack repeats their first.
+    An item with fewer orders than there are ``parts``, because others have more options, repeats its first prediction.
     """
-    found = np.full((len(parts), len(item_offsets) - 1), -1, dtype=np.int64)
+    predictions = np.full((len(parts), len(item_offsets) - 1), -1, dtype=np.int64)
+    for items, rows in _by_options(item_offsets):
+        observed = np.stack([part[rows] for part in parts])
+        best = np.where(np.isnan(observed).any(axis=-1), -1, observed.argmax(axis=-1))
+        orders = _orders(views, rows.shape[1], len(parts))
+        if orders is not None:
+            best[len(orders) :] = best[0]
+            predictions[:, items] = best
+    return predictions
+
+
+def _by_options(item_offsets: Integers) -> Iterator[tuple[Integers, Integers]]:
+    """(items, their rows) for every number of options that items have, int64 [items] and [items, options]."""
     counts = np.diff(item_offsets)
     for options in np.unique(counts[counts > 0]).tolist():
-        mine = np.flatnonzero(counts == options)
-        rows = item_offsets[:-1][mine][:, None] + np.arange(options)
-        seen = np.stack([part[rows] for part in parts])
-        best = np.where(np.isnan(seen).any(axis=-1), -1, seen.argmax(axis=-1))
-        orders = ORDERS[views][0](options)
-        best[orders:] = best[0]
-        found[:, mine] = best if orders <= len(parts) else -1
-    return found
+        items = np.flatnonzero(counts == options)
+        yield items, item_offsets[:-1][items][:, None] + np.arange(options)
 
 
-def _batch(seen: Floats, views: str) -> Floats:
-    return batch(seen[:, 0])
+def _orders(views: str, options: int, most: int) -> Integers | None:
+    """For every order the option under each label, int64 [orders, options]; None where there are more than ``most``."""
+    if views == "full" and options > MOST:
+        return None  # not listed first, because 12 options have half a billion orders
+    orders = np.array(VIEWS[views](options, 0), dtype=np.int64)
+    return orders if len(orders) <= most else None
 
 
-def _contextual(seen: Floats, views: str) -> Floats:
+def _batch(observed: Floats, views: str) -> Floats:
+    return batch(observed[:, 0])
+
+
+def _contextual(observed: Floats, views: str) -> Floats:
     """With the content-free inputs of each item, which differ where the header or the shots do."""
-    neutral = log_shares(seen[:, 1:])
-    return without(seen[:, 0], np.logaddexp.reduce(neutral, axis=1) - np.log(neutral.shape[1]))
+    return without(observed[:, 0], view_mean(observed[:, 1:]))
 
 
-def _pride(seen: Floats, views: str) -> Floats:
-    labels, _ = _by_label(seen, views)
-    return np.full_like(seen[:, 0], np.nan) if labels is None else without(seen[:, 0], label_prior(labels))
+def _pride(observed: Floats, views: str) -> Floats:
+    orders = _orders(views, observed.shape[-1], observed.shape[1])
+    if orders is None:
+        return np.full_like(observed[:, 0], np.nan)
+    by_label = np.take_along_axis(observed[:, : len(orders)], orders[None], axis=-1)
+    return without(observed[:, 0], label_prior(by_label))
 
 
-def _permutation(seen: Floats, views: str) -> Floats:
-    labels, orders = _by_label(seen, views)
-    return np.full_like(seen[:, 0], np.nan) if labels is None else permutation_mean(labels, orders)
-
-
-def _by_label(seen: Floats, views: str) -> tuple[Floats | None, Integers]:
-    """The scores under the label that each option had, float64 [items, orders, labels]; None where no item has all."""
-    options = seen.shape[-1]
-    count, list_orders = ORDERS[views]
-    if count(options) > seen.shape[1]:
-        return None, np.empty((0, options), dtype=np.int64)
-    orders = list_orders(options)
-    return np.take_along_axis(seen[:, : len(orders)], orders[None], axis=-1), orders
+def _permutation(observed: Floats, views: str) -> Floats:
+    orders = _orders(views, observed.shape[-1], observed.shape[1])
+    return np.full_like(observed[:, 0], np.nan) if orders is None else view_mean(observed[:, : len(orders)])
 
 
 _CALIBRATED: Mapping[str, Callable[[Floats, str], Floats]] = MappingProxyType(
     {"batch": _batch, "contextual": _contextual, "pride": _pride, "permutation": _permutation}
 )
+"""Scores of items with the same number of options, float64 [items, views, options], to float64 [items, options]."""
 
 NOISE: Mapping[str, float] = MappingProxyType(
     {"none": 1.0, "permutation": 2.0, "batch": 3.0, "contextual": 3.0, "pride": 3.0}
 )
-"""How far, at most, a score moves against another of its item for each nat that any log-probability may be off.
+"""The most that a score moves relative to the others of its item, per nat that every log-probability may be off.
 
-A share moves by 2, its own nat and the sum's; against another option of the item the sum's is the same, but a mean of
-shares of different contexts has each its own.  A prior is such a mean: 1 + 2.
+A share moves by 2, its own nat and that of the sum.  The options of one context have the same sum, which leaves 1, but
+a mean over contexts has a sum for each.  A prior is such a mean: 1 + 2.
 """

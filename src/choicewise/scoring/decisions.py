@@ -15,7 +15,7 @@ from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows, row_o
 class Decisions:
     """What was decided for each item; all arrays have shape [items].
 
-    ``prediction``: index of the predicted choice, the lowest one of those that tie; -1 when there is none, because the
+    ``prediction``: index of the predicted choice, the first of those that tie; -1 when there is none, because the
     item is missing or the generated text names no choice.  ``credit``: between 0 and 1, NaN when the item is missing.
     ``tied``: several choices share the top score.  ``margin``: the best score minus the second best, in the score's
     own unit; 0 when tied, NaN when missing or without a second choice.
@@ -49,8 +49,8 @@ def gold_rows(gold: Sequence[Sequence[int]], item_offsets: Integers) -> Mask:
 def argmax(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Decisions:
     """The choice with the greatest score, credited by the tie rule named ``ties`` (TIES).
 
-    ``scores`` and ``gold`` have shape [rows]; item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.  A NaN score is a missing
-    choice, and an item with a missing choice is missing: what it would have scored is not known.
+    ``scores`` and ``gold`` have shape [rows]; item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.  A NaN score
+    is a missing choice, and an item with a missing choice is missing: what it would have scored is not known.
     """
     item = row_of(item_offsets)
     top = reduce_rows(np.maximum, scores, item_offsets)  # NaN when any choice is
@@ -73,11 +73,11 @@ def argmax(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Dec
 
 
 def greedy_match(greedy: Floats, item_offsets: Integers, gold: Mask) -> Decisions:
-    """Whether greedy decoding yields a right choice, which the harness calls exact_match (task.py@4e7e0d4:1540).
+    """Whether greedy decoding gives a right choice, which the harness calls exact_match (task.py@4e7e0d4:1540).
 
-    ``greedy``: the score of that name, 1 for a choice whose every token is the most likely one.  No choice is set
-    against another: where none is greedy none is predicted, and of several greedy ones, which begin one another, the
-    prediction is the first, but any right one counts.
+    ``greedy``: the score of that name, 1 for a choice whose every token is the most likely one.  Choices are not
+    compared: where none is greedy none is predicted, and of several greedy ones, each the start of the next longer, the
+    first is the prediction but any right one counts.
     """
     item, missing = row_of(item_offsets), np.isnan(reduce_rows(np.add, greedy, item_offsets))
     index = np.arange(len(greedy)) - item_offsets[:-1][item]
@@ -96,7 +96,7 @@ TIES: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
     "split": lambda first_is_right, right, tops: right / tops,
     "wrong": lambda first_is_right, right, tops: np.where(tops > 1, 0.0, first_is_right),
 }
-"""Credit from (is the lowest tied choice right, how many tied choices are right, how many tie), each [items].
+"""Credit from (is the first tied choice right, how many tied choices are right, how many tie), each [items].
 
 first: as numpy.argmax.  split: |gold ∩ top| / |top|, HELM's multiple_choice_separate (basic_metrics.py@cab5d89:788).
 wrong: a tie is no answer.
@@ -106,20 +106,20 @@ wrong: a tie is no answer.
 def letter_match(
     texts: Sequence[str | None], options: Sequence[Sequence[str]], gold: Sequence[Sequence[int]], letters: str
 ) -> Decisions:
-    """Generated text that is an option's letter and nothing else, as HELM reads it (basic_metrics.py@cab5d89:492).
+    """Credit for text that is an option's letter and nothing else, as HELM reads it (basic_metrics.py@cab5d89:492).
 
-    The stripped text is looked up among the letters of the item's options.  It is right when the option it names has
-    the same stripped text as a right one, so a duplicate of the right option counts.  Any other text is wrong; None is
-    missing.
+    The stripped text is looked up among the letters of the item's options.  It is right when the option of that letter
+    has the same stripped text as a right one, so a duplicate of the right option counts.  Any other text is wrong; None
+    is missing.
     """
     prediction = np.full(len(texts), -1, dtype=np.int64)
     credit = np.full(len(texts), np.nan)
     for position, (text, choices, right) in enumerate(zip(texts, options, gold, strict=True)):
         if text is None:
             continue
-        named = {letter: index for index, letter in enumerate(letters[: len(choices)])}.get(text.strip())
+        index = {letter: index for index, letter in enumerate(letters[: len(choices)])}.get(text.strip())
         credit[position] = 0.0
-        if named is not None:
-            prediction[position] = named
-            credit[position] = choices[named].strip() in {choices[index].strip() for index in right}
+        if index is not None:
+            prediction[position] = index
+            credit[position] = choices[index].strip() in {choices[gold].strip() for gold in right}
     return Decisions(prediction, credit, np.zeros(len(texts), dtype=bool), np.full(len(texts), np.nan))

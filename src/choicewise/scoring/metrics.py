@@ -12,6 +12,7 @@ import numpy as np
 from choicewise.scoring.categories import CATEGORIES, SUBCATEGORIES, category, subcategory
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.ragged import Mask
+from choicewise.scoring.statistics.clustered import standard_error
 from choicewise.scoring.statistics.wilson import wilson
 
 
@@ -20,7 +21,7 @@ class Value:
     """A mean credit with its uncertainty.
 
     ``se``: standard error; ``ci_low`` and ``ci_high``: 95 % interval; ``n``: items the value is a mean over;
-    ``missing``: items left out because they could not be scored; ``ties``: items of ``n`` with a tie at the top.
+    ``missing``: items that could not be scored and do not count; ``ties``: items of ``n`` with a tie at the top.
     NaN where there are too few items to say (none for the value, fewer than two for the standard error).
     """
 
@@ -39,20 +40,20 @@ def micro(decisions: Decisions) -> Value:
 
 
 def macro(decisions: Decisions, subjects: Sequence[str]) -> Value:
-    """Mean of the subjects' means; standard error √(Σ se²) / subjects, as subjects are fixed; normal interval.
+    """Mean of the subjects' means; standard error √(Σ se²) / subjects for a fixed set of subjects; normal interval.
 
-    ``subjects`` names each item's subject.  A subject with no scored item has no mean and is left out; its items are
-    in ``missing``.
+    ``subjects`` names each item's subject.  A subject without a scored item does not count; its items are in
+    ``missing``.
     """
-    whole = micro(decisions)
+    over_items = micro(decisions)
     scored = [value for value in by_group(decisions, subjects).values() if value.n]
     if not scored:
-        return whole
+        return over_items
     mean = math.fsum(value.value for value in scored) / len(scored)
     se = math.sqrt(math.fsum(value.se**2 for value in scored)) / len(scored)
     half = NormalDist().inv_cdf(0.975) * se
     low, high = (se if math.isnan(se) else min(1.0, max(0.0, bound)) for bound in (mean - half, mean + half))
-    return Value(mean, se, low, high, whole.n, whole.missing, whole.ties)
+    return Value(mean, se, low, high, over_items.n, over_items.missing, over_items.ties)
 
 
 def by_group(decisions: Decisions, groups: Sequence[str]) -> dict[str, Value]:
@@ -66,8 +67,8 @@ def _micro(decisions: Decisions, among: Mask) -> Value:
     scored = among & ~decisions.missing
     credit, n = decisions.credit[scored], int(scored.sum())
     mean = float(credit.mean()) if n else math.nan
-    se = float(credit.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    return Value(mean, se, *wilson(mean, n), n, int(among.sum()) - n, int(decisions.tied[scored].sum()))
+    se, ties = standard_error(credit), int(decisions.tied[scored].sum())
+    return Value(mean, se, *wilson(mean, n), n, int(among.sum()) - n, ties)
 
 
 def _ordered(values: dict[str, Value], order: Sequence[str]) -> dict[str, Value]:

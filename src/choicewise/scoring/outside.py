@@ -1,4 +1,4 @@
-"""Scores of tokens that an API returning only the most likely ones would not have shown.
+"""Log-probabilities of tokens that an API does not return, because it returns the most likely ones alone.
 
 The original MMLU script reads the letters from the 100 most likely tokens and gives a letter that is not among them
 the log-probability -100 (hendrycks/test evaluate.py@4450500), so four absent letters tie and the first one wins.
@@ -15,7 +15,7 @@ from choicewise.scoring.continuations import Continuations
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Tokens outside the ``top`` most likely get ``logprob`` (nats); ``top`` None leaves every token as it was seen."""
+    """Tokens outside the ``top`` most likely get ``logprob`` (nats); with ``top`` None all tokens stay as observed."""
 
     top: int | None
     logprob: float = 0.0

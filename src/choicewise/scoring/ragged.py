@@ -18,7 +18,7 @@ def reduce_rows(ufunc: np.ufunc, values: npt.ArrayLike, offsets: Integers) -> Fl
     starts, filled = offsets[:-1], np.diff(offsets) > 0
     reduced = np.full(len(starts), np.nan)
     if filled.any():
-        # reduceat misreads empty rows, but they hold no values: the next filled start is where the row before it ends.
+        # reduceat misreads empty rows, but they hold no values: each filled row ends where the next filled one starts.
         with np.errstate(invalid="ignore"):  # a value that is not a number gives a row that is none
             reduced[filled] = ufunc.reduceat(np.asarray(values, dtype=np.float64), starts[filled])
     return reduced

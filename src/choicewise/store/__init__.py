@@ -1,1 +1,1 @@
-"""What was seen: the run folder, its fixed schema, its manifest."""
+"""The run folder on disk: blocks of observations, the manifest, atomic writes, resuming."""

@@ -1,7 +1,7 @@
-"""Writing so that a reader sees a whole file or none, whatever happens in between.
+"""Writing so that a reader sees a complete file or none, whatever happens in between.
 
 A file (or folder) is written under a temporary name beside its place, flushed to the disk, then renamed: a kill, a
-crash or a full disk leaves the old state and at most a leftover with a ``.partial`` name, which the next run removes.
+crash or a full disk leaves the old state, and at most a file with the suffix ``.partial``, which the next run removes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ PARTIAL = ".partial"
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn what the disk says into a StoreError that says what is safe and what to do next."""
+    """Turn an OSError into a StoreError that says what is safe and what to do next."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             problem = f"the disk is full while writing {path}"
-            advice = "what was written before is safe; free some space and repeat the same command"
+            advice = "what was written before is safe; free some space and repeat the same run"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            problem, advice = f"{path} can't be written: {error.strerror}", "choose another --out folder"
+            problem, advice = f"{path} can't be written: {error.strerror}", "choose another folder"
         else:
             problem, advice = f"{path} can't be written: {error}", "what was written before is safe"
         raise StoreError(f"{problem}; {advice}") from error
@@ -62,7 +62,7 @@ def new_folder(path: Path) -> Iterator[Path]:
             yield partial
             for file in partial.iterdir():
                 _sync(file)
-            if path.exists():  # a block whose manifest entry was never written: its content is not vouched for
+            if path.exists():  # a block that the manifest does not list, so its content can't be checked
                 shutil.rmtree(path)
             partial.rename(path)
             _sync(path.parent)

@@ -4,29 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
+from typing import Protocol
 
-from choicewise.records.rows import ObservationRow
+from choicewise.records.manifest import Place, Spent
+from choicewise.records.rows import ObservationRow, RequestRow, SpanRow
 from choicewise.store.folder import RunFolder
-from choicewise.store.table import Rows
 
 FLUSH = 60.0
-"""Seconds between two writes of what a long block has shown so far: what a kill loses at most."""
+"""Seconds between two writes of the observations of a long block: what a kill loses at most."""
+
+
+class TokenCounter(Protocol):
+    """Who answers, and counts what it computes."""
+
+    @property
+    def computed(self) -> int | None:
+        """Input tokens computed so far; None where they are not counted."""
+        ...
 
 
 class BlockWriter:
-    """Observations that are written every minute, by :meth:`write`, and when the ``with`` is left, however that is.
+    """Writes observations every minute, with :meth:`write`, and when the ``with`` ends, however it ends.
 
-    ``place``: split, subject, start and stop of the block.  ``model``: whose ``computed`` tokens and time are counted
-    as spent with every write; nothing is where it does not count.
+    The tokens that ``counter`` counts, and the time, are added to what the run spent with every write; without a count
+    nothing is.  ``count``: observations so far.
     """
 
-    def __init__(self, folder: RunFolder, place: tuple[str, str, int, int], model: object) -> None:
+    def __init__(self, folder: RunFolder, place: Place, counter: TokenCounter) -> None:
         self.count = 0
         self._folder = folder
         self._place = place
-        self._model = model
+        self._counter = counter
         self._rows: list[ObservationRow] = []
-        self._since, self._computed = perf_counter(), self._tokens()
+        self._since, self._computed = perf_counter(), counter.computed
 
     def __enter__(self) -> BlockWriter:
         return self
@@ -36,21 +46,24 @@ class BlockWriter:
             self.write()
 
     def add(self, observation: ObservationRow) -> None:
-        """One more, at the latest on disk with the first that comes after a minute."""
+        """Keep one more; it is written at the latest with the first one that comes after a minute."""
         self.count += 1
         self._rows.append(observation)
         if perf_counter() - self._since > FLUSH:
             self.write()
 
-    def write(self, asks: Sequence[str] = (), asked: int = 0, requests: Rows = (), spans: Rows = ()) -> None:
-        """Write what is there, and that the block was asked in the ways ``asks``, which came to ``asked`` tokens."""
-        now, computed = perf_counter(), self._tokens()
+    def write(
+        self,
+        asks: Sequence[str] = (),
+        tokens_asked: int = 0,
+        requests: Sequence[RequestRow] = (),
+        spans: Sequence[SpanRow] = (),
+    ) -> None:
+        """Write what there is, and that the block was asked in the ways ``asks``, which are ``tokens_asked`` tokens."""
+        now, computed = perf_counter(), self._counter.computed
         spent = None
         if computed is not None and self._computed is not None:
-            spent = {"asked": asked, "computed": computed - self._computed, "seconds": now - self._since}
+            spent = Spent(tokens_asked, computed - self._computed, now - self._since)
         tables = {"requests": requests, "spans": spans, "observations": self._rows}
-        self._folder.add_block(*self._place, asks, tables, spent)
+        self._folder.add_block(self._place, asks, tables, spent)
         self._rows, self._since, self._computed = [], now, computed
-
-    def _tokens(self) -> int | None:
-        return getattr(self._model, "computed", None)

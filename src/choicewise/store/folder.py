@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from choicewise.errors import StoreError
+from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE, MANIFEST
+from choicewise.records.manifest import BlockRecord, Manifest, Place, SelfCheckRecord, Spent
 from choicewise.records.rows import ItemRow
 from choicewise.store.atomic import PARTIAL, disk_errors
-from choicewise.store.blocks import FOLDER, read_blocks, write_block
-from choicewise.store.items import NAME as ITEM_TABLE
+from choicewise.store.blocks import read_blocks, write_block
 from choicewise.store.items import read_items, write_items
-from choicewise.store.manifest import NAME, Block, Manifest, read_manifest
+from choicewise.store.manifest import read_manifest, write_manifest
 from choicewise.store.table import Rows
 
 _IDENTITY = {
@@ -39,67 +40,53 @@ class RunFolder:
         """The keys of all observations there are."""
         return set(read_blocks(self.path, self.manifest.blocks, "observations")["key"].to_pylist())
 
-    def missing_asks(self, split: str, subject: str, start: int, stop: int, asks: Sequence[str]) -> list[str]:
-        """Those of ``asks`` that were not put to items ``start`` to ``stop`` of ``subject`` yet."""
-        place = (split, subject, start, stop)
-        done = {
-            ask
-            for block in self.manifest.blocks
-            if (block.split, block.subject, block.start, block.stop) == place
-            for ask in block.asks
-        }
+    def missing_asks(self, place: Place, asks: Iterable[str]) -> list[str]:
+        """Those of ``asks`` in which the items at ``place`` were not asked yet."""
+        done = {ask for block in self.manifest.blocks if block.place == place for ask in block.asks}
         return [ask for ask in asks if ask not in done]
 
     def add_block(
-        self,
-        split: str,
-        subject: str,
-        start: int,
-        stop: int,
-        asks: Sequence[str],
-        tables: Mapping[str, Rows],
-        spent: Mapping[str, float] | None = None,
+        self, place: Place, asks: Sequence[str], tables: Mapping[str, Rows], spent: Spent | None = None
     ) -> None:
         """Write what was observed of one block, then list it: only what the manifest lists counts.
 
-        What was ``spent`` on it (tokens, seconds) is added to what earlier blocks took.
+        What was ``spent`` on it is added to what earlier blocks took.
         """
         name = f"{len(self.manifest.blocks):05d}"
         files = write_block(self.path, name, tables)
-        block = Block(name, split, subject, start, stop, tuple(asks), files)
-        engine, before = self.manifest.engine, self.manifest.engine.get("spent", {})
-        if spent:
-            engine = {**engine, "spent": {name: before.get(name, 0) + amount for name, amount in spent.items()}}
-        self._update(blocks=(*self.manifest.blocks, block), engine=engine)
+        engine = self.manifest.engine
+        if spent is not None:
+            engine = replace(engine, spent=spent if engine.spent is None else engine.spent + spent)
+        self._update(blocks=(*self.manifest.blocks, BlockRecord(name, *place, tuple(asks), files)), engine=engine)
 
-    def describe(self, engine: Mapping[str, Any]) -> None:
-        """Say how the observations are computed, once: before the first of them."""
-        if engine.keys() - self.manifest.engine.keys():
-            self._update(engine={**self.manifest.engine, **engine})
+    def describe(self, selfcheck: SelfCheckRecord) -> None:
+        """Say how the observations are computed; later calls change nothing."""
+        if self.manifest.engine.selfcheck is None:
+            self._update(engine=replace(self.manifest.engine, selfcheck=selfcheck))
 
     def finish(self) -> None:
-        """Say that everything asked for is there; a complete folder is not touched."""
+        """Say that everything that was asked for is there; a complete folder is not touched."""
         if not self.manifest.complete:
             self._update(complete=True)
 
     def _update(self, **changes: Any) -> None:
-        manifest = dataclasses.replace(self.manifest, **changes)
-        manifest.write(self.path)
+        manifest = replace(self.manifest, **changes)
+        write_manifest(self.path, manifest)
         self.manifest = manifest
 
 
 def check_folder(path: Path) -> None:
     """Raise StoreError when nothing can be written at ``path``, or when it holds something else; makes nothing."""
     with disk_errors(path):
-        if (path / NAME).exists():
-            return  # all may be there, and then nothing is written
-        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-        if not there.is_dir():
-            raise StoreError(f"{there} is a file; choose another --out folder")
-        if not os.access(there, os.W_OK | os.X_OK):
-            raise StoreError(f"{there} can't be written; choose another --out folder")
-        if there == path and not _abandoned(path):
-            raise StoreError(f"{path} holds other files and no {NAME}; choose an empty or new --out folder")
+        if (path / MANIFEST).exists():
+            return  # it may be complete, and then nothing is written
+        parent = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if not parent.is_dir():
+            raise StoreError(f"{parent} is a file; choose another folder")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise StoreError(f"{parent} can't be written; choose another folder")
+        if parent == path and not _abandoned(path):
+            raise StoreError(f"{path} holds other files and no {MANIFEST}; choose an empty or new folder")
 
 
 @contextmanager
@@ -113,56 +100,55 @@ def open_folder(path: Path, wanted: Manifest, items: Sequence[ItemRow]) -> Itera
     with disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
-        if (path / NAME).exists():
-            found = read_manifest(path)
-            held = set(read_items(path, found)["split"].to_pylist())  # damage is told before hours of work
-            manifest = _continued(path, found, wanted, sorted({row.split for row in items} - held))
+        if (path / MANIFEST).exists():
+            manifest = _continued(path, read_manifest(path), wanted, {row.split for row in items})
         else:
-            manifest = dataclasses.replace(wanted, files=write_items(path, items))
-            manifest.write(path)
-        for leftover in (path / FOLDER).glob(f"*{PARTIAL}"):
+            manifest = replace(wanted, files=write_items(path, items))
+            write_manifest(path, manifest)
+        for leftover in (path / BLOCK_FOLDER).glob(f"*{PARTIAL}"):
             shutil.rmtree(leftover)
         yield RunFolder(path, manifest)
 
 
 def _abandoned(path: Path) -> bool:
     """Empty, or a first start that was killed before its manifest: nothing but the item table and unfinished files."""
-    names = {child.name for child in path.iterdir()} - {ITEM_TABLE}
+    names = {child.name for child in path.iterdir()} - {ITEM_FILE}
     return all(name.endswith(PARTIAL) for name in names)
 
 
-def _continued(path: Path, found: Manifest, wanted: Manifest, lacking: Sequence[str]) -> Manifest:
-    """The manifest to go on with; ``lacking``: splits that are to be asked and whose items the folder lacks."""
-    for part, keys in _IDENTITY.items():
-        old, new = getattr(found, part), getattr(wanted, part)
-        told = [
-            f"{part} {key} is {_short(key, old[key])} there and {_short(key, new[key])} here"
-            for key in keys
-            if old[key] != new[key]
+def _continued(path: Path, existing: Manifest, wanted: Manifest, splits: set[str]) -> Manifest:
+    """The manifest to go on with when items of ``splits`` are asked; it is written when it changes."""
+    missing = sorted(splits - set(read_items(path, existing)["split"].to_pylist()))  # damage shows before hours of work
+    for part, fields in _IDENTITY.items():
+        old, new = getattr(existing, part), getattr(wanted, part)
+        differences = [
+            f"{part} {name} is {_short(name, getattr(old, name))} there and {_short(name, getattr(new, name))} here"
+            for name in fields
+            if getattr(old, name) != getattr(new, name)
         ]
-        if told:
+        if differences:
             raise StoreError(
-                f"{path} was made for another {part} ({'; '.join(told)}); go on there with the old {part}, or choose "
-                "another --out folder"
+                f"{path} was made for another {part} ({'; '.join(differences)}); "
+                f"go on there with the old {part}, or choose another folder"
             )
-    if lacking:
+    if missing:
         raise StoreError(
-            f"{path} holds no items of split {', '.join(lacking)}, which a protocol tests; "
-            "begin another --out folder with all the protocols at once"
+            f"{path} holds no items of split {', '.join(missing)}, which a protocol tests; "
+            "begin another folder with all the protocols at once"
         )
-    protocols = {**found.protocols, **wanted.protocols}
-    if changed := [name for name in wanted.protocols if found.protocols.get(name, protocols[name]) != protocols[name]]:
-        raise StoreError(f"{path} holds another protocol under the name {changed[0]}; choose another --out folder")
-    if protocols == found.protocols:
-        return found
-    extended = dataclasses.replace(found, protocols=protocols, complete=False)
-    extended.write(path)
+    protocols = {**existing.protocols, **wanted.protocols}
+    if changed := [name for name, text in existing.protocols.items() if protocols[name] != text]:
+        raise StoreError(f"{path} holds another protocol under the name {changed[0]}; choose another folder")
+    if protocols == existing.protocols:
+        return existing
+    extended = replace(existing, protocols=protocols, complete=False)
+    write_manifest(path, extended)
     return extended
 
 
-def _short(key: str, value: Any) -> Any:
-    """As much of a value as tells it from another."""
-    return str(value)[:12] if key == "digest" else value
+def _short(name: str, value: Any) -> Any:
+    """The first characters of a digest, any other value in full."""
+    return value[:12] if name == "digest" else list(value) if isinstance(value, tuple) else value
 
 
 @contextmanager
@@ -171,9 +157,10 @@ def _locked(path: Path) -> Iterator[None]:
     with disk_errors(path):
         folder = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(f"another process is writing to {path}; wait for it, or choose another folder") from error
         yield
-    except BlockingIOError as error:
-        raise StoreError(f"another process is writing to {path}; wait for it or choose another --out") from error
     finally:
         os.close(folder)

@@ -1,82 +1,77 @@
-"""The manifest: what a run folder holds, and for which model, data and protocols it was made."""
+"""Reading and writing a run folder's manifest; what is read is checked field by field."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from choicewise.errors import StoreError
-from choicewise.records.tables import VERSION
+from choicewise.records.format import FORMAT, MANIFEST, VERSION
+from choicewise.records.manifest import Manifest
 from choicewise.store.atomic import write_text
 
-NAME = "manifest.json"
-_FORMAT = "choicewise-run"
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+_AGAIN = "restore the file from a copy, or evaluate again into a new folder"
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Items ``start`` to ``stop`` of one subject, observed under some ways of asking and written.
-
-    ``asks`` holds prompt digests, with ``|`` and the null context behind where the continuations were scored after one.
-    ``files`` maps names to bytes and sha256.
-    """
-
-    name: str
-    split: str
-    subject: str
-    start: int
-    stop: int
-    asks: tuple[str, ...]
-    files: dict[str, dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """Everything a run folder says about itself.
-
-    ``model``, ``dataset`` and ``selection`` identify what was measured: another model's or dataset's run never
-    continues in this folder.  ``protocols`` maps names to signatures.  ``versions`` and ``engine`` tell how it was
-    computed.  ``files`` maps those outside the blocks to bytes and sha256; early versions listed none.
-    """
-
-    model: dict[str, Any]
-    dataset: dict[str, Any]
-    selection: dict[str, Any]
-    protocols: dict[str, str]
-    versions: dict[str, str]
-    engine: dict[str, Any] = field(default_factory=dict)
-    blocks: tuple[Block, ...] = ()
-    complete: bool = False
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def write(self, folder: Path) -> None:
-        """Replace the folder's manifest in one step."""
-        content = {"format": _FORMAT, "version": VERSION, **dataclasses.asdict(self)}
-        write_text(folder / NAME, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Replace the folder's manifest in one step."""
+    content = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
+    write_text(folder / MANIFEST, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a run folder.
 
-    Raises StoreError when there is none, when it is damaged, or when a newer Choicewise wrote it.
+    Raises StoreError when there is none, when another version of the format wrote it, or when it is damaged: then the
+    first field that is missing, unknown or of the wrong type is named.
     """
-    path = folder / NAME
+    from pydantic import ValidationError
+
+    path = folder / MANIFEST
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise StoreError(f"{folder} is not a run folder: it has no {NAME}; make one with `choicewise run`") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path} is damaged ({error}); use another --out folder") from error
-    if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
-        raise StoreError(f"{path} is not a manifest of Choicewise; use another --out folder")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StoreError(
+            f"{folder} is not a run folder: it has no {MANIFEST}; make one with `choicewise run`"
+        ) from error
+    except OSError as error:
+        raise StoreError(f"{path} can't be read: {error.strerror}; make it readable") from error
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged ({error}); {_AGAIN}") from error
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise StoreError(f"{path} is not a manifest of Choicewise; choose another folder")
     version = content.pop("version", None)
-    if not isinstance(version, int) or version > VERSION:
-        raise StoreError(f"{path} has version {version}; this Choicewise reads up to {VERSION}: upgrade it")
+    if version != VERSION:
+        newer = isinstance(version, int) and version > VERSION
+        advice = "upgrade Choicewise" if newer else "evaluate again into a new folder"
+        raise StoreError(f"{path} has version {version} of the format, and this Choicewise reads {VERSION}; {advice}")
     try:
-        blocks = tuple(Block(**{**block, "asks": tuple(block["asks"])}) for block in content.pop("blocks"))
-        return Manifest(**content, blocks=blocks)
-    except (KeyError, TypeError) as error:
-        raise StoreError(f"{path} is damaged ({error}); use another --out folder") from error
+        return _adapter().validate_json(json.dumps(content))
+    except ValidationError as error:
+        raise StoreError(f"{path} is damaged: {_problem(error)}; {_AGAIN}") from error
+
+
+@cache
+def _adapter() -> TypeAdapter[Manifest]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Manifest)
+
+
+def _problem(error: ValidationError) -> str:
+    """The first wrong field and what is wrong with it."""
+    first = error.errors(include_url=False)[0]
+    name = ".".join(map(str, first["loc"]))
+    match first["type"]:
+        case "missing":
+            return f"field {name} is missing"
+        case "unexpected_keyword_argument":
+            return f"field {name} is unknown"
+        case _:
+            return f"field {name} is {first['input']!r} ({first['msg']})"

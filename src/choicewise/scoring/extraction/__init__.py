@@ -17,4 +17,4 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "opencompass@14ca958": opencompass.first_option,
     }
 )
-"""A rule whose source changes gets a second name; the one that numbers were published under stays."""
+"""A rule whose source changes gets a second name; the name that numbers were published with stays."""

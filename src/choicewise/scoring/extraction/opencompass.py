@@ -1,8 +1,8 @@
 """How OpenCompass finds the first option in a text.
 
 Patterns and their order: open-compass/opencompass text_postprocessors.py@14ca958, first_option_postprocess.  A missing
-comma there glues two patterns into one ("故选A只有B对"), so that neither is ever tried alone; it is kept, as numbers
-were published with it.  The last pattern takes the first letter anywhere, the article "A" included.
+comma there joins two patterns into one ("故选A只有B对"), so that neither is ever tried alone; it is kept, because
+numbers were published with it.  The last pattern takes the first letter anywhere, the article "A" included.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _PATTERNS = (
 def first_option(text: str, letters: str) -> str | None:
     """The first letter, in the order of the options, within the first match that holds one."""
     for pattern in _PATTERNS:
-        if found := re.search(pattern.replace("@", re.escape(letters)), text, re.DOTALL):
+        if match := re.search(pattern.replace("@", re.escape(letters)), text, re.DOTALL):
             for letter in letters:
-                if letter in found[0]:
+                if letter in match[0]:
                     return letter
     return None

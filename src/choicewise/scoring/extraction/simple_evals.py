@@ -1,8 +1,8 @@
 """How OpenAI's simple-evals finds the answer in a text.
 
 Patterns and replacements: openai/simple-evals common.py@f517a91 (ANSWER_PATTERN_MULTICHOICE, as gpqa_eval.py uses it,
-and MULTILINGUAL_ANSWER_PATTERN_TEMPLATE with its normalisations, as mmlu_eval.py@9768118 does).  Where the source says
-A-D stand the letters of the item, which for four options is the same.
+and MULTILINGUAL_ANSWER_PATTERN_TEMPLATE with its normalisations, as mmlu_eval.py@9768118 does).  A-D in the
+source are the item's letters here, the same for four options.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _REMOVED = (
     *("**", "$\\boxed{", "}$", "\\$", "$\\text{", "$", "\\mathrm{", "\\{", "\\text", "\\(", "\\mathbf{", "{"),
     "\\boxed",
 )
-"""Markdown and LaTeX that is taken out, in this order."""
+"""Markdown and LaTeX that is removed, in this order."""
 
 _LETTERS = dict(zip("أبجد" + "অবডঢ" + "ＡＢＣＤ", "ABCD" * 3, strict=True))
 """Arabic, Bengali and full-width letters that stand for A to D."""
@@ -40,17 +40,17 @@ _ANSWER = (
 
 
 def first_answer(text: str, letters: str) -> str | None:
-    """The letter behind the first "Answer:", in the case it was written in: a small one is no option's letter."""
-    found = re.search(rf"(?i)Answer[ \t]*:[ \t]*\$?([{re.escape(letters)}])\$?", text)
-    return found[1] if found else None
+    """The letter after the first "Answer:", in the case it was written in: a lower-case one is no option's letter."""
+    match = re.search(rf"(?i)Answer[ \t]*:[ \t]*\$?([{re.escape(letters)}])\$?", text)
+    return match[1] if match else None
 
 
 def first_answer_in_any_language(text: str, letters: str) -> str | None:
-    """The letter behind the first "Answer:" in the first language that has one, markdown and LaTeX removed."""
+    """The letter after the first "Answer:" in the first language that has one, markdown and LaTeX removed."""
     for mark in _REMOVED:
         text = text.replace(mark, "")
     for answer in _ANSWER:
         others = "|".join(f"[{group}]" for group in ("أ-د", *"অবডঢＡＢＣＤ"))
-        if found := re.search(f"(?i){answer}[ \\t]*([{re.escape(letters)}]|{others})", text):
-            return _LETTERS.get(found[1], found[1])
+        if match := re.search(f"(?i){answer}[ \\t]*([{re.escape(letters)}]|{others})", text):
+            return _LETTERS.get(match[1], match[1])
     return None

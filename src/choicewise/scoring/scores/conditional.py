@@ -1,4 +1,4 @@
-"""Scores that set a continuation's log-likelihood against the one it has after a null context.
+"""Scores that compare a continuation's log-likelihood S with the one it has after a null context.
 
 ``null`` holds the same rows as ``observed``, scored after the null context.  Float64 [rows], NaN where either is
 missing.
@@ -14,16 +14,21 @@ from choicewise.scoring.scores.means import per
 
 
 def pmi(observed: Continuations, null: Continuations) -> Floats:
-    """log P(continuation | context) - log P(continuation | null context), in nats."""
+    """S(context) - S(null context), in nats (Brown et al. 2020; OLMES acc_uncond)."""
     with np.errstate(invalid="ignore"):  # two impossible continuations have no difference: NaN, missing
         return observed.sums - null.sums
 
 
+def dc_pmi(observed: Continuations, null: Continuations) -> Floats:
+    """PMI with a domain premise as the null context: S(context) - S(domain premise) (Holtzman et al. 2021, DC-PMI)."""
+    return pmi(observed, null)
+
+
 def normalised_pmi(observed: Continuations, null: Continuations) -> Floats:
-    """PMI / -log P(continuation | null context): the share of the surprise that the context takes away, at most 1."""
+    """PMI / -S(null context), at most 1: the share of surprisal that the context removes (Cho et al. 2025, ANPMI)."""
     return per(pmi(observed, null), -null.sums)
 
 
 def domain_conditional(observed: Continuations, null: Continuations) -> Floats:
-    """log P(continuation | null context) alone, in nats: what the choices score without the question."""
+    """S(domain premise) alone, in nats: the choices without the question (Holtzman et al. 2021, baseline)."""
     return np.where(np.isnan(observed.sums), np.nan, null.sums)

@@ -19,7 +19,7 @@ def tokens(observed: Continuations) -> Floats:
 
 
 def token_bytes(observed: Continuations) -> Floats:
-    """Bytes the scored tokens stand for, the leading space counted, float64 [rows]; NaN where missing."""
+    """Bytes of the scored tokens, the leading space counted, float64 [rows]; NaN where missing."""
     return observed.reduce(np.add, observed.sizes)
 
 

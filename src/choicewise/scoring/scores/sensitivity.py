@@ -8,20 +8,11 @@ import numpy as np
 
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, row_of
+from choicewise.scoring.scores import tokens, trie
 from choicewise.scoring.scores.score import Score
 
-WHOLE: dict[str, float] = {
-    "first_token": 1.0,
-    "first_divergent": 1.0,
-    "least_likely": 1.0,
-    "arithmetic_mean": 1.0,
-    "harmonic_mean": 1.0,
-    "locally_renormalised": 2.0,
-    "greedy": np.nan,
-    "constrained_greedy": np.nan,
-}
-"""Scores that do not depend on a continuation as a whole: where one token can carry all of the error, where the other
-choices have a share in it (2), and where a yes or no has no size (NaN)."""
+FIXED: dict[str, float] = {**tokens.SENSITIVITY, **trie.SENSITIVITY}
+"""Sensitivity of scores that look at single tokens: it can't be computed from an error spread over all tokens."""
 
 _STEP = 1e-3
 
@@ -31,15 +22,15 @@ def sensitivity(name: str, score: Score, observed: Continuations, null: Continua
 
     1 for a sum, 1 / tokens for a mean over tokens, 2 for PMI, where both likelihoods can be off.
     """
-    if name in WHOLE:
-        return np.where(observed.counts > 0, WHOLE[name], np.nan)
+    if name in FIXED:
+        return np.where(observed.counts > 0, FIXED[name], np.nan)
     moved = score(_moved(observed, -_STEP), None if null is None else _moved(null, _STEP))
     with np.errstate(invalid="ignore"):  # an impossible continuation stays impossible: not known
         return np.abs(moved - score(_moved(observed, 0.0), None if null is None else _moved(null, 0.0))) / _STEP
 
 
 def _moved(observed: Continuations, nats: float) -> Continuations:
-    """Every continuation less or more likely by ``nats``, spread evenly over its tokens; float64."""
+    """Every continuation with ``nats`` added to its log-likelihood, spread evenly over its tokens; float64."""
     step = nats / np.maximum(observed.counts, 1)
     moved = observed.logprobs.astype(np.float64) + step[row_of(observed.offsets)]
     return replace(observed, logprobs=moved)  # type: ignore[arg-type]  # float32 would round the step away

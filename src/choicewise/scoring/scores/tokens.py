@@ -7,6 +7,9 @@ import numpy as np
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats
 
+SENSITIVITY = {"arithmetic_mean": 1.0, "harmonic_mean": 1.0, "least_likely": 1.0, "first_token": 1.0, "greedy": np.nan}
+"""Units of the score per nat of error in the log-likelihood, all of which one token can carry; NaN for a yes or no."""
+
 
 def arithmetic_mean(observed: Continuations) -> Floats:
     """log of the mean token probability, log (1/n) Σ exp ℓ (Tsvilodub et al. 2024; lm-scorer's mean)."""
@@ -20,18 +23,21 @@ def harmonic_mean(observed: Continuations) -> Floats:
 
 
 def least_likely(observed: Continuations) -> Floats:
-    """The log-probability of the least likely token, in nats."""
+    """min log P(token), in nats: the weakest link of the continuation."""
     return observed.reduce(np.minimum, observed.logprobs)
 
 
-def first(observed: Continuations) -> Floats:
-    """The log-probability of the first token, in nats (MediaPipe firstTokenOnly); choices that begin alike tie."""
+def first_token(observed: Continuations) -> Floats:
+    """log P(first token), in nats (MediaPipe firstTokenOnly); choices with the same first token tie."""
     scores = np.full(len(observed.text), np.nan)
-    seen = observed.counts > 0
-    scores[seen] = observed.logprobs[observed.offsets[:-1][seen]]
+    present = observed.counts > 0
+    scores[present] = observed.logprobs[observed.offsets[:-1][present]]
     return scores
 
 
 def greedy(observed: Continuations) -> Floats:
-    """1 where greedy decoding would produce the continuation (no token has a likelier rival), else 0; NaN unknown."""
+    """1 where every token is the most likely one, so that greedy decoding produces the continuation, else 0.
+
+    NaN where a rank is not known (lm-evaluation-harness exact_match).
+    """
     return observed.reduce(np.minimum, np.where(observed.ranks < 0, np.nan, observed.ranks == 0))

@@ -1,4 +1,4 @@
-"""The standard error of a mean over items that come in clusters (a passage with several questions, a subject)."""
+"""The standard error of a mean over items in clusters (a passage with several questions, a subject)."""
 
 from __future__ import annotations
 

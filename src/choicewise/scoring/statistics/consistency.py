@@ -1,4 +1,4 @@
-"""Does the model stay with its choice when the same question is put differently?"""
+"""Does the model make the same choice when the options have another order?"""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from choicewise.scoring.ragged import Integers
 
 
 def permutation_consistency(predictions: Integers) -> float:
-    """Share of items predicted alike in every order of the options; NaN when no item has all its predictions.
+    """Share of items with the same prediction in every order of the options; NaN when no item has all predictions.
 
-    ``predictions``: the option chosen, by its index in the item, int64 [orders, items]; an item with -1 in any order
-    is left out.
+    ``predictions``: the option chosen, by its index in the item, int64 [orders, items]; an item with -1 in any
+    order does not count.
     """
-    seen = (predictions >= 0).all(axis=0)
-    alike = (predictions == predictions[:1]).all(axis=0)
-    return float(alike[seen].mean()) if seen.any() else float("nan")
+    known = (predictions >= 0).all(axis=0)
+    same = (predictions == predictions[:1]).all(axis=0)
+    return float(same[known].mean()) if known.any() else float("nan")

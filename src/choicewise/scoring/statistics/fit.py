@@ -12,8 +12,8 @@ from choicewise.scoring.ragged import Floats, Integers, reduce_rows, row_of
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """``log_likelihood``: Σ count · log p over the choices of ``items`` items made by ``people``, in nats, -inf where a
-    choice that was made has probability 0; ``correlation``: Pearson's, of probabilities and shares of people over all
+    """``log_likelihood``: Σ count · log p over the choices of ``items`` items by ``people`` people, in nats, -inf where
+    a choice that was made has probability 0; ``correlation``: Pearson's, of probabilities and shares of people over all
     choices, NaN where either is constant."""
 
     log_likelihood: float
@@ -22,24 +22,25 @@ class Fit:
     people: float
 
 
-def fit(probabilities: Floats, counts: Floats, items: Integers) -> Fit:
-    """The fit of ``probabilities`` to ``counts``, both float64 [rows]; NaN rows and items nobody answered are left out.
+def fit(probabilities: Floats, counts: Floats, item_offsets: Integers) -> Fit:
+    """The fit of ``probabilities`` to ``counts``, both float64 [rows].  Items with NaN or a total of 0 do not count.
 
-    Item i has the rows ``items[i]:items[i + 1]``.  The multinomial coefficients, the same for every model, are left
-    out of the log-likelihood (Franke et al. 2024 fit choice counts of the same kind).
+    Item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.  The log-likelihood is without the multinomial
+    coefficients, the same for every model (Franke et al. 2024 fit choice counts of the same kind).
     """
-    totals = reduce_rows(np.add, counts, items)
-    known = (totals > 0) & ~np.isnan(reduce_rows(np.add, probabilities, items))
-    rows = known[row_of(items)]
-    predicted, made = probabilities[rows], counts[rows]
-    shares = made / totals[row_of(items)][rows]
+    totals = reduce_rows(np.add, counts, item_offsets)
+    known = (totals > 0) & ~np.isnan(reduce_rows(np.add, probabilities, item_offsets))
+    item = row_of(item_offsets)
+    rows = known[item]
+    predicted, people = probabilities[rows], counts[rows]
+    shares = people / totals[item][rows]
     with np.errstate(divide="ignore"):
-        terms = made[made > 0] * np.log(predicted[made > 0])
+        terms = people[people > 0] * np.log(predicted[people > 0])
     return Fit(
         float(terms.sum()) if known.any() else math.nan,
         _pearson(predicted, shares),
         int(known.sum()),
-        float(made.sum()),
+        float(people.sum()),
     )
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a conclusion when every published protocol has its say."""
+"""How a conclusion depends on which published protocol it is drawn from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from choicewise.scoring.ragged import Floats, Integers, Mask
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One model's accuracy over protocols; ``flips``: share of items that protocols predict differently."""
+    """One model's accuracy over protocols; ``flips``: share of items with different predictions."""
 
     least: float
     median: float
@@ -28,7 +28,7 @@ def panel(credits: Floats, predictions: Integers) -> Panel:
     accuracies = [accuracy for accuracy in map(_mean, credits) if not math.isnan(accuracy)]
     predicted = predictions >= 0
     shared = predicted.sum(axis=0) > 1
-    # A protocol without a prediction (-1) takes no side: it is neither the greatest nor the least.
+    # A protocol without a prediction (-1) counts neither as the greatest nor as the least.
     least = np.where(predicted, predictions, np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
     flips = _mean((predictions.max(axis=0, initial=-1) != least)[shared].astype(np.float64))
     if not accuracies:
@@ -38,7 +38,7 @@ def panel(credits: Floats, predictions: Integers) -> Panel:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How many protocols find left better than right, right better, or neither; over the items both scored."""
+    """How many protocols say that left is better, that right is better, or neither; over the items both scored."""
 
     left: int
     right: int
@@ -54,14 +54,14 @@ class Agreement:
 def sign_agreement(left: Floats, right: Floats) -> Agreement:
     """The sign of the paired difference of two models under each protocol; credits [protocols, items], NaN missing.
 
-    A protocol under which the models share no scored item has no sign and is left out.
+    A protocol under which the models share no scored item has no sign and does not count.
     """
     means = np.array([_mean(difference) for difference in left - right])
-    # Credits are wholes, halves and thirds: a mean this small is a sum that cancels.
+    # Credits are 0, 1, halves, thirds, ...: so small a mean is 0 but for rounding.
     signs = np.where(np.abs(means) < 1e-12, 0.0, np.sign(means))
     return Agreement(*(int((signs == sign).sum()) for sign in (1, -1, 0)))
 
 
 def _mean(values: Floats) -> float:
-    seen: Mask = ~np.isnan(values)
-    return float(values[seen].mean()) if seen.any() else math.nan
+    known: Mask = ~np.isnan(values)
+    return float(values[known].mean()) if known.any() else math.nan

@@ -14,9 +14,9 @@ from choicewise.scoring.statistics.clustered import clustered_standard_error, st
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Left mean minus right mean over the ``n`` items both scored; ``missing``: items at least one did not score.
+    """Left mean minus right mean over the ``n`` items both scored; ``missing``: items that at least one did not score.
 
-    ``se`` and the interval are NaN where all items differ alike, or none: how much others would vary is not known.
+    ``se`` and the interval are NaN where all items have the same difference, which says nothing about how it varies.
     """
 
     value: float
@@ -32,17 +32,17 @@ def paired_difference(
 ) -> Difference:
     """left - right item by item, credits [items] with NaN for missing; normal interval (Miller 2024).
 
-    Pairing takes out what makes an item hard for both.  With ``clusters`` the standard error is clustered.
+    Pairing removes what makes an item hard for both.  With ``clusters`` the standard error is clustered.
     """
     both = ~(np.isnan(left) | np.isnan(right))
     differences = (left - right)[both]
     n = len(differences)
-    if n and np.ptp(differences) < 1e-9:  # a third less nothing, but for rounding, is two thirds less a third
+    if n and np.ptp(differences) < 1e-9:  # 1/3 - 0 and 2/3 - 1/3 are equal but for rounding
         se = float("nan")
     elif clusters is None:
         se = standard_error(differences)
     else:
-        se = clustered_standard_error(differences, [name for name, seen in zip(clusters, both, strict=True) if seen])
+        se = clustered_standard_error(differences, [name for name, kept in zip(clusters, both, strict=True) if kept])
     value = float(differences.mean()) if n else float("nan")
     half = NormalDist().inv_cdf((1 + level) / 2) * se
     return Difference(value, se, value - half, value + half, n, len(left) - n)

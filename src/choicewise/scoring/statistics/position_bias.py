@@ -1,4 +1,4 @@
-"""Does the model prefer a position (a letter) whatever stands there?"""
+"""Does the model prefer a position (a letter) whatever the choice there?"""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from choicewise.scoring.ragged import Integers
-from choicewise.scoring.statistics.chi_square import chi_square_tail
 
 
 @dataclass(frozen=True, slots=True)
 class PositionBias:
-    """How unevenly the positions fare.
+    """How unevenly the model treats the positions.
 
-    ``recalls``: per position, the share found of the items whose right choice stands there; NaN without such items.
+    ``recalls``: per position, the share of the items with the right choice there that are predicted right; NaN without
+    such items.
     ``rstd``: their standard deviation (over n), 0 without bias (Zheng et al. 2024; LLM-MCQ-Bias@da14c48).
     ``chi_square`` and ``p``: predictions per position against right choices per position.  The test is conservative,
     because right predictions follow the right choices.  NaN when fewer than two positions ever hold a right choice.
@@ -30,23 +30,24 @@ class PositionBias:
 
 
 def position_bias(predictions: Integers, gold: Integers) -> PositionBias:
-    """Position bias of predicted choices against right ones, indices [items]; -1 (no prediction) is left out.
+    """Position bias of predicted choices against right ones, indices [items]; -1 (no prediction) does not count.
 
-    For items with one right choice.  A choice predicted where none is ever right makes ``chi_square`` infinite.
+    For items with one right choice.  A prediction at a position that is never right makes ``chi_square`` infinite.
     """
-    seen = predictions >= 0
-    predicted, right = predictions[seen], gold[seen]
-    n, positions = len(right), int(max(predicted.max(), right.max())) + 1 if seen.any() else 0
+    from scipy.special import chdtrc
+
+    known = predictions >= 0
+    predicted, right = predictions[known], gold[known]
+    n, positions = len(right), int(max(predicted.max(), right.max())) + 1 if known.any() else 0
     expected = np.bincount(right, minlength=positions)
-    found = np.bincount(right[predicted == right], minlength=positions)
+    hits = np.bincount(right[predicted == right], minlength=positions)
     counts = np.bincount(predicted, minlength=positions)
-    recalls = [hit / all_ if all_ else math.nan for hit, all_ in zip(found.tolist(), expected.tolist(), strict=True)]
-    known = [recall for recall in recalls if not math.isnan(recall)]
-    if len(known) < 2:
-        return PositionBias(tuple(recalls), math.nan, math.nan, math.nan, n)
     used = expected > 0
+    recalls = np.divide(hits, expected, out=np.full(positions, np.nan), where=used)
+    if used.sum() < 2:
+        return PositionBias(tuple(recalls.tolist()), math.nan, math.nan, math.nan, n)
     statistic = float(((counts[used] - expected[used]) ** 2 / expected[used]).sum())
     if counts[~used].any():
         statistic = math.inf
-    p = chi_square_tail(statistic, len(known) - 1) if math.isfinite(statistic) else 0.0
-    return PositionBias(tuple(recalls), float(np.std(known)), statistic, p, n)
+    p = float(chdtrc(used.sum() - 1, statistic))
+    return PositionBias(tuple(recalls.tolist()), float(recalls[used].std()), statistic, p, n)

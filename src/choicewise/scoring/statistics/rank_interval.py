@@ -11,9 +11,9 @@ from choicewise.scoring.ragged import Floats, Integers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankIntervals:
-    """Per model the rank seen and its bootstrap interval; 1 is best, equal means share the better rank.
+    """Per model the observed rank and its bootstrap interval; 1 is best, equal means share the better rank.
 
-    ``rank``, ``low``, ``high``: int64 [models]; ``n``: items every model scored; ``missing``: the others, left out.
+    ``rank``, ``low``, ``high``: int64 [models]; ``n``: items every model scored; ``missing``: the others.
     """
 
     rank: Integers
@@ -32,7 +32,7 @@ def rank_intervals(credits: Floats, draws: int = 2000, seed: int = 0, level: flo
     complete = credits[:, scored]
     n = complete.shape[1]
     rng = np.random.default_rng(seed)
-    # Items that all models fare alike on are alike to the draw, and of those there are far fewer kinds than items.
+    # Items with the same credits of all models are one kind, and there are far fewer kinds than items.
     kinds, counts = np.unique(complete, axis=1, return_counts=True)
     drawn = np.array([_ranks(kinds @ rng.multinomial(n, counts / n)) for _ in range(draws if n else 0)])
     rank = _ranks(complete.sum(axis=1))
@@ -43,5 +43,5 @@ def rank_intervals(credits: Floats, draws: int = 2000, seed: int = 0, level: flo
 
 
 def _ranks(totals: Floats) -> Integers:
-    """1 + how many are strictly greater; credits are halves, thirds and wholes, so their sums need a tolerance."""
+    """1 + how many are strictly greater; credits can be halves or thirds, so comparing their sums needs a tolerance."""
     return 1 + (totals[None, :] > totals[:, None] + 1e-9).sum(axis=1)

@@ -12,17 +12,17 @@ import numpy as np
 from choicewise.scoring.ragged import Floats
 
 LARGEST = 1000
-"""Largest denominator of a credit: a tie among that many choices.  Such fractions are far further apart than floats."""
+"""Largest denominator of a credit: a tie among that many choices.  Such fractions differ by far more than floats do."""
 
 STEPS = 10**8
-"""Additions up to which the distribution is computed exactly: a fraction of a second."""
+"""Most additions for which the distribution is computed exactly: a fraction of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignFlip:
     """``left_only``, ``right_only``: items only one of the two has right; ``by_tie``: items whose credits differ in
-    another way, because a tie is split; ``p``: two-sided, NaN without items both scored; ``exact``: not the normal
-    limit.
+    another way, because a tie is split; ``p``: two-sided, NaN without items that both scored; ``exact``: computed from
+    the distribution itself, not from its normal limit.
     """
 
     left_only: int
@@ -33,7 +33,7 @@ class SignFlip:
 
     @property
     def differing(self) -> int:
-        """Items whose credits differ at all: only they have a sign to flip."""
+        """Items whose credits differ: only they have a sign to flip."""
         return self.left_only + self.right_only + self.by_tie
 
 
@@ -41,34 +41,34 @@ def sign_flip(left: Floats, right: Floats, steps: int = STEPS) -> SignFlip:
     """P(|Σ ± d| ≥ |Σ d|) for the differences d of the credits [items], NaN for missing, every sign equally likely.
 
     The permutation test of paired values (Fisher 1935).  Where all credits are 0 or 1 it is McNemar's exact test.
-    Beyond ``steps`` additions the normal limit of the same distribution stands in for it.
+    If that takes more than ``steps`` additions, ``p`` is from the normal limit of the same distribution.
     """
     left_only = int(((left == 1) & (right == 0)).sum())
     right_only = int(((left == 0) & (right == 1)).sum())
     both = ~(np.isnan(left) | np.isnan(right))
-    differences = whole_differences(left[both], right[both])
-    apart, total = abs(sum(differences)), sum(map(abs, differences))
-    exact = len(differences) * ((total - apart) // 2 + 1) <= steps
+    differences = integer_differences(left[both], right[both])
+    observed, largest = abs(sum(differences)), sum(map(abs, differences))
+    exact = len(differences) * ((largest - observed) // 2 + 1) <= steps
     p = (exact_tail if exact else normal_tail)(differences) if both.any() else math.nan
     return SignFlip(left_only, right_only, len(differences) - left_only - right_only, p, exact)
 
 
-def whole_differences(left: Floats, right: Floats) -> list[int]:
+def integer_differences(left: Floats, right: Floats) -> list[int]:
     """left - right where they differ, in the greatest unit that makes all of them whole numbers."""
-    values, places = np.unique(np.concatenate([left, right]), return_inverse=True)
+    values, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
     credits = [Fraction(value).limit_denominator(LARGEST) for value in values.tolist()]
     scale = math.lcm(*(credit.denominator for credit in credits))
-    wholes = [int(credit * scale) for credit in credits]
-    pairs = zip(places[: len(left)].tolist(), places[len(left) :].tolist(), strict=True)
-    found = [wholes[one] - wholes[other] for one, other in pairs if wholes[one] != wholes[other]]
-    unit = math.gcd(*found)
-    return [difference // unit for difference in found]
+    multiples = np.array([int(credit * scale) for credit in credits], dtype=object)[positions]
+    differences = [difference for difference in multiples[: len(left)] - multiples[len(left) :] if difference]
+    unit = math.gcd(*differences)
+    return [difference // unit for difference in differences]
 
 
 def exact_tail(differences: Sequence[int]) -> float:
     """The two-sided p-value of whole differences other than 0, from the distribution of their sum over all signs.
 
-    A sum is the total less twice what is flipped, so P(flipped = 0, 1, ...) is all it takes, up to the lower tail.
+    A sum over signs is the largest one minus twice the part that is flipped, so it takes P(flipped part = 0, 1, ...) up
+    to the lower tail.
     """
     edge = (sum(map(abs, differences)) - abs(sum(differences))) // 2
     flipped = np.zeros(edge + 1)
@@ -81,6 +81,6 @@ def exact_tail(differences: Sequence[int]) -> float:
 
 
 def normal_tail(differences: Sequence[int]) -> float:
-    """The normal limit of :func:`exact_tail`, corrected by half of the 2 that neighbouring sums are apart."""
+    """The normal limit of :func:`exact_tail`, with a continuity correction of 1: neighbouring sums differ by 2."""
     sd = math.sqrt(sum(difference**2 for difference in differences))
     return math.erfc(max(0, abs(sum(differences)) - 1) / sd / math.sqrt(2)) if sd else 1.0

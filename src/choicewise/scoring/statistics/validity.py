@@ -1,10 +1,9 @@
-"""Signs that a number does not measure what it is taken for."""
+"""Signs that an accuracy does not measure what it seems to."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """What can be said of one protocol's decisions without another model call.
+    """Checks of one protocol's decisions that need no model call.
 
     ``chance``: expected accuracy of guessing evenly.  ``at_chance``: the accuracy is within one standard error of it.
     ``constant``: every prediction is the same position.  ``most_common``: the greatest share any position has among
@@ -29,7 +28,8 @@ class Validity:
 
 
 def validity(decisions: Decisions, item_offsets: Integers, gold: Mask) -> Validity:
-    """The flags of one protocol's decisions; ``gold`` bool [rows], item i having the rows ``item_offsets[i]:item_offsets[i + 1]``."""
+    """The checks of one protocol's decisions; ``gold`` bool [rows], of which item i has
+    ``item_offsets[i]:item_offsets[i + 1]``."""
     scored = ~decisions.missing
     n = int(scored.sum())
     if not n:
@@ -51,25 +51,7 @@ def validity(decisions: Decisions, item_offsets: Integers, gold: Mask) -> Validi
 def low_mass_rate(mass: Floats, threshold: float = 0.5) -> float:
     """Share of items whose choices hold less than ``threshold`` of the model's probability (``option_mass`` [items]).
 
-    Where it is high the model would rather say something else, and how the choices compare says little.
+    Where it is high the model prefers to say something else, and the order of the choices says little.
     """
     known = mass[~np.isnan(mass)]
     return float((known < threshold).mean()) if len(known) else math.nan
-
-
-def safe_rate(sums: Floats, item_offsets: Integers) -> float:
-    """Share of items whose prediction no other wording could overturn: p₁ - p₂ > 1 - mass (Wiegreffe et al. 2023).
-
-    ``sums`` are log-probabilities [rows]; items with a missing choice or without a second one are left out.
-    """
-    sure = [
-        _safe(np.exp(sums[a:b]))
-        for a, b in pairwise(item_offsets.tolist())
-        if b - a > 1 and not np.isnan(sums[a:b]).any()
-    ]
-    return float(np.mean(sure)) if sure else math.nan
-
-
-def _safe(probabilities: Floats) -> bool:
-    second, first = np.sort(probabilities)[-2:]
-    return bool(first - second > 1 - probabilities.sum())

@@ -1,4 +1,4 @@
-"""One question asked on the spot: what it takes for a model and for a list of choices."""
+"""The scores of one question without a run: what it takes as a model and as a list of choices."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The numbers that the ``select`` of SGLang's front end compares (``lang/choices.py``, ``compute_normalized_...``).
+"""Reading ``select``: the numbers that the ``select`` of SGLang's front end compares (``lang/choices.py``, ``compute_normalized_...``).
 
 ``parts`` holds the scored tokens, the prompt's last token where ``select`` asked for it and took it away again, and the
 scored tokens but the first, each given those alone; the last two may be missing.  Float64 [rows], NaN where missing.
@@ -14,6 +14,7 @@ import numpy as np
 
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats
+from choicewise.scoring.readings.combiner import Combiner
 from choicewise.scoring.scores.means import per
 
 Parts = Sequence[Continuations]
@@ -45,9 +46,9 @@ def unconditional_likelihood_normalized(parts: Parts) -> Floats:
 
 
 def greedy_token_selection(parts: Parts) -> Floats:
-    """1 for the choices left when at each place those with less than the greatest log-probability are dropped, else 0.
+    """1 for the choices that remain when at each place all but those with the greatest log-probability are dropped, else 0.
 
-    A choice that ends has its mean log-probability in the places behind.  Tokens are compared by their
+    A choice that has ended counts with its mean log-probability from there on.  Tokens are compared by their
     log-probabilities alone, so choices that share none are compared, too.
     """
     observed = parts[0]
@@ -55,18 +56,18 @@ def greedy_token_selection(parts: Parts) -> Floats:
     for start, end in pairwise(observed.item_offsets.tolist()):
         if end > start and (observed.counts[start:end] > 0).all():
             rows = [observed.logprobs[observed.offsets[row] : observed.offsets[row + 1]] for row in range(start, end)]
-            scores[start:end] = _left([row.astype(np.float64) for row in rows])
+            scores[start:end] = _remaining([row.astype(np.float64) for row in rows])
     return scores
 
 
-def _left(choices: Sequence[Floats]) -> list[float]:
+def _remaining(choices: Sequence[Floats]) -> list[float]:
     longest = max(map(len, choices))
     padded = [np.concatenate([choice, np.full(longest - len(choice), choice.mean())]) for choice in choices]
-    left = list(range(len(choices)))
+    remaining = list(range(len(choices)))
     for place in range(longest):
-        best = max(padded[index][place] for index in left)
-        left = [index for index in left if padded[index][place] == best]
-    return [float(index in left) for index in range(len(choices))]
+        best = max(padded[index][place] for index in remaining)
+        remaining = [index for index in remaining if padded[index][place] == best]
+    return [float(index in remaining) for index in range(len(choices))]
 
 
 def _with_prompt(parts: Parts) -> tuple[Floats, Floats, Floats]:
@@ -92,3 +93,5 @@ SELECT: Mapping[str, Callable[[Parts], Floats]] = MappingProxyType(
     }
 )
 """By the name of the score, which is SGLang's name of the method."""
+
+COMBINER = Combiner(lambda protocol, observed: SELECT[protocol.score](observed.parts()))

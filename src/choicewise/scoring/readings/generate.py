@@ -1,15 +1,19 @@
-"""From generated text to the option it says."""
+"""Reading ``generate``: the option that generated text says."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
+from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.decisions import Decisions
+from choicewise.scoring.decisions import Decisions, letter_match
 from choicewise.scoring.extraction import RULES
-from choicewise.scoring.ragged import Integers, Mask
+from choicewise.scoring.ragged import Floats, Integers, Mask
+from choicewise.scoring.readings.combiner import Combiner, Decision, Observed
+from choicewise.scoring.scores import SCORES
 
 
 def said_options(generated: Continuations, options: Sequence[Sequence[str]], item_offsets: Integers) -> Continuations:
@@ -19,7 +23,7 @@ def said_options(generated: Continuations, options: Sequence[Sequence[str]], ite
     when the text begins with it, leading white space aside, and a token ends where it ends; of several the longest,
     and of equal ones the first.  As in LLM-distPred-refGames (README@286ba10): what deviates has no score.
     """
-    rows = [_said(generated, item, texts) for item, texts in enumerate(options)]
+    rows = [_longest_said(generated, item, texts) for item, texts in enumerate(options)]
     counts = np.zeros(int(item_offsets[-1]), dtype=np.int64)
     text = [""] * int(item_offsets[-1])
     keep: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
@@ -73,7 +77,7 @@ def extract(
     return Decisions(prediction, credit, np.zeros(len(texts), dtype=np.bool_), np.full(len(texts), np.nan))
 
 
-def _said(generated: Continuations, item: int, texts: Sequence[str]) -> tuple[int, int]:
+def _longest_said(generated: Continuations, item: int, texts: Sequence[str]) -> tuple[int, int]:
     """The option that the item's text says, and how many tokens it takes; 0 tokens where it says none."""
     whole = generated.text[item]
     spoken = whole.lstrip()
@@ -86,3 +90,28 @@ def _said(generated: Continuations, item: int, texts: Sequence[str]) -> tuple[in
             tokens = int(np.searchsorted(ends, end)) + 1
             return (choice, tokens) if tokens <= len(ends) and ends[tokens - 1] == end else (choice, 0)
     return 0, 0
+
+
+def _decide(protocol: Protocol, observed: Observed) -> Decision:
+    if protocol.decision == "letter-match":
+        return None, letter_match(observed.generated(), observed.options(), observed.gold, protocol.letters)
+    if protocol.decision == "option-match":
+        said = _options(observed)
+        return SCORES[protocol.score](said), option_match(said, observed.right)
+    choices = [end - start for start, end in pairwise(observed.item_offsets.tolist())]
+    return None, extract(protocol.decision, observed.generated(), observed.gold, choices, protocol.letters)
+
+
+def _retrieved(protocol: Protocol, observed: Observed) -> Continuations | None:
+    return _options(observed) if protocol.decision == "option-match" else None
+
+
+def _options(observed: Observed) -> Continuations:
+    return said_options(observed.generation(), observed.expected(), observed.item_offsets)
+
+
+def _scores(protocol: Protocol, observed: Observed) -> Floats:
+    return SCORES[protocol.score](_options(observed))
+
+
+COMBINER = Combiner(_scores, _retrieved, _decide)

@@ -1,0 +1,132 @@
+"""The manifest as a value: what a run folder holds, and for which model, data and protocols it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+Place = tuple[str, str, int, int]
+"""Where a block lies: split, subject, and the positions in the subject of its first item and after its last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """A file as it was written: its size in ``bytes`` and its ``sha256`` in hexadecimal."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRecord:
+    """Items ``start`` to ``stop`` (exclusive) of one subject, with what was observed of them.
+
+    ``asks``: the ways in which they were asked, by :attr:`choicewise.requests.schedule.Ask.name`.  ``files``: by name.
+    """
+
+    name: str
+    split: str
+    subject: str
+    start: int
+    stop: int
+    asks: tuple[str, ...]
+    files: dict[str, FileRecord]
+
+    @property
+    def place(self) -> Place:
+        """Split, subject, start and stop."""
+        return self.split, self.subject, self.start, self.stop
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """The model that answered; the fields are those of :class:`choicewise.models.model.Model`."""
+
+    name: str
+    digest: str
+    dtype: str
+    device: str
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    """A row of a data file that was skipped, and why."""
+
+    file: str
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRecord:
+    """The data; ``categories``: its subjects, in order, by category and subcategory, empty where it has none."""
+
+    name: str
+    digest: str
+    skipped: tuple[SkippedRow, ...] = ()
+    categories: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The part of the data that is asked: the named ``subjects``, the first ``limit`` items of each; None for all."""
+
+    subjects: tuple[str, ...] | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheckRecord:
+    """What a run keeps of the model's :class:`choicewise.models.selfcheck.SelfCheck`; the fields are those."""
+
+    rung: str
+    cost: str
+    difference: float
+    floor: float
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Input tokens asked, when every choice is a sequence of its own, input tokens computed, and seconds taken."""
+
+    tokens_asked: int
+    tokens_computed: int
+    seconds: float
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.tokens_asked + other.tokens_asked,
+            self.tokens_computed + other.tokens_computed,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRecord:
+    """How the observations were computed; None for a model without a self-check, or one that counts no tokens."""
+
+    selfcheck: SelfCheckRecord | None = None
+    spent: Spent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything a run folder says about itself.
+
+    ``model``, ``dataset`` and ``selection`` identify what was measured: a folder never continues with another.
+    ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those outside the blocks, by name.
+    """
+
+    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012, also for the records in the fields
+
+    model: ModelRecord
+    dataset: DatasetRecord
+    selection: Selection
+    protocols: dict[str, str]
+    versions: dict[str, str]
+    engine: EngineRecord = EngineRecord()
+    blocks: tuple[BlockRecord, ...] = ()
+    complete: bool = False
+    files: dict[str, FileRecord] = field(default_factory=dict)

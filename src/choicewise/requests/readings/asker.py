@@ -1,0 +1,29 @@
+"""What a reading does to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from choicewise.errors import ProtocolError
+from choicewise.requests.fitting import FittedRequest
+from choicewise.requests.request import Request
+
+if TYPE_CHECKING:
+    from choicewise.requests.prepared_block import PromptRows
+
+
+class Asker:
+    """How a reading asks, to be said by each."""
+
+    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
+        """For each request, the input tokens that must stay free after its context."""
+        raise NotImplementedError
+
+    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+        """Add the questions and rows of requests that fit."""
+        raise NotImplementedError
+
+    def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
+        """Add the questions and rows for the continuations after the ``null`` context."""
+        raise ProtocolError(f"reading {prompt.protocol.reading} has no score that compares with a null context")

@@ -1,0 +1,76 @@
+"""Reading ``chain-of-thought``: the continuations after sampled chains of thought and a proposal that ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from choicewise.questions.conclusion import Conclusion
+from choicewise.questions.generation import Generation, Sampling
+from choicewise.questions.span import Ids, Span
+from choicewise.records.tables import GENERATED
+from choicewise.requests.fitting import FittedRequest
+from choicewise.requests.readings.asker import Asker
+from choicewise.requests.readings.choices import longest_after_query
+from choicewise.requests.request import Request
+from choicewise.tokens.boundary import choice_questions_batch, encode_contexts
+from choicewise.tokens.choice_question import ChoiceQuestion
+
+if TYPE_CHECKING:
+    from choicewise.requests.prepared_block import PromptRows
+
+
+class ChainOfThoughtAsker(Asker):
+    """Asks for the chains, and for every choice after each of them."""
+
+    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
+        """A chain, and the longest text after it minus its last token, which is no input."""
+        chain = prompt.protocol.new_tokens or 0
+        return [chain + tokens - 1 for tokens in longest_after_query(requests, prompt.model.tokenizer)]
+
+    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+        """Part r of a choice is the choice after chain r; the chains are the parts of no choice."""
+        tokenizer, bos, boundary = prompt.model.tokenizer, prompt.protocol.bos, prompt.protocol.boundary
+        prompt_tokens = encode_contexts(tokenizer, bos, [each.context for each in fitted])
+        contexts = [each.context + each.request.proposals[0] for each in fitted]
+        texts, gold = [each.request.continuations for each in fitted], [each.request.gold for each in fitted]
+        located = choice_questions_batch(tokenizer, boundary, bos, contexts, texts, gold)
+        for each, tokens, choices in zip(fitted, prompt_tokens, located, strict=True):
+            prompt.add_request(each)
+            after_prompt = [_after_prompt(choice, tokens) for choice in choices]
+            for number in range(prompt.protocol.chains or 0):
+                self._ask_chain(prompt, each.request, tokens, after_prompt, number)
+
+    def _ask_chain(
+        self, prompt: PromptRows, request: Request, tokens: Ids, choices: Sequence[ChoiceQuestion], number: int
+    ) -> None:
+        """One chain and the choices after it; their own context, and its number of tokens, lack the chain."""
+        protocol, item = prompt.protocol, request.item.id
+        sampling = Sampling.of(protocol.seed or 0, item, number)
+        chain = Generation(tokens, protocol.new_tokens or 0, (protocol.separator.encode(),), sampling)
+        prompt.add_span(item, (GENERATED, number), chain, context_tokens=len(tokens))
+        for index, (text, choice) in enumerate(zip(request.continuations, choices, strict=True)):
+            span = choice.span if isinstance(choice.span, Span) else None
+            prompt.add_span(
+                item,
+                (index, number),
+                None if span is None else Conclusion(chain, span),
+                context=request.proposals[0],
+                continuation=text,
+                context_tokens=0 if span is None else len(tokens) + len(span.context),
+                choice=choice,
+            )
+
+
+def _after_prompt(choice: ChoiceQuestion, prompt: Ids) -> ChoiceQuestion:
+    """The part of a choice that follows ``prompt``, where a chain comes between."""
+    if not isinstance(choice.span, Span):
+        return choice
+    if not np.array_equal(choice.span.context[: len(prompt)], prompt):
+        return choice.refused("the proposal shares a token with the question; begin it with a line break")
+    return choice.without(len(prompt))
+
+
+ASKER = ChainOfThoughtAsker()

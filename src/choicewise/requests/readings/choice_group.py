@@ -1,0 +1,73 @@
+"""Continuations of one context: what a reading asks about the choices of one request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from choicewise.requests.request import Request
+
+Preferred = Callable[[int, bool], tuple[int, ...]]
+"""From the number of answers about a choice, and whether the choice is right, to the answers an oracle gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceGroup:
+    """Continuations of one context.  ``places``: the (choice, part) that each of them belongs to.
+
+    ``own``: whether the context is another than the request's.  ``gold``: which of them an oracle would prefer.
+    """
+
+    context: str
+    own: bool
+    continuations: tuple[str, ...]
+    places: tuple[tuple[int, int], ...]
+    gold: tuple[int, ...]
+
+
+def all_parts(parts: int, right: bool) -> tuple[int, ...]:
+    """An oracle prefers everything that is said of a right choice."""
+    return tuple(range(parts)) if right else ()
+
+
+def shared_context(request: Request, context: str) -> list[ChoiceGroup]:
+    """All choices after the fitted ``context``, which ends with the query, and again after each further view.
+
+    Where the protocol has a proposal, each choice comes after a context of its own.
+    """
+    if request.proposals:
+        return own_contexts(request, context, all_parts)
+    parts = request.parts or tuple((continuation,) for continuation in request.continuations)
+    places = tuple((choice, part) for choice, texts in enumerate(parts) for part in range(len(texts)))
+    texts = tuple(text for texts in parts for text in texts)
+    right = tuple(index for index, (choice, _) in enumerate(places) if choice in request.gold)
+    before_query = context.removesuffix(request.query)
+    return [ChoiceGroup(context, False, texts, places, right), *_further_views(request, before_query)]
+
+
+def own_contexts(request: Request, context: str, preferred: Preferred) -> list[ChoiceGroup]:
+    """The parts of each choice after the fitted ``context`` and the choice's own proposal."""
+    return [
+        ChoiceGroup(
+            context + proposal,
+            True,
+            parts,
+            tuple((choice, part) for part in range(len(parts))),
+            preferred(len(parts), choice in request.gold),
+        )
+        for choice, (proposal, parts) in enumerate(zip(request.proposals, request.parts, strict=True))
+    ]
+
+
+def _further_views(request: Request, before_query: str) -> list[ChoiceGroup]:
+    """The further views of the item, each after the same shots; an oracle knows nothing of what has no content."""
+    return [
+        ChoiceGroup(
+            before_query + view.query,
+            True,
+            view.continuations,
+            tuple((choice, number) for choice in range(len(view.continuations))),
+            tuple(request.gold) if view.content else (),
+        )
+        for number, view in enumerate(request.views, start=1)
+    ]

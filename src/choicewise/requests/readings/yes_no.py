@@ -1,0 +1,20 @@
+"""Reading ``yes-no``: two answers after a context that proposes the option."""
+
+from __future__ import annotations
+
+from choicewise.requests.readings.choice_group import ChoiceGroup, own_contexts
+from choicewise.requests.readings.choices import ChoiceAsker
+from choicewise.requests.readings.distinct import refuse_overlap
+from choicewise.requests.request import Request
+
+
+def _preferred(parts: int, right: bool) -> tuple[int, ...]:
+    """The first answer (yes) about a right choice, the second (no) about a wrong one."""
+    return (0,) if right else (1,)
+
+
+def _groups(request: Request, context: str) -> list[ChoiceGroup]:
+    return own_contexts(request, context, _preferred)
+
+
+ASKER = ChoiceAsker(groups=_groups, check=refuse_overlap)

@@ -1,0 +1,135 @@
+"""Requests that were rendered elsewhere: by another tool, or by ``choicewise prompts``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from choicewise.data.dataset import Dataset
+from choicewise.data.item import Item
+from choicewise.errors import DataError
+from choicewise.protocols.consistency import NEUTRAL
+from choicewise.protocols.protocol import Protocol
+from choicewise.requests.request import Request
+from choicewise.requests.source import Refusal
+
+
+@dataclass(frozen=True)
+class RenderedRequests:
+    """Requests as they are sent: one context and its continuations, or a context for each continuation.
+
+    ``digest`` (64 hex) identifies them and stands on the axis ``requests`` of their protocols.
+    """
+
+    name: str
+    requests_by_item: dict[str, Request]
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over item, contexts, continuations and gold of every request, in order."""
+        digest = hashlib.sha256()
+        for request in self.requests_by_item.values():
+            texts = [request.item.id, request.item.subject, request.query, request.proposals, request.continuations]
+            digest.update(json.dumps([*texts, request.gold]).encode() + b"\n")
+        return digest.hexdigest()
+
+    @property
+    def dataset(self) -> Dataset:
+        """The items of the requests as a dataset with the split ``test``."""
+        return Dataset(self.name, {"test": tuple(request.item for request in self.requests_by_item.values())})
+
+    def protocol(self, benchmark: str, **axes: Any) -> Protocol:
+        """A protocol that asks these requests; ``axes``: all that does not render, such as ``reading`` and ``score``."""
+        return Protocol(benchmark=benchmark, split="test", requests=self.digest, **{**NEUTRAL, **axes})
+
+    def check(self, subject: str, items: tuple[Item, ...]) -> None:
+        """DataError for an item without a request."""
+        for item in items:
+            if item.id not in self.requests_by_item:
+                raise self._missing(item)
+
+    def requests(self, subject: str, items: tuple[Item, ...], start: int = 0) -> Iterator[Request | Refusal]:
+        """As in :class:`~choicewise.requests.source.RequestSource`."""
+        for item in items:
+            request = self.requests_by_item.get(item.id)
+            yield Refusal(item, self._missing(item)) if request is None else request
+
+    def _missing(self, item: Item) -> DataError:
+        return DataError(f"{self.name} has no request for item {item.id!r}; render it too, or use the same dataset")
+
+
+def read_rendered(path: str | Path) -> RenderedRequests:
+    """The requests in a JSON Lines file, as `choicewise prompts` prints them.
+
+    A line: ``{"item", "subject", "context", "continuations", "gold"}``, or ``contexts``, parallel to ``continuations``,
+    in place of ``context``.  ``gold`` is an index or a list of them.  Raises DataError naming the line.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} can't be read as JSON Lines: {error}") from error
+    rows = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    return rendered_requests(Path(path).stem, (_parsed(path, number, line) for number, line in rows))
+
+
+def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequests:
+    """The requests in ``rows``, each as a line of :func:`read_rendered`; DataError for a row that is none."""
+    by_item: dict[str, Request] = {}
+    for number, row in enumerate(rows):
+        try:
+            request = _request(row, number)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{name}: request {number} (counted from 0) is malformed: {error!r}") from error
+        if request.item.id in by_item:
+            raise DataError(f"{name}: request {number} (counted from 0) repeats the item {request.item.id!r}")
+        by_item[request.item.id] = request
+    if not by_item:
+        raise DataError(f"{name} holds no requests")
+    return RenderedRequests(name, by_item)
+
+
+def _parsed(path: str | Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{path}, line {number}: no JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{path}, line {number}: no JSON object")
+    return row
+
+
+def _request(row: dict[str, Any], number: int) -> Request:
+    continuations = _texts(row["continuations"])
+    contexts = _texts(row["contexts"]) if "contexts" in row else ()
+    context = "" if contexts else row["context"]
+    gold = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
+    if not isinstance(context, str) or (contexts and len(contexts) != len(continuations)):
+        raise ValueError("it needs a context, or as many contexts as continuations")
+    if not gold or not all(isinstance(index, int) and 0 <= index < len(continuations) for index in gold):
+        raise ValueError(f"gold {gold} does not index its {len(continuations)} continuations")
+    item = Item(
+        str(row.get("item", number)), context, continuations, tuple(sorted(gold)), str(row.get("subject") or "")
+    )
+    return Request(
+        item=item,
+        header="",
+        shots=(),
+        query=context,
+        separator="",
+        continuations=continuations,
+        options=continuations,
+        gold=item.gold,
+        parts=tuple((continuation,) for continuation in continuations),
+        proposals=contexts,
+    )
+
+
+def _texts(values: Sequence[Any]) -> tuple[str, ...]:
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        raise TypeError("continuations and contexts are lists of texts")
+    return tuple(values)

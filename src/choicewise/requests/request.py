@@ -1,0 +1,47 @@
+"""The texts that one item is asked with, before they are fitted into the window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from choicewise.data.item import Item
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One version of a query, and the continuations after it: one per choice, whichever place it has there.
+
+    ``content``: whether it shows the item; else it shows a text without content.
+    """
+
+    query: str
+    continuations: tuple[str, ...]
+    content: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The texts one item is asked with, before fitting.
+
+    ``options`` are the choices as shown, after quirk and strip; ``continuations`` the texts scored, one per choice.
+    Where a reading scores several texts of a choice, ``parts`` holds them and ``continuations`` has them one a line.
+    ``proposals`` follow the query, one per choice; empty where all choices share the context.  ``views`` are the
+    versions of the query after the first, which is ``query``.
+    """
+
+    item: Item
+    header: str
+    shots: tuple[str, ...]
+    query: str
+    separator: str
+    continuations: tuple[str, ...]
+    options: tuple[str, ...]
+    gold: tuple[int, ...]
+    parts: tuple[tuple[str, ...], ...] = ()
+    proposals: tuple[str, ...] = ()
+    views: tuple[View, ...] = ()
+
+    def context(self, shots: int | None = None) -> str:
+        """Header, the first ``shots`` shots (all of them when None) and the query, joined by the separator."""
+        kept = self.shots if shots is None else self.shots[:shots]
+        return self.header + self.separator.join([*kept, self.query])

@@ -1,0 +1,7 @@
+"""Reading ``embedding``: the observed cosine is the score."""
+
+from __future__ import annotations
+
+from choicewise.scoring.readings.combiner import Combiner
+
+COMBINER = Combiner(lambda protocol, observed: observed.values())

@@ -1,0 +1,23 @@
+"""Reading ``loglikelihood``: a score of each continuation's tokens, or the calibrated probability of a label."""
+
+from __future__ import annotations
+
+from choicewise.protocols.protocol import Protocol
+from choicewise.scoring.calibrated import calibrated
+from choicewise.scoring.continuations import Continuations
+from choicewise.scoring.ragged import Floats
+from choicewise.scoring.readings.combiner import Combiner, Observed
+
+
+def _scores(protocol: Protocol, observed: Observed) -> Floats:
+    if protocol.calibration == "none":
+        return observed.scores(protocol.score, protocol.null, protocol.outside)
+    sums = [part.sums for part in observed.parts()]
+    return calibrated(protocol.calibration, protocol.views, sums, observed.item_offsets)
+
+
+def _retrieved(protocol: Protocol, observed: Observed) -> Continuations | None:
+    return observed.continuations() if protocol.calibration == "none" else None
+
+
+COMBINER = Combiner(_scores, _retrieved)

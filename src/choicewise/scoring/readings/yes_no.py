@@ -1,0 +1,20 @@
+"""Reading ``yes-no``: the log-odds of Yes after a context that proposes the option."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from choicewise.scoring.continuations import Continuations
+from choicewise.scoring.ragged import Floats
+from choicewise.scoring.readings.combiner import Combiner
+
+
+def difference(parts: Sequence[Continuations]) -> Floats:
+    """log P(first answer) - log P(second answer), in nats: of Yes and No the log-odds of Yes (Kadavath et al. 2022)."""
+    with np.errstate(invalid="ignore"):  # of two impossible answers neither is likelier: NaN, missing
+        return parts[0].sums - parts[1].sums
+
+
+COMBINER = Combiner(lambda protocol, observed: difference(observed.parts()))

@@ -16,7 +16,8 @@ from choicewise.models.local import attention, packed_path, plain, sampling
 from choicewise.models.local.attention import Reach, TreePass, tree_reach, visible
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.ladder import LADDER, ComputePath
-from choicewise.models.local.packed_path import MaskPath, PackedPath, TreePath, declared, out_of_memory
+from choicewise.models.local.mask_path import MaskPath, declared
+from choicewise.models.local.packed_path import PackedPath, TreePath, out_of_memory
 from choicewise.models.local.probe import probe
 from choicewise.models.local.token_answers import FIRST_TOKENS, answer_tokens
 from choicewise.models.local.transfer import to_device

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from choicewise.engine.pack import next_pack, next_path
 from choicewise.engine.tree import build
 from choicewise.errors import ModelError
-from choicewise.models.local import attention, packed_path, selfcheck, unpacked_path
+from choicewise.models.local import attention, mask_path, packed_path, selfcheck, unpacked_path
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.greedy_decoding import DecodePass
 from choicewise.models.local.ladder import LADDER, rungs
@@ -85,8 +85,8 @@ BROKEN: dict[str, tuple[str, str, Any, str, Any]] = {
     "path": ("llama", "tree", packed_path, "next_path", wrong_path),
     "generation": ("llama", "tree", DecodePass, "_visible", forgetful),
     "calls": ("llama", "tree", CausalLM, "layers", 3),
-    "mask": ("falcon", "mask", packed_path, "visible", blind),
-    "additive mask": ("gptj", "additive mask", packed_path, "visible", blind),
+    "mask": ("falcon", "mask", mask_path, "visible", blind),
+    "additive mask": ("gptj", "additive mask", mask_path, "visible", blind),
     "copied state": ("mamba2", "prefix", unpacked_path.copy, "deepcopy", lambda state: state),
     "needed state": ("bloom", "prefix", unpacked_path, "STATES", ()),
 }

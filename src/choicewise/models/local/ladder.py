@@ -7,7 +7,8 @@ from typing import Protocol
 
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.flex_path import FlexPath
-from choicewise.models.local.packed_path import MaskPath, TreePath
+from choicewise.models.local.mask_path import MaskPath
+from choicewise.models.local.packed_path import TreePath
 from choicewise.models.local.unpacked_path import PlainPath, PrefixPath, SequencePath
 from choicewise.questions.generation import Generation
 from choicewise.questions.mass import Mass

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
@@ -25,7 +26,7 @@ SEGMENT = 256
 """Rows that share one set of keys: so few that hardly any key is masked, enough for one matrix product."""
 
 
-KeysValues = list[tuple[torch.Tensor, torch.Tensor]]
+KeysValues = list[tuple[Tensor, Tensor]]
 """Keys and values, one pair per layer, each of shape [1, heads, tokens, width]."""
 
 
@@ -60,15 +61,13 @@ class AttentionOptions:
     reach: Reach
     scaling: float | None
     softcap: float | None
-    sinks: torch.Tensor | None
+    sinks: Tensor | None
 
 
 class Pass(Protocol):
     """Tokens on their way through the layers, and what each of them may look at."""
 
-    def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
-    ) -> torch.Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """The next layer's attention, shapes [1, heads, rows, width] in and [1, rows, heads, value width] out."""
         ...
 
@@ -109,9 +108,7 @@ class TreePass:
         if self.states is not None:
             self.states.clear()
 
-    def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
-    ) -> torch.Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """As in ``Pass``."""
         if self.past:
             past = self.past[self.calls]
@@ -124,9 +121,7 @@ class TreePass:
         self.next_past.append((key.index_select(2, keep), value.index_select(2, keep)))
         return output
 
-    def output(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
-    ) -> torch.Tensor:
+    def output(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """The attention of every row of the pack to the keys and values of path and pack that it sees."""
         group = query.shape[1] // key.shape[1]
         output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
@@ -135,7 +130,7 @@ class TreePass:
             output[:, view.rows] = attend(part, view.select(key), view.select(value), view.mask, options)
         return output
 
-    def _segments(self, reach: Reach, group: int, like: torch.Tensor) -> list[_View]:
+    def _segments(self, reach: Reach, group: int, like: Tensor) -> list[_View]:
         if (reach, group) not in self._views:
             parts = segments(self.tree, self.pack, self.segment)
             self._views[reach, group] = [_view(self.tree, self.pack, part, reach, group, like) for part in parts]
@@ -147,15 +142,15 @@ class _View:
     """A segment's rows in the pack, the keys they look at, and an additive mask, shape [group * rows, keys]."""
 
     rows: slice
-    keys: slice | torch.Tensor
-    mask: torch.Tensor
+    keys: slice | Tensor
+    mask: Tensor
 
-    def select(self, states: torch.Tensor) -> torch.Tensor:
+    def select(self, states: Tensor) -> Tensor:
         """The segment's keys or values out of all, shape [1, heads, keys, width]."""
         return states[:, :, self.keys] if isinstance(self.keys, slice) else states.index_select(2, self.keys)
 
 
-def _view(tree: Tree, pack: Pack, segment: Segment, reach: Reach, group: int, like: torch.Tensor) -> _View:
+def _view(tree: Tree, pack: Pack, segment: Segment, reach: Reach, group: int, like: Tensor) -> _View:
     rows = np.arange(segment.start, segment.stop, dtype=np.int32)
     keys: Places = segment.keys
     nodes = pack.nodes()[keys]
@@ -170,15 +165,13 @@ def _view(tree: Tree, pack: Pack, segment: Segment, reach: Reach, group: int, li
     )
 
 
-def additive(visible_keys: npt.NDArray[np.bool_], group: int, like: torch.Tensor) -> torch.Tensor:
+def additive(visible_keys: npt.NDArray[np.bool_], group: int, like: Tensor) -> Tensor:
     """A mask to add to attention weights, shape [group * rows, keys], from what rows see, shape [rows, keys]."""
     mask = torch.zeros(visible_keys.shape, dtype=like.dtype, device=like.device)
     return mask.masked_fill_(to_device(~visible_keys, like.device), float("-inf")).repeat(group, 1)
 
 
-def attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, options: AttentionOptions
-) -> torch.Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions) -> Tensor:
     """Attention of rows to keys, shapes [1, heads, rows, width] in and [1, rows, heads, value width] out.
 
     Heads that share keys become rows of one matrix product.
@@ -192,9 +185,7 @@ def attend(
     return output.reshape(1, query.shape[1], rows, -1).transpose(1, 2)
 
 
-def _step_by_step(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, options: AttentionOptions
-) -> torch.Tensor:
+def _step_by_step(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions) -> Tensor:
     """Attention with capped weights, or with sinks: one weight per head that takes a share and has no value."""
     scaling = query.shape[-1] ** -0.5 if options.scaling is None else options.scaling
     weights = torch.matmul(query, key.transpose(2, 3)).float() * scaling
@@ -211,16 +202,16 @@ def _step_by_step(
 
 def tree_attention(
     module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     attention_mask: Any,
     scaling: float | None = None,
     softcap: float | None = None,
-    s_aux: torch.Tensor | None = None,
+    s_aux: Tensor | None = None,
     sliding_window: int | None = None,
     **other: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[Tensor, None]:
     """The function registered with ``transformers``; shapes [1, heads, rows, width] in, [1, rows, heads, width] out.
 
     How far up its path a layer looks comes from ``tree_reach`` in place of a mask, or from ``sliding_window``.

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from choicewise.engine.pack import Pack
@@ -25,15 +26,13 @@ from choicewise.models.local.transfer import to_device
 class FlexPass(TreePass):
     """A pack whose rows see their ancestors by a rule instead of masks."""
 
-    def output(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
-    ) -> torch.Tensor:
+    def output(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """As in ``TreePass``."""
         if options.sinks is not None:
             raise ValueError("flex attention has no place for attention sinks")
         softcap = options.softcap
 
-        def capped(weight: torch.Tensor, *place: torch.Tensor) -> torch.Tensor:
+        def capped(weight: Tensor, *place: Tensor) -> Tensor:
             return weight if softcap is None else torch.tanh(weight / softcap) * softcap
 
         output = _kernel(query.device.type)(
@@ -61,7 +60,7 @@ def block_mask(tree: Tree, pack: Pack, reach: Reach, device: torch.device) -> Bl
     node, end, depth = (to_device(array, device) for array in (nodes, tree.end[nodes], tree.depth[nodes]))
     start = pack.start
 
-    def visible(batch: torch.Tensor, head: torch.Tensor, row: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    def visible(batch: Tensor, head: Tensor, row: Tensor, place: Tensor) -> Tensor:
         row_node = row + start
         return (node[place] <= row_node) & (row_node < end[place]) & (depth[place] >= lowest[row])
 

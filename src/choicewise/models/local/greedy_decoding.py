@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from choicewise.engine.pack import Pack
 from choicewise.engine.tree import Tree
@@ -34,16 +35,14 @@ class DecodePass:
     generated: KeysValues = field(default_factory=list)
     step: int = -1
     calls: int = 0
-    _masks: dict[Reach, torch.Tensor] = field(default_factory=dict)
+    _masks: dict[Reach, Tensor] = field(default_factory=dict)
 
     def begin_step(self) -> None:
         """Before the pass of the next token."""
         self.step, self.calls = self.step + 1, 0
         self._masks.clear()
 
-    def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
-    ) -> torch.Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """As in ``attention.Pass``."""
         if self.step:
             past = self.generated[self.calls]
@@ -68,7 +67,7 @@ class DecodePass:
 
 
 def decode(
-    lm: CausalLM, decoding: DecodePass, hidden: torch.Tensor, limits: npt.NDArray[np.int64], ends: Collection[int]
+    lm: CausalLM, decoding: DecodePass, hidden: Tensor, limits: npt.NDArray[np.int64], ends: Collection[int]
 ) -> list[TokenScores]:
     """The greedy tokens of every generation whose context ends in a pack, at most ``limits``, shape [generations].
 
@@ -94,5 +93,5 @@ def decode(
     return [TokenScores(tokens[row], logprobs[row], ranks[row]).first(length) for row, length in enumerate(lengths)]
 
 
-def _host(tensor: torch.Tensor) -> npt.NDArray[np.generic]:
+def _host(tensor: Tensor) -> npt.NDArray[np.generic]:
     return tensor.cpu().numpy()

@@ -24,15 +24,15 @@ from workload import WORKLOADS, spans
 from choicewise.engine.tree import build
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.models.local.ladder import ComputePath as Rung
+from choicewise.models.local.ladder import ComputePath
 from choicewise.models.local.selfcheck import choose_path
 from choicewise.questions.span import Span
 
 
-def ours(path: Rung, asked: list[Span]) -> np.ndarray:
+def score(path: ComputePath, spans: list[Span]) -> np.ndarray:
     """Sums of log-probabilities (nats)."""
-    sums = np.empty(len(asked))
-    for index, scores in path.score(asked):
+    sums = np.empty(len(spans))
+    for index, scores in path.score(spans):
         sums[index] = scores.logprobs.sum(dtype=np.float64)
     return sums
 
@@ -78,7 +78,7 @@ def main() -> None:
         for _ in range(choice.repeats):
             floor, before = cost(lm, clock).limit(tree), lm.computed
             start = clock()
-            scores = ours(path, asked)
+            scores = score(path, asked)
             turn = {"ours s": clock() - start, "limit s": floor}
             computed = lm.computed - before
             if not choice.no_loop:

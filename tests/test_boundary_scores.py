@@ -12,7 +12,8 @@ import pytest
 from choicewise import evaluate
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.models.local.local_model import LocalModel, load
+from choicewise.models.local.loading import load
+from choicewise.models.local.local_model import LocalModel
 from choicewise.protocols.boundary import BOUNDARIES, CORRECTED
 from choicewise.protocols.catalogue import resolve
 from choicewise.running.score_texts import score_texts

@@ -11,12 +11,12 @@ import torch
 from typer.testing import CliRunner
 
 from choicewise.cli import app
-from choicewise.cli.check import measured
+from choicewise.cli.check import measure_noise
 from choicewise.models.load import load_model
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.path_differences import PathDifference, path_differences
-from choicewise.models.local.selfcheck import SelfCheck, Trial
+from choicewise.models.selfcheck import SelfCheck, Trial
 from choicewise.tokens.tokenizer import ByteTokenizer
 
 from .tiny import VOCABULARY, tiny
@@ -37,7 +37,7 @@ def model() -> LocalModel:
 
 
 def by_path(lm: CausalLM) -> dict[str, PathDifference]:
-    return {found.path: found for found in path_differences(lm)}
+    return {difference.path: difference for difference in path_differences(lm)}
 
 
 def test_every_way_of_running_a_good_model_agrees_within_its_dtype() -> None:
@@ -53,7 +53,7 @@ def test_every_way_of_running_a_good_model_agrees_within_its_dtype() -> None:
     assert max(found[name].difference or 0 for name in exact) < half < brain
 
 
-def test_a_path_that_is_wrong_or_impossible_is_told() -> None:
+def test_a_path_that_is_wrong_or_impossible_is_reported() -> None:
     model = tiny("llama")
     forward = model.forward
 
@@ -93,5 +93,5 @@ def test_a_refused_path_says_why(model: LocalModel, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_fake_has_no_noise() -> None:
-    assert measured(load_model("fake:hash"))["paths"] == []
+    assert measure_noise(load_model("fake:hash"))["paths"] == []
     assert "no noise to measure" in CliRunner().invoke(app, ["check", "--model", "fake:hash"]).stdout

@@ -31,7 +31,7 @@ def spans() -> list[Span]:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.bfloat16, 0.5)])
 def test_the_chosen_path_equals_the_plain_one(family: str, dtype: torch.dtype, tolerance: float) -> None:
     asked = spans()
-    fast, plain = dict(model(family, dtype).score(asked)), dict(model(family, dtype, "plain").score(asked))
+    fast, plain = dict(model(family, dtype).answer(asked)), dict(model(family, dtype, "plain").answer(asked))
     sums = [
         [float(found[index].logprobs.sum(dtype=np.float64)) for index in range(len(asked))] for found in (fast, plain)
     ]
@@ -39,15 +39,15 @@ def test_the_chosen_path_equals_the_plain_one(family: str, dtype: torch.dtype, t
 
 
 def test_generations_are_equal() -> None:
-    prompts = [Generation(span.context, 4, span.continuation, span.continuation) for span in spans()[::4]]
-    fast = dict(model("llama", torch.float32).generate(prompts))
-    plain = dict(model("llama", torch.float32, "plain").generate(prompts))
+    prompts = [Generation(span.context, 4) for span in spans()[::4]]
+    fast = dict(model("llama", torch.float32).answer(prompts))
+    plain = dict(model("llama", torch.float32, "plain").answer(prompts))
     assert all(np.array_equal(fast[index].tokens, plain[index].tokens) for index in range(len(prompts)))
 
 
 def test_running_out_of_memory_makes_packs_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = spans()
-    expected = dict(model("llama", torch.float32, "plain").score(asked))
+    expected = dict(model("llama", torch.float32, "plain").answer(asked))
     answering = model("llama", torch.float32, "tree")
     path = answering._chosen[0]
     forward, failures = path.forward, iter([True, False, True])
@@ -58,5 +58,5 @@ def test_running_out_of_memory_makes_packs_smaller(monkeypatch: pytest.MonkeyPat
         return forward(*arguments)
 
     monkeypatch.setattr(path, "forward", scarce)
-    found = dict(answering.score(asked))
+    found = dict(answering.answer(asked))
     assert all(np.allclose(found[i].logprobs, expected[i].logprobs, atol=1e-3) for i in range(len(asked)))

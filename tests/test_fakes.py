@@ -1,5 +1,7 @@
 """The fakes: a guesser that is the same everywhere, one that is always right and one that never is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,7 +23,7 @@ def ids(text: str) -> Ids:
 
 
 def total(model: Model, context: str, continuation: str, gold: bool | None = None) -> float:
-    ((_, seen),) = model.score([Span(ids(context), ids(continuation), gold)])
+    ((_, seen),) = model.answer([Span(ids(context), ids(continuation), gold)])
     assert seen.tokens.tolist() == ids(continuation).tolist()
     assert (seen.logprobs.dtype, seen.ranks.dtype) == (np.float32, np.int32)
     return float(seen.logprobs.sum(dtype=np.float64))
@@ -29,7 +31,7 @@ def total(model: Model, context: str, continuation: str, gold: bool | None = Non
 
 def test_hash_model_gives_these_numbers_on_every_machine() -> None:
     """Written down once; another machine or library version must not change them."""
-    ((_, seen),) = HashModel().score([Span(ids("Answer:"), ids(" A"))])
+    ((_, seen),) = HashModel().answer([Span(ids("Answer:"), ids(" A"))])
     assert seen.logprobs.tolist() == pytest.approx(PUBLISHED[0], abs=1e-6)
     assert seen.ranks.tolist() == PUBLISHED[1]
     assert total(HashModel(1), "Answer:", " A") != total(HashModel(), "Answer:", " A")
@@ -38,7 +40,7 @@ def test_hash_model_gives_these_numbers_on_every_machine() -> None:
 
 def test_hash_model_is_normalised() -> None:
     spans = [Span(ids("Once"), np.asarray([token], dtype=np.int32)) for token in range(257)]
-    seen = [scores for _, scores in HashModel().score(spans)]
+    seen = [scores for _, scores in HashModel().answer(spans)]
     assert sum(np.exp(float(scores.logprobs[0])) for scores in seen) == pytest.approx(1, abs=1e-6)
     best = min(range(257), key=lambda token: seen[token].ranks[0])
     assert seen[best].ranks[0] == 0
@@ -54,16 +56,16 @@ def test_hash_model_adds_up(context: str, first: str, second: str) -> None:
 
 def test_hash_model_reads_text_not_tokens() -> None:
     bos = np.asarray([256, *ids("Once")], dtype=np.int32)
-    ((_, seen),) = HashModel().score([Span(bos, ids("x"))])
+    ((_, seen),) = HashModel().answer([Span(bos, ids("x"))])
     assert float(seen.logprobs.sum()) == pytest.approx(total(HashModel(), "Once", "x"))
 
 
 def test_hash_model_generates_what_it_finds_most_probable() -> None:
-    prompt = Generation(ids("Once"), 5, ids(""), ids(""))
-    ((_, made),) = HashModel().generate([prompt])
+    prompt = Generation(ids("Once"), 5)
+    ((_, made),) = HashModel().answer([prompt])
     assert len(made.tokens) == 5
     assert made.ranks.tolist() == [0] * 5
-    ((_, seen),) = HashModel().score([Span(prompt.context, made.tokens)])
+    ((_, seen),) = HashModel().answer([Span(prompt.context, made.tokens)])
     assert seen.logprobs.tolist() == made.logprobs.tolist()
 
 
@@ -82,12 +84,25 @@ def test_oracle_and_anti_oracle_are_sure(context: str, choices: list[str], gold:
 
 
 def test_oracle_and_anti_oracle_generate_answers() -> None:
-    prompt = Generation(ids("Answer:"), 2, ids(" B and more"), ids(" C"))
+    prompt = Generation(ids("Answer:"), 2, right=ids(" B and more"), wrong=ids(" C"))
     for model, text in ((Oracle(), " B"), (AntiOracle(), " C")):
-        ((index, made),) = model.generate([prompt])
+        ((index, made),) = model.answer([prompt])
         assert index == 0
         assert model.tokenizer.decode(made.tokens) == text
         assert made.ranks.tolist() == [0, 0]
+
+
+@given(context=TEXT, start=st.integers(0, 30), size=st.integers(1, 3))
+def test_fakes_end_before_the_token_that_completes_a_stop(context: str, start: int, size: int) -> None:
+    for model in (HashModel(), Oracle(), AntiOracle()):
+        generation = Generation(ids(context), 60, right=ids("a few words\nand more"), wrong=ids("others"))
+        ((_, endless),) = model.answer([generation])
+        texts = [bytes(token for token in endless.tokens[:length] if token < 256) for length in range(60)]
+        stop = texts[-1][start : start + size] or b"never"
+        ((_, stopped),) = model.answer([replace(generation, stops=(stop, b"never either"))])
+        length = next((length - 1 for length in range(60) if stop in texts[length]), len(endless.tokens))
+        assert stopped.tokens.tolist() == endless.tokens[:length].tolist()
+        assert stopped.logprobs.tolist() == endless.logprobs[:length].tolist()
 
 
 @pytest.mark.parametrize("name", ["fake:hash", "fake:oracle", "fake:anti-oracle"])

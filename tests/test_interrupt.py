@@ -16,14 +16,14 @@ PRESSED = f"""
 import os, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from choicewise.models.fake import HashModel
-asked, answer = 0, HashModel.answer
+asked, answers = 0, HashModel.answer
 def interrupted(self, questions):
     global asked
-    for found in answer(self, questions):
+    for answer in answers(self, questions):
         if asked == {AFTER}:
             os.kill(os.getpid(), signal.SIGINT)
         asked += 1
-        yield found
+        yield answer
 HashModel.answer = interrupted
 """
 COMMAND = "from choicewise.cli import main; main()"

@@ -9,19 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
+from choicewise.engine.pack import next_pack
 from choicewise.engine.tree import build
 from choicewise.errors import ModelError
-from choicewise.models.local import attention, plain, sampling
-from choicewise.models.local import packed_path as packed
+from choicewise.models.local import attention, packed_path, plain, sampling
 from choicewise.models.local.attention import Reach, TreePass, tree_reach, visible
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.ladder import LADDER, ComputePath
-from choicewise.models.local.packed_path import MaskPath, Packed, TreePath, declared, out_of_memory
-from choicewise.models.local.selfcheck import probe
-from choicewise.models.local.token_answers import answer
+from choicewise.models.local.mask_path import MaskPath, declared
+from choicewise.models.local.packed_path import PackedPath, TreePath, out_of_memory
+from choicewise.models.local.probe import probe
+from choicewise.models.local.token_answers import FIRST_TOKENS, answer_tokens
 from choicewise.models.local.transfer import to_device
 from choicewise.models.local.unpacked_path import PlainPath, PrefixPath, SequencePath, branches
-from choicewise.questions.generation import Generation
+from choicewise.questions.generation import Generation, Sampling
 from choicewise.questions.mass import Mass, TokenSet
 from choicewise.questions.span import Span
 
@@ -144,10 +145,10 @@ def test_every_unique_token_is_computed_once(monkeypatch: pytest.MonkeyPatch) ->
 def test_keys_and_values_are_kept_along_the_path_only() -> None:
     lm, spans = network("llama"), probe(150, VOCABULARY)
     tree = build(spans)
-    pack = packed.cut(tree, 0, ids(), 100)
-    _, kept = TreePath(lm, 100).forward(tree, pack, [])
-    assert len(kept) == lm.layers
-    assert {key.shape[2] for key, _ in kept} == {int(tree.depth[100])}
+    pack = next_pack(tree, 0, ids(), 100)
+    _, next_past = TreePath(lm, 100).forward(tree, pack, [])
+    assert len(next_past) == lm.layers
+    assert {key.shape[2] for key, _ in next_past} == {int(tree.depth[100])}
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
@@ -155,10 +156,10 @@ def test_out_of_memory_splits_the_pack_and_goes_on(error: Exception) -> None:
     lm, spans = network("llama"), probe(150, VOCABULARY)
 
     class Cramped(TreePath):
-        def forward(self, tree, pack, kept):  # type: ignore[no-untyped-def]
+        def forward(self, tree, pack, past):  # type: ignore[no-untyped-def]
             if len(pack) > 20:
                 raise error
-            return super().forward(tree, pack, kept)
+            return super().forward(tree, pack, past)
 
     path = Cramped(lm, 4096)
     assert worst(path, lm, spans) < 2e-5
@@ -166,10 +167,10 @@ def test_out_of_memory_splits_the_pack_and_goes_on(error: Exception) -> None:
 
 
 def test_out_of_memory_at_one_token_is_an_error() -> None:
-    class Hopeless(Packed):
+    class Hopeless(PackedPath):
         name = cost = "hopeless"
 
-        def forward(self, tree, pack, kept):  # type: ignore[no-untyped-def]
+        def forward(self, tree, pack, past):  # type: ignore[no-untyped-def]
             raise MemoryError
 
     with pytest.raises(ModelError, match="not enough memory for one token"):
@@ -194,14 +195,14 @@ def test_an_abandoned_iterator_leaves_the_model_as_it_was() -> None:
 
 def test_packs_shorten_as_their_path_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     lm, spans = network("llama"), probe(300, VOCABULARY)
-    monkeypatch.setattr(packed, "PAIRS", 2000)
+    monkeypatch.setattr(packed_path, "PAIRS", 2000)
     monkeypatch.setattr(attention, "SEGMENT", 9)
     sizes = []
     forward = TreePath.forward
 
-    def watching(self, tree, pack, kept):  # type: ignore[no-untyped-def]
+    def watching(self, tree, pack, past):  # type: ignore[no-untyped-def]
         sizes.append((len(pack.path), len(pack)))
-        return forward(self, tree, pack, kept)
+        return forward(self, tree, pack, past)
 
     monkeypatch.setattr(TreePath, "forward", watching)
     assert worst(TreePath(lm, 64), lm, spans) < 2e-5
@@ -254,39 +255,68 @@ def test_generations_are_greedy(family: str, rung: str) -> None:
     shared = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     contexts = [np.concatenate([shared, RANDOM.integers(0, VOCABULARY, size, dtype=np.int32)]) for size in (1, 5, 9)]
     contexts.append(contexts[1])
-    prompts = [
-        Generation(context, length, ids(0), ids(1)) for context, length in zip(contexts, (1, 6, 4, 2), strict=True)
-    ]
-    truth = [plain.generate(lm.model, VOCABULARY, prompt, ()) for prompt in prompts]
+    generations = [Generation(context, limit) for context, limit in zip(contexts, (1, 6, 4, 2), strict=True)]
+    truth = [plain.generate(lm.model, VOCABULARY, generation, ()) for generation in generations]
     ends = {int(truth[1].tokens[2])}
-    truth = [plain.generate(lm.model, VOCABULARY, prompt, ends) for prompt in prompts]
+    truth = [plain.generate(lm.model, VOCABULARY, generation, ends) for generation in generations]
     span = Span(contexts[0], ids(3, 4))
-    seen = dict(answer(LADDER[rung](lm, 20), [*prompts, span, Generation(shared, 0, ids(0), ids(1))], ends))
-    assert sorted(seen) == [0, 1, 2, 3, 4, 5]
-    assert len(seen[5].tokens) == 0
+    answers = dict(answer_tokens(LADDER[rung](lm, 20), [*generations, span, Generation(shared, 0)], ends, []))
+    assert sorted(answers) == [0, 1, 2, 3, 4, 5]
+    assert len(answers[5].tokens) == 0
     for index, expected in enumerate(truth):
-        assert seen[index].tokens.tolist() == expected.tokens.tolist()
-        assert not seen[index].ranks.any()
-        np.testing.assert_allclose(seen[index].logprobs, expected.logprobs, atol=2e-5)
-    np.testing.assert_allclose(seen[4].logprobs, plain.score(lm.model, VOCABULARY, span).logprobs, atol=2e-5)
+        assert answers[index].tokens.tolist() == expected.tokens.tolist()
+        assert not answers[index].ranks.any()
+        np.testing.assert_allclose(answers[index].logprobs, expected.logprobs, atol=2e-5)
+    np.testing.assert_allclose(answers[4].logprobs, plain.score(lm.model, VOCABULARY, span).logprobs, atol=2e-5)
+
+
+@pytest.mark.parametrize("rung", ["tree", "prefix", "plain"])
+def test_a_greedy_generation_ends_before_the_token_that_completes_a_stop(rung: str) -> None:
+    lm, table = network("llama"), [b"%d," % token for token in range(VOCABULARY)]
+    context = RANDOM.integers(0, VOCABULARY, 20, dtype=np.int32)
+    greedy = plain.generate(lm.model, VOCABULARY, Generation(context, 3 * FIRST_TOKENS), ())
+    end = int(greedy.tokens[-1])
+    text = [table[token] for token in greedy.tokens]
+    crossing = text[FIRST_TOKENS - 1] + text[FIRST_TOKENS]  # the last token of one part and the first of the next
+    stops = [(text[0],), (text[5] + text[6][:1],), (crossing,), (text[40], b"x"), (b"x",)]
+    generations = [Generation(context, limit, stop) for stop in stops for limit in (1, 9, 2 * FIRST_TOKENS, len(text))]
+    for ends in ((), (end,)):
+        answers = dict(answer_tokens(LADDER[rung](lm, 64), [*generations, Generation(context, 7)], ends, table))
+        assert len(answers[len(generations)].tokens) == generated_length(text, greedy.tokens.tolist(), 7, (), ends)
+        for index, generation in enumerate(generations):
+            length = generated_length(text, greedy.tokens.tolist(), generation.limit, generation.stops, ends)
+            assert answers[index].tokens.tolist() == greedy.tokens[:length].tolist()
+            np.testing.assert_allclose(answers[index].logprobs, greedy.logprobs[:length], atol=2e-5)
+
+
+def generated_length(
+    text: list[bytes], tokens: list[int], limit: int, stops: tuple[bytes, ...], ends: tuple[int, ...]
+) -> int:
+    """How many of the greedy tokens of these texts are the generation: after an end, before a stop, or at the limit."""
+    for count in range(limit):
+        if any(stop in b"".join(text[: count + 1]) for stop in stops):
+            return count
+        if tokens[count] in ends:
+            return count + 1
+    return limit
 
 
 def test_a_pass_counts_its_calls() -> None:
     model: PreTrainedModel = tiny("llama")
     lm = CausalLM(model, window=512, vocabulary=VOCABULARY)
     tree = build(probe(60, VOCABULARY))
-    running = TreePass(tree, packed.cut(tree, 0, ids(), 60), [])
-    with lm.attention(attention.NAME), attention.running(running), torch.inference_mode():
+    tree_pass = TreePass(tree, next_pack(tree, 0, ids(), 60), [])
+    with lm.attention(attention.NAME), attention.running(tree_pass), torch.inference_mode():
         lm.body(input_ids=lm.tensor(tree.tokens[:60])[None], position_ids=lm.tensor(tree.depth[:60])[None])
-    assert running.calls == lm.layers == len(running.keeping)
+    assert tree_pass.calls == lm.layers == len(tree_pass.next_past)
 
 
-def test_generating_computes_prompts_once_and_then_one_token_a_step() -> None:
+def test_generating_computes_contexts_once_and_then_one_token_a_step() -> None:
     lm = network("llama")
     shared = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
-    prompts = [Generation(np.append(shared, np.int32(last)), 5, ids(0), ids(1)) for last in range(6)]
+    generations = [Generation(np.append(shared, np.int32(last)), 5) for last in range(6)]
     before = lm.computed
-    assert len(list(TreePath(lm, 4096).generate(prompts, ()))) == 6
+    assert len(list(TreePath(lm, 4096).generate(generations, ()))) == 6
     assert lm.computed - before == 30 + 6 + 4 * 6
 
 
@@ -296,20 +326,21 @@ def test_the_plain_path_counts_what_it_computes() -> None:
     before = lm.computed
     assert len(list(PlainPath(lm).score([Span(context, ids(3, 4)), Mass(context, TokenSet([5, 6]))]))) == 2
     assert lm.computed - before == 7 + 6
-    prompts = [Generation(context, 3, ids(0), ids(1)), Generation(context, 1, ids(0), ids(1)), Span(context, ids(3))]
-    assert len(list(answer(PlainPath(lm), prompts, ()))) == 3
+    questions = [Generation(context, 3), Generation(context, 1), Span(context, ids(3))]
+    assert len(list(answer_tokens(PlainPath(lm), questions, (), []))) == 3
     assert lm.computed - before == 7 + 6 + (6 + 7 + 8) + 6 + 6
 
 
-def test_counted_adds_every_pass_of_the_whole_model() -> None:
+def test_counting_adds_every_pass_of_the_undivided_model() -> None:
     lm, table = network("llama"), [b"%d " % token for token in range(VOCABULARY)]
-    chain = Generation(RANDOM.integers(0, VOCABULARY, 20, dtype=np.int32), 5, b"x", b"")
-    found = []
+    context = RANDOM.integers(0, VOCABULARY, 20, dtype=np.int32)
+    sampled = Generation(context, 5, (b"x",), Sampling(b""))
+    computed = []
     for way in (plain, sampling):
         before = lm.computed
-        with plain.counted(lm):
-            assert len(way.sample(lm.model, VOCABULARY, chain, (), table).tokens) == 5
-        plain.score(lm.model, VOCABULARY, Span(chain.context, ids(3)))
-        found.append(lm.computed - before)
-    # With the cache every input once, and once more in the pass that looks whether the cache was right.
-    assert found == [20 + 21 + 22 + 23 + 24, 24 + 24]
+        with lm.counting():
+            assert len(way.sample(lm.model, VOCABULARY, sampled, (), table).tokens) == 5
+        plain.score(lm.model, VOCABULARY, Span(context, ids(3)))
+        computed.append(lm.computed - before)
+    # With the cache every input once, and once more in the pass that checks the cache.
+    assert computed == [20 + 21 + 22 + 23 + 24, 24 + 24]

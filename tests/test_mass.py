@@ -12,7 +12,7 @@ from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM, known
 from choicewise.models.local.ladder import LADDER, rungs
-from choicewise.models.local.token_answers import answer
+from choicewise.models.local.token_answers import answer_tokens
 from choicewise.questions.generation import Generation
 from choicewise.questions.mass import Mass, TokenSet
 from choicewise.questions.span import Ids, Span
@@ -48,14 +48,16 @@ def test_plain_mass_is_the_log_of_a_sum(lm: CausalLM, context: Ids, members: Tok
 @settings(max_examples=6)
 def test_every_rung_reads_masses_and_spans_from_one_tree(lm: CausalLM, rung: str, asked: list) -> None:
     questions = [Mass(one, two) if isinstance(two, TokenSet) else Span(one, two) for one, two in asked]
-    prompt = Generation(asked[0][0], 2, ids(0), ids(0))
-    found = dict(answer(LADDER[rung](lm, 7), [*questions, prompt], ()))
+    generation = Generation(asked[0][0], 2)
+    answers = dict(answer_tokens(LADDER[rung](lm, 7), [*questions, generation], (), []))
     for index, question in enumerate(questions):
         wanted = plain.score(lm.model, VOCABULARY, question)
-        assert found[index].tokens.tolist() == wanted.tokens.tolist()
-        assert found[index].ranks.tolist() == wanted.ranks.tolist()
-        assert found[index].logprobs == pytest.approx(wanted.logprobs, abs=1e-4)
-    assert found[len(questions)].tokens.tolist() == plain.generate(lm.model, VOCABULARY, prompt, ()).tokens.tolist()
+        assert answers[index].tokens.tolist() == wanted.tokens.tolist()
+        assert answers[index].ranks.tolist() == wanted.ranks.tolist()
+        assert answers[index].logprobs == pytest.approx(wanted.logprobs, abs=1e-4)
+    assert (
+        answers[len(questions)].tokens.tolist() == plain.generate(lm.model, VOCABULARY, generation, ()).tokens.tolist()
+    )
 
 
 def test_a_mass_is_one_more_row_to_read_and_no_more_to_compute() -> None:
@@ -91,7 +93,7 @@ def test_members_that_the_model_does_not_know_have_no_probability(lm: CausalLM) 
 @given(context=IDS, members=SETS)
 def test_the_hash_model_adds_its_tokens_up(context: Ids, members: TokenSet) -> None:
     spans = [Span(context, members.ids[place : place + 1]) for place in range(len(members.ids))]
-    seen = dict(HashModel().score([Mass(context, members), *spans]))
+    seen = dict(HashModel().answer([Mass(context, members), *spans]))
     parts = [float(np.exp(seen[place + 1].logprobs[0], dtype=np.float64)) for place in range(len(spans))]
     assert float(np.exp(seen[0].logprobs[0], dtype=np.float64)) == pytest.approx(sum(parts), rel=1e-5)
     assert seen[0].ranks[0] == min(int(seen[place + 1].ranks[0]) for place in range(len(spans)))
@@ -100,6 +102,6 @@ def test_the_hash_model_adds_its_tokens_up(context: Ids, members: TokenSet) -> N
 def test_the_oracles_know_which_mass_belongs_to_a_right_choice() -> None:
     questions = [Mass(ids(1), TokenSet([2]), gold) for gold in (True, None, False)]
     for model, sign in ((Oracle(), 1), (AntiOracle(), -1)):
-        right, unknown, wrong = (seen.logprobs[0] for _, seen in model.score(questions))
+        right, unknown, wrong = (seen.logprobs[0] for _, seen in model.answer(questions))
         assert sign * right > sign * wrong
         assert min(right, wrong) < unknown < max(right, wrong)

@@ -20,8 +20,9 @@ transformers = pytest.importorskip("transformers")
 from choicewise.errors import ModelError  # noqa: E402
 from choicewise.models.load import load_model  # noqa: E402
 from choicewise.models.local import checkpoint, plain  # noqa: E402
-from choicewise.models.local.local_model import LocalModel, load  # noqa: E402
-from choicewise.questions.generation import Generation  # noqa: E402
+from choicewise.models.local.loading import load  # noqa: E402
+from choicewise.models.local.local_model import LocalModel  # noqa: E402
+from choicewise.questions.generation import Generation, Sampling  # noqa: E402
 from choicewise.questions.span import Ids, Span  # noqa: E402
 from choicewise.tokens.boundary import choice_questions  # noqa: E402
 from choicewise.tokens.encodings import encode_contexts  # noqa: E402
@@ -106,7 +107,7 @@ def test_scores_equal_an_independent_computation(name: str, random_models: Path)
     ]
     questions = [one.span for one in asked if one.span]
     assert len(questions) == len(TEXTS)
-    for index, seen in model.score(questions):
+    for index, seen in model.answer(questions):
         span = questions[index]
         logprobs, ranks = independent(reference, span.context, span.continuation)
         assert seen.tokens.tolist() == span.continuation.tolist()
@@ -125,20 +126,19 @@ def test_scores_add_up(name: str, tokens: list[int], data: st.DataObject) -> Non
     first = data.draw(st.integers(1, len(ids) - 2))
     second = data.draw(st.integers(first + 1, len(ids) - 1))
     parts = [Span(ids[:first], ids[first:]), Span(ids[:first], ids[first:second]), Span(ids[:second], ids[second:])]
-    seen = dict(real(name).score(parts))
+    seen = dict(real(name).answer(parts))
     whole, left, right = (seen[index].logprobs.sum(dtype=np.float64) for index in range(3))
     assert whole == pytest.approx(left + right, abs=1e-4)
 
 
-def prompt(model: LocalModel, text: str, new_tokens: int) -> Generation:
+def generation(model: LocalModel, text: str, limit: int) -> Generation:
     (context,) = encode_contexts(model.tokenizer, "default", [text])
-    empty = np.empty(0, dtype=np.int32)
-    return Generation(context, new_tokens, empty, empty)
+    return Generation(context, limit)
 
 
 def test_generate_reproduces_the_published_text() -> None:
     model = real()
-    ((_, made),) = model.generate([prompt(model, "", 80)])
+    ((_, made),) = model.answer([generation(model, "", 80)])
     assert len(made.tokens) == 80
     assert made.ranks.tolist() == [0] * 80
     text = model.tokenizer.decode(made.tokens).removeprefix(" ")
@@ -148,7 +148,7 @@ def test_generate_reproduces_the_published_text() -> None:
 @pytest.mark.parametrize("name", ["stories260K", "tiny-rwkv-4v0-660K"])
 def test_generate_keeps_the_raw_log_probabilities_and_stops(name: str) -> None:
     model = real(name)
-    asked = prompt(model, "Once upon", 12)
+    asked = generation(model, "Once upon", 12)
     long = plain.generate(model.model, model.vocabulary, asked, ())
     seen = plain.score(model.model, model.vocabulary, Span(asked.context, long.tokens))
     assert np.abs(long.logprobs - seen.logprobs).max() < 1e-4
@@ -159,14 +159,13 @@ def test_generate_keeps_the_raw_log_probabilities_and_stops(name: str) -> None:
 
 def test_the_plain_rung_counts_what_it_computes(shared_data: Path) -> None:
     model = load(shared_data / "models/stories260K", device="cpu", rung="plain")
-    asked = prompt(model, "Once upon", 3)
+    asked = generation(model, "Once upon", 3)
     length = len(asked.context)
-    assert len(list(model.score([Span(asked.context, asked.context)]))) == 1
+    assert len(list(model.answer([Span(asked.context, asked.context)]))) == 1
     assert model.computed == 2 * length - 1
-    chain = Generation(asked.context, 3, b"\x00", b"")
-    for answers in (model.generate([asked]), model.sample([chain])):
+    for question in (asked, Generation(asked.context, 3, (b"\x00",), Sampling(b""))):
         before = model.computed
-        ((_, seen),) = answers
+        ((_, seen),) = model.answer([question])
         assert len(seen.tokens) == 3
         assert model.computed - before == length + (length + 1) + (length + 2)
 
@@ -175,8 +174,8 @@ def test_sixteen_bit_weights_still_get_a_float32_softmax() -> None:
     """Sixteen-bit log-probabilities lie on a coarse grid and tie; ours must not be rounded to it."""
     model = load(SHARED / "models" / "stories260K", dtype="bfloat16", device="cpu") if SHARED.is_dir() else real()
     assert model.dtype == "bfloat16"
-    ids = prompt(model, PUBLISHED, 1).context
-    ((_, seen),) = model.score([Span(ids[:5], ids[5:])])
+    ids = generation(model, PUBLISHED, 1).context
+    ((_, seen),) = model.answer([Span(ids[:5], ids[5:])])
     with torch.no_grad():
         logits = model.model(input_ids=torch.from_numpy(ids[None, :-1].astype(np.int64))).logits[0, 4:]
     expected = torch.log_softmax(logits.double(), dim=-1)[range(len(ids) - 5), ids[5:].tolist()]
@@ -209,10 +208,7 @@ def test_plain_score_leaves_padding_rows_out_and_keeps_nan() -> None:
 
 
 def test_plain_generate_takes_the_first_of_equals() -> None:
-    empty = np.empty(0, dtype=np.int32)
-    made = plain.generate(
-        Table([0.0, 2.0, 2.0, 9.0]), 3, Generation(np.asarray([0], dtype=np.int32), 2, empty, empty), ()
-    )
+    made = plain.generate(Table([0.0, 2.0, 2.0, 9.0]), 3, Generation(np.asarray([0], dtype=np.int32), 2), ())
     assert made.tokens.tolist() == [1, 1]
 
 
@@ -250,13 +246,13 @@ def test_load_is_silent_and_leaves_no_trace(shared_data: Path, capfd: pytest.Cap
 def test_a_model_refuses_what_it_would_answer_wrongly(random_models: Path) -> None:
     model = load(SHARED / "models/aidreams260K", device="cpu", window=8)
     ids = np.arange(3, 13, dtype=np.int32)
-    assert len(list(model.score([Span(ids[:5], ids[5:9])]))) == 1
+    assert len(list(model.answer([Span(ids[:5], ids[5:9])]))) == 1
     with pytest.raises(ModelError, match="10 tokens are too many for aidreams260K, whose window is 8"):
-        list(model.score([Span(ids[:5], ids[5:])]))
+        list(model.answer([Span(ids[:5], ids[5:])]))
     with pytest.raises(ModelError, match="too many"):
-        list(model.generate([Generation(ids[:8], 2, ids[:1], ids[:1])]))
+        list(model.answer([Generation(ids[:8], 2)]))
     with pytest.raises(ModelError, match="token 512, but the model knows only 512"):
-        list(model.score([Span(ids[:1], np.asarray([512], dtype=np.int32))]))
+        list(model.answer([Span(ids[:1], np.asarray([512], dtype=np.int32))]))
 
 
 def folder_without(tmp_path: Path, missing: str = "") -> Path:
@@ -381,8 +377,8 @@ def test_load_model_says_what_to_do(name: str, message: str) -> None:
 
 
 def test_load_model_names_the_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("choicewise.models.local.local_model")
-    monkeypatch.delitem(sys.modules, "choicewise.models.local.local_model")
+    monkeypatch.delattr("choicewise.models.local.loading", raising=False)
+    monkeypatch.delitem(sys.modules, "choicewise.models.local.loading", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModelError, match=r"needs torch .* pip install 'choicewise\[hf\]'"):
         load_model(tmp_path)

@@ -1,4 +1,4 @@
-"""A model that observe with NaN here and there: what it says elsewhere counts, and nothing that is NaN is right."""
+"""A model that answers with NaN here and there: what it says elsewhere counts, and nothing that is NaN is right."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_one_token_spoils_no_neighbour(network: Any, rung: str, monkeypatch: pyt
         Span(ids(1, 9), ids(4)),
         Mass(ids(1, 2), TokenSet(ids(3, 4))),
     ]
-    seen = dict(model.score(questions))
+    seen = dict(model.answer(questions))
     assert np.isnan(seen[0].logprobs).all()
     assert (seen[0].ranks == -1).all()
     for index, question in enumerate(questions[1:], start=1):
         truth = plain.score(network, VOCABULARY, question)
         np.testing.assert_allclose(seen[index].logprobs, truth.logprobs, atol=1e-4)
         assert (seen[index].ranks == truth.ranks).all()
-    said = dict(model.generate([Generation(question.context, 2, ids(4), ids(5)) for question in questions]))
+    said = dict(model.answer([Generation(question.context, 2) for question in questions]))
     assert [bool(np.isnan(said[index].logprobs).any()) for index in range(4)] == [True, False, False, False]
 
 
@@ -83,18 +83,18 @@ def test_one_token_spoils_no_neighbour(network: Any, rung: str, monkeypatch: pyt
 def test_losses_and_states_of_neighbours(network: Any, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = loaded(network, rung, monkeypatch)
     spans = [Span(ids(1, DAMAGED), ids(4)), Span(ids(1, 2), ids(4))]
-    losses = dict(model.masked(spans))
-    assert np.isnan(losses[0])
-    assert losses[1] == pytest.approx(plain.masked(network, spans[1]), abs=1e-4)
-    cosines = dict(model.cosines([Cosine(ids(1, DAMAGED), ids(2), True), Cosine(ids(1, 2), ids(3), True)]))
-    assert np.isnan(cosines[0])
-    assert cosines[1] == pytest.approx(plain.cosine(network, Cosine(ids(1, 2), ids(3), True)), abs=1e-4)
+    pairs = [Cosine(ids(1, DAMAGED), ids(2), True), Cosine(ids(1, 2), ids(3), True)]
+    answers = dict(model.answer([*map(MaskedLoss, spans), *pairs]))
+    values = [answers[index].value for index in range(4)]
+    assert np.isnan(values).tolist() == [True, False, True, False]
+    assert values[1] == pytest.approx(plain.loss(network, spans[1]), abs=1e-4)
+    assert values[3] == pytest.approx(plain.cosine(network, pairs[1]), abs=1e-4)
 
 
 def test_a_chain_of_nan_is_greedy_nowhere(network: Any) -> None:
     table = [b"%d " % token for token in range(VOCABULARY)]
-    chain = Generation(ids(1, DAMAGED), 3, b"x", Sampling(0, "item", 0))
-    one, other = (way.sample(network, VOCABULARY, chain, [], table) for way in (plain, sampling))
+    sampled = Generation(ids(1, DAMAGED), 3, (b"x",), Sampling.of(0, "item", 0))
+    one, other = (way.sample(network, VOCABULARY, sampled, [], table) for way in (plain, sampling))
     assert one.tokens.tolist() == other.tokens.tolist()
     assert np.isnan([*one.logprobs, *other.logprobs]).all()
     assert one.ranks.tolist() == other.ranks.tolist() == [-1] * 3
@@ -102,35 +102,32 @@ def test_a_chain_of_nan_is_greedy_nowhere(network: Any) -> None:
 
 def test_a_generation_of_nan_says_nothing(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = loaded(network, "tree", monkeypatch)
-    prompts = {"bad": Generation(ids(1, DAMAGED), 1, ids(4), ids(5)), "good": Generation(ids(1, 2), 1, ids(4), ids(5))}
-    rows = {row["key"]: row for row in observe(model, prompts)}
-    assert rows["bad"]["text"] is None
-    assert isinstance(rows["good"]["text"], str)
+    generations = {"bad": Generation(ids(1, DAMAGED), 1), "good": Generation(ids(1, 2), 1)}
+    rows = {row.key: row for row in observe(model, generations)}
+    assert rows["bad"].text is None
+    assert isinstance(rows["good"].text, str)
     masked = {"loss": MaskedLoss(Span(ids(1, DAMAGED), ids(4)))}
-    assert np.isnan(next(observe(model, masked))["value"])
+    assert np.isnan(next(observe(model, masked)).value)
 
 
 def test_only_what_is_nan_is_asked_again() -> None:
-    def fast() -> Iterator[tuple[int, float]]:
-        yield 1, 0.5
-        yield 0, float("nan")
-
-    assert list(nan_fallback(fast(), 2, float)) == [(1, 0.5), (0, 0.0)]
-    assert list(nan_fallback(None, 2, float)) == [(0, 0.0), (1, 1.0)]
-    seen = TokenScores(ids(1), np.asarray([np.nan], dtype=np.float32), ids(-1))
-    assert list(nan_fallback([(0, seen)], 1, lambda index: seen)) == [(0, seen)]
+    number, nan, lost = Cosine.answer(0.5), Cosine.answer(float("nan")), TokenScores.of([1], [np.nan], [-1])
+    plainly = {0: Cosine.answer(0.0), 1: Cosine.answer(1.0)}
+    assert list(nan_fallback(iter([(1, number), (0, nan)]), 2, plainly.__getitem__)) == [(1, number), (0, plainly[0])]
+    assert list(nan_fallback(iter([(0, lost)]), 1, plainly.__getitem__)) == [(0, plainly[0])]
+    assert list(nan_fallback(None, 2, plainly.__getitem__)) == list(plainly.items())
 
 
 def test_the_command_names_an_item_that_is_answered_with_nan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    score = HashModel.score
+    answers = HashModel.answer
 
     def damaged(self: HashModel, questions: list[Any]) -> Iterator[tuple[int, TokenScores]]:
-        for index, answer in score(self, questions):
+        for index, answer in answers(self, questions):
             yield index, replace(answer, logprobs=answer.logprobs * (np.nan if index == 0 else 1.0))
 
-    monkeypatch.setattr(HashModel, "score", damaged)
+    monkeypatch.setattr(HashModel, "answer", damaged)
     data, out = write_mmlu(tmp_path / "data", subjects=("tides",)), tmp_path / "run"
     run("fake:hash", data, ["mmlu/cloze:sum"], out)
     shown = capsys.readouterr()
@@ -139,14 +136,14 @@ def test_the_command_names_an_item_that_is_answered_with_nan(
 
 
 def test_nan_in_a_correction_is_named_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    score = HashModel.score
+    answers = HashModel.answer
 
     def damaged(self: HashModel, questions: list[Any]) -> Iterator[tuple[int, TokenScores]]:
-        for index, answer in score(self, questions):
+        for index, answer in answers(self, questions):
             lost = isinstance(questions[index], Mass)
             yield index, replace(answer, logprobs=answer.logprobs * (np.nan if lost else 1.0))
 
-    monkeypatch.setattr(HashModel, "score", damaged)
+    monkeypatch.setattr(HashModel, "answer", damaged)
     cloze = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
     recipes = {"word": replace(cloze, boundary="word", continuation=" {letter}")}
     found = evaluate(model=HashModel(), data=write_mmlu(tmp_path / "data"), protocols=recipes, out=tmp_path / "run")

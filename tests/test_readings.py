@@ -21,7 +21,8 @@ from choicewise.data.dataset import Dataset  # noqa: E402
 from choicewise.data.item import Item  # noqa: E402
 from choicewise.errors import ProtocolError  # noqa: E402
 from choicewise.models.fake import HashModel  # noqa: E402
-from choicewise.models.local.local_model import LocalModel, load  # noqa: E402
+from choicewise.models.local.loading import load  # noqa: E402
+from choicewise.models.local.local_model import LocalModel  # noqa: E402
 from choicewise.protocols.catalogue import resolve  # noqa: E402
 from choicewise.protocols.readings import READINGS  # noqa: E402
 from choicewise.questions.cosine import Cosine  # noqa: E402

@@ -14,24 +14,14 @@ from hypothesis import strategies as st
 from choicewise.engine.pack import next_pack, next_path
 from choicewise.engine.tree import build
 from choicewise.errors import ModelError
-from choicewise.models.local import attention, selfcheck
-from choicewise.models.local import packed_path as packed
-from choicewise.models.local import unpacked_path as unpacked
+from choicewise.models.local import attention, mask_path, packed_path, selfcheck, unpacked_path
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.greedy_decoding import DecodePass
 from choicewise.models.local.ladder import LADDER, rungs
-from choicewise.models.local.packed_path import Packed
-from choicewise.models.local.selfcheck import (
-    BEYOND,
-    BRANCH,
-    DEPTH,
-    EXACT,
-    Trial,
-    check,
-    choose_path,
-    probe,
-    probe_depth,
-)
+from choicewise.models.local.packed_path import PackedPath
+from choicewise.models.local.probe import BEYOND, BRANCH, DEPTH, probe, probe_depth
+from choicewise.models.local.selfcheck import EXACT, check, choose_path
+from choicewise.models.selfcheck import Trial
 
 from .tiny import FAMILIES, VOCABULARY, tiny
 
@@ -50,11 +40,11 @@ def network(family: str, **changes: Any) -> CausalLM:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family_lands_on_the_rung_of_the_table(family: str) -> None:
-    found = check(network(family))
-    assert found.rung == RUNG_OF[f"| {family}"]
-    assert found.difference <= found.tolerance < 1e-3
-    assert [trial.rung for trial in found.trials] == [*rungs("cpu")][: len(found.trials)]
-    assert all(trial.refused for trial in found.trials[:-1])
+    result = check(network(family))
+    assert result.rung == RUNG_OF[f"| {family}"]
+    assert result.difference <= result.tolerance < 1e-3
+    assert [trial.rung for trial in result.trials] == [*rungs("cpu")][: len(result.trials)]
+    assert all(trial.refused for trial in result.trials[:-1])
 
 
 def blind(tree: Any, rows: np.ndarray, keys: np.ndarray, *_: Any, **__: Any) -> np.ndarray:
@@ -62,15 +52,15 @@ def blind(tree: Any, rows: np.ndarray, keys: np.ndarray, *_: Any, **__: Any) -> 
     return keys <= rows[:, None]
 
 
-def in_order(self: Packed, tree: Any, pack: Any) -> dict[str, torch.Tensor]:
+def in_order(self: PackedPath, tree: Any, pack: Any) -> dict[str, torch.Tensor]:
     """Positions that count rows instead of depths."""
     tokens = self.lm.tensor(tree.tokens[pack.start : pack.stop])[None]
     return {"input_ids": tokens, "position_ids": torch.arange(pack.start, pack.stop)[None]}
 
 
-def deaf(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, how: Any) -> torch.Tensor:
+def deaf(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, options: Any) -> torch.Tensor:
     """Attention that knows neither caps nor sinks."""
-    return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=how.scaling)
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=options.scaling)
 
 
 def forgetful(self: DecodePass, reach: Any) -> np.ndarray:
@@ -89,16 +79,16 @@ BROKEN: dict[str, tuple[str, str, Any, str, Any]] = {
     "subtree ends": ("llama", "tree", attention, "visible", blind),
     "windows": ("mistral", "tree", attention.Reach, "lowest", lambda self, depth: np.zeros_like(depth)),
     "chunks": ("llama4_text", "tree", attention.Reach, "lowest", lambda self, depth: np.zeros_like(depth)),
-    "caps": ("gemma2", "tree", attention, "_spelled_out", deaf),
-    "sinks": ("gpt_oss", "tree", attention, "_spelled_out", deaf),
-    "positions": ("qwen2", "tree", Packed, "inputs", in_order),
-    "path": ("llama", "tree", packed, "following", wrong_path),
-    "generation": ("llama", "tree", DecodePass, "_seen", forgetful),
+    "caps": ("gemma2", "tree", attention, "_step_by_step", deaf),
+    "sinks": ("gpt_oss", "tree", attention, "_step_by_step", deaf),
+    "positions": ("qwen2", "tree", PackedPath, "inputs", in_order),
+    "path": ("llama", "tree", packed_path, "next_path", wrong_path),
+    "generation": ("llama", "tree", DecodePass, "_visible", forgetful),
     "calls": ("llama", "tree", CausalLM, "layers", 3),
-    "mask": ("falcon", "mask", packed, "visible", blind),
-    "additive mask": ("gptj", "additive mask", packed, "visible", blind),
-    "copied state": ("mamba2", "prefix", unpacked.copy, "deepcopy", lambda state: state),
-    "needed state": ("bloom", "prefix", unpacked, "STATES", ()),
+    "mask": ("falcon", "mask", mask_path, "visible", blind),
+    "additive mask": ("gptj", "additive mask", mask_path, "visible", blind),
+    "copied state": ("mamba2", "prefix", unpacked_path.copy, "deepcopy", lambda state: state),
+    "needed state": ("bloom", "prefix", unpacked_path, "STATES", ()),
 }
 
 
@@ -108,41 +98,41 @@ def test_broken_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch)
     lm = network(family)
     assert check(lm).rung == rung
     monkeypatch.setattr(place, name, broken)
-    found = check(lm)
-    assert found.rung != rung
-    refusal = next(trial.refused for trial in found.trials if trial.rung == rung)
+    result = check(lm)
+    assert result.rung != rung
+    refusal = next(trial.refused for trial in result.trials if trial.rung == rung)
     assert refusal
 
 
 def test_ignored_attention_is_refused_though_the_numbers_agree() -> None:
-    class Silent(packed.TreePath):
+    class Silent(packed_path.TreePath):
         def objection(self) -> str | None:
             return "never called"
 
-    found = check(network("llama"), {"tree": Silent, "sequence": LADDER["sequence"]})
-    assert found.rung == "sequence"
-    assert found.trials[0].refused == "never called"
-    assert found.trials[0].difference is not None
+    result = check(network("llama"), {"tree": Silent, "sequence": LADDER["sequence"]})
+    assert result.rung == "sequence"
+    assert result.trials[0].refused == "never called"
+    assert result.trials[0].difference is not None
 
 
 def test_head_that_forgets_its_scale_is_refused_on_every_rung(monkeypatch: pytest.MonkeyPatch) -> None:
     lm = network("granite")
     monkeypatch.setattr(CausalLM, "logits", lambda self, hidden: self.model.lm_head(hidden)[:, : self.vocabulary])
-    found = check(lm)
-    assert found.rung == "plain"
-    assert found.difference == 0
+    result = check(lm)
+    assert result.rung == "plain"
+    assert result.difference == 0
     with pytest.raises(ModelError, match="other numbers"):
         check(lm, {"sequence": LADDER["sequence"]})
 
 
 @pytest.mark.parametrize(
-    ("dtype", "told"), [(torch.float32, "; download"), (torch.float16, " or too large for float16; try --dtype")]
+    ("dtype", "advice"), [(torch.float32, "; download"), (torch.float16, " or too large for float16; try --dtype")]
 )
-def test_weights_that_are_not_numbers(dtype: torch.dtype, told: str) -> None:
+def test_weights_that_are_not_numbers(dtype: torch.dtype, advice: str) -> None:
     model = tiny("llama").to(dtype)
     with torch.no_grad():
         model.model.layers[0].mlp.up_proj.weight[0, 0] = float("nan")
-    with pytest.raises(ModelError, match=f"NaN or infinity: its weights are damaged{told}"):
+    with pytest.raises(ModelError, match=f"NaN or infinity: its weights are damaged{advice}"):
         check(CausalLM(model, window=512, vocabulary=VOCABULARY))
 
 
@@ -165,7 +155,7 @@ def test_probe_is_as_deep_as_it_says(depth: int) -> None:
 
 
 @given(depth=st.integers(40, 400), vocabulary=st.integers(100, 50_000))
-def test_some_pack_of_the_probe_begins_behind_a_branch_that_is_not_its_past(depth: int, vocabulary: int) -> None:
+def test_some_pack_of_the_probe_begins_after_a_branch_that_is_not_its_past(depth: int, vocabulary: int) -> None:
     tree = build(probe(depth, vocabulary))
     start, path, jumps = 0, np.empty(0, dtype=np.int32), 0
     while start < len(tree):
@@ -175,15 +165,15 @@ def test_some_pack_of_the_probe_begins_behind_a_branch_that_is_not_its_past(dept
     assert jumps
 
 
-def test_rotary_positions_that_depend_on_the_length_are_found_out() -> None:
+def test_rotary_positions_that_depend_on_the_length_are_noticed() -> None:
     """Such angles depend on the whole sequence, so that not even a sequence may stand for its own beginning."""
     stretched = {"rope_type": "dynamic", "factor": 8.0, "rope_theta": 1e4}
-    found = check(network("llama", rope_parameters=stretched, max_position_embeddings=100))
-    assert found.rung == "plain"
+    result = check(network("llama", rope_parameters=stretched, max_position_embeddings=100))
+    assert result.rung == "plain"
 
 
 @pytest.mark.parametrize("switch", [256, 4096])
-def test_rotary_positions_that_switch_far_out_are_found_out(switch: int) -> None:
+def test_rotary_positions_that_switch_far_out_are_noticed(switch: int) -> None:
     rope = {
         "rope_type": "longrope",
         "rope_theta": 1e4,
@@ -193,14 +183,14 @@ def test_rotary_positions_that_switch_far_out_are_found_out(switch: int) -> None
     }
     changes = {"max_position_embeddings": 4 * switch, "original_max_position_embeddings": switch}
     model = tiny("phi3", rope_parameters=rope, **changes)
-    found = check(CausalLM(model, window=4 * switch, vocabulary=VOCABULARY))
-    assert found.rung == "plain"
-    assert found.floor < EXACT, "padding a sequence beyond the switch is no noise"
-    assert f"--window {switch}" in found.cost
+    result = check(CausalLM(model, window=4 * switch, vocabulary=VOCABULARY))
+    assert result.rung == "plain"
+    assert result.floor < EXACT, "padding a sequence beyond the switch is no noise"
+    assert f"--window {switch}" in result.cost
     assert check(CausalLM(model, window=switch, vocabulary=VOCABULARY)).rung == "tree"
 
 
-def test_attention_that_warms_up_with_depth_is_found_out() -> None:
+def test_attention_that_warms_up_with_depth_is_noticed() -> None:
     warm = {"attn_temperature_tuning": True, "floor_scale": 256, "attn_scale": 0.5}
     lm = CausalLM(tiny("llama4_text", **warm), window=512, vocabulary=VOCABULARY)
     assert probe_depth(lm) > 256
@@ -219,11 +209,11 @@ def test_chosen_path_answers_and_can_be_named() -> None:
 
 def test_bfloat16_is_held_to_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     lm = CausalLM(tiny("gemma2").to(torch.bfloat16), window=512, vocabulary=VOCABULARY)
-    found = check(lm)
-    assert found.rung == "tree"
-    assert found.trials == (Trial("tree", found.difference, None),)
-    assert 1e-3 < found.floor < 1
-    monkeypatch.setattr(selfcheck, "_widened", lambda lm: None)
+    result = check(lm)
+    assert result.rung == "tree"
+    assert result.trials == (Trial("tree", result.difference, None),)
+    assert 1e-3 < result.floor < 1
+    monkeypatch.setattr(selfcheck, "_float32_copy", lambda lm: None)
     assert check(lm).tolerance == selfcheck.NARROW
     monkeypatch.setattr(attention, "visible", blind)
     assert check(lm).rung != "tree"
@@ -234,5 +224,5 @@ def test_sixteen_bits_hide_nothing_that_the_copy_shows(monkeypatch: pytest.Monke
     logits = CausalLM.logits
     monkeypatch.setattr(CausalLM, "logits", lambda self, hidden: logits(self, hidden) * 1.0005)
     assert "differs" in str(check(lm).trials[0].refused)
-    monkeypatch.setattr(selfcheck, "_widened", lambda lm: None)
+    monkeypatch.setattr(selfcheck, "_float32_copy", lambda lm: None)
     assert check(lm).rung == "tree"

@@ -7,10 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from choicewise.models.local import hidden_states as states  # noqa: E402
-from choicewise.models.local import plain
+from choicewise.models.local import plain  # noqa: E402
+from choicewise.models.local.hidden_states import HiddenStates  # noqa: E402
 from choicewise.models.local.ladder import LADDER  # noqa: E402
 from choicewise.questions.cosine import Cosine  # noqa: E402
+from choicewise.questions.masked_loss import MaskedLoss  # noqa: E402
 from choicewise.questions.span import Span  # noqa: E402
 from tests.tiny import VOCABULARY, tiny  # noqa: E402
 
@@ -38,13 +39,14 @@ def test_the_loss_and_the_cosine_are_the_models_own(family: str) -> None:
     context, other = draw(random, 9), draw(random, 5)
     spans = [Span(context, draw(random, length)) for length in (1, 3, 4)] + [Span(other, draw(random, 2))]
     pairs = [Cosine(context, other), Cosine(context, context), Cosine(other, draw(random, 1))]
-    lm, rung = states.States(model, 512, VOCABULARY), LADDER[RUNGS[family]]
-    losses = dict(states.masked(lm, rung, 7, spans))  # packs so small that a span lies in several
+    lm = HiddenStates(model, 512, VOCABULARY)
+    path = LADDER[RUNGS[family]](lm, 7)  # packs so small that a span lies in several
+    losses = dict(lm.losses(path, [MaskedLoss(span) for span in spans]))
     for index, span in enumerate(spans):
-        assert losses[index] == pytest.approx(plain.masked(model, span), abs=1e-4)
-        seen = plain.score(model, VOCABULARY, span)
-        assert losses[index] * len(span.continuation) == pytest.approx(-float(seen.logprobs.sum()), abs=1e-4)
-    found = dict(states.cosines(lm, rung, 7, pairs))
+        assert losses[index].value == pytest.approx(plain.loss(model, span), abs=1e-4)
+        total = float(plain.score(model, VOCABULARY, span).logprobs.sum())
+        assert losses[index].value * len(span.continuation) == pytest.approx(-total, abs=1e-4)
+    cosines = dict(lm.cosines(path, pairs))
     for index, pair in enumerate(pairs):
-        assert found[index] == pytest.approx(plain.cosine(model, pair), abs=1e-4)
-    assert found[1] == pytest.approx(1)
+        assert cosines[index].value == pytest.approx(plain.cosine(model, pair), abs=1e-4)
+    assert cosines[1].value == pytest.approx(1)

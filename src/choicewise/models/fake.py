@@ -1,13 +1,14 @@
 """Models without weights: for trying a pipeline, and for checking that it counts right answers as right.
 
-All speak the bytes of :class:`~choicewise.tokens.tokenizer.ByteTokenizer`.  ``fake:hash`` guesses, the same on every
-machine; ``fake:oracle`` knows every answer and must score 1 under any protocol, ``fake:anti-oracle`` 0.
+All use the bytes of :class:`~choicewise.tokens.tokenizer.ByteTokenizer` as tokens.  ``fake:hash`` guesses, the same on
+every machine; ``fake:oracle`` knows every answer and must score 1 under any protocol, ``fake:anti-oracle`` 0.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -23,10 +24,10 @@ from choicewise.questions.token_scores import TokenScores
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
 SURE, UNSURE, REFUSED = -1e-6, -10.0, -20.0
-"""Nats per token of a choice an oracle prefers, does not know, and rejects; so far apart that length can't matter."""
+"""Nats per token of a choice that an oracle prefers, does not know and rejects; length can't make up for the steps."""
 
 
-class _Fake:
+class _Fake(ABC):
     """What all fakes have in common; each says how it scores, generates and compares."""
 
     dtype = "float32"
@@ -55,21 +56,21 @@ class _Fake:
                 case _:
                     yield index, self._score(question)
 
-    def _score(self, question: Span | Mass) -> TokenScores:
-        raise NotImplementedError
+    @abstractmethod
+    def _score(self, question: Span | Mass) -> TokenScores: ...
 
-    def _generate(self, generation: Generation) -> TokenScores:
-        raise NotImplementedError
+    @abstractmethod
+    def _generate(self, generation: Generation) -> TokenScores: ...
 
-    def _cosine(self, pair: Cosine) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def _cosine(self, question: Cosine) -> float: ...
 
 
 class HashModel(_Fake):
     """Log-probabilities drawn from a hash of the text so far.
 
     The distribution over the next token depends on the bytes before it alone (BOS stands for none) and is normalised,
-    so log-probabilities of consecutive texts add up.  ``seed`` gives another model.
+    so log-probabilities of consecutive texts add up.  Every ``seed`` is another model.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -85,12 +86,12 @@ class HashModel(_Fake):
     def _generate(self, generation: Generation) -> TokenScores:
         return self._read(
             generation.context,
-            lambda tokens, weights: _generated(generation, tokens, weights, self.tokenizer.token_bytes),
+            lambda tokens, weights: _next_token(generation, tokens, weights, self.tokenizer.token_bytes),
         )
 
-    def _cosine(self, pair: Cosine) -> float:
+    def _cosine(self, question: Cosine) -> float:
         """A number from -1 to 1 drawn from a hash of both texts."""
-        digest = hashlib.shake_256(self._seed + pair.key.encode()).digest(8)
+        digest = hashlib.shake_256(self._seed + question.key.encode()).digest(8)
         return int.from_bytes(digest, "little") / 2**63 - 1
 
     def _total(self, context: Ids, members: Ids) -> TokenScores:
@@ -99,7 +100,7 @@ class HashModel(_Fake):
         weights = _weights(hashlib.shake_256(self._seed + text).digest(2 * len(self.tokenizer.token_bytes)))
         token = int(members[weights[members].argmax()])
         share = int(weights[members].sum()) / int(weights.sum())
-        return _scores([token], [math.log(share)], [int(np.count_nonzero(weights > weights[token]))])
+        return TokenScores.of([token], [math.log(share)], [int(np.count_nonzero(weights > weights[token]))])
 
     def _read(self, context: Ids, choose: Callable[[list[int], npt.NDArray[np.int64]], int | None]) -> TokenScores:
         """The tokens that ``choose`` names one by one, from those before and the weights of the next, until None."""
@@ -112,17 +113,17 @@ class HashModel(_Fake):
             weights = _weights(text.digest(2 * len(table)))
             token = choose(tokens, weights)
             if token is None:
-                return _scores(tokens, logprobs, ranks)
+                return TokenScores.of(tokens, logprobs, ranks)
             tokens.append(token)
             logprobs.append(math.log(weights[token] / weights.sum()))
             ranks.append(int(np.count_nonzero(weights > weights[token])))
             text.update(table[token])
 
 
-def _generated(
+def _next_token(
     generation: Generation, tokens: list[int], weights: npt.NDArray[np.int64], table: Sequence[bytes]
 ) -> int | None:
-    """The token that a generation goes on with after ``tokens``; None where it ends."""
+    """The token after ``tokens`` in a generation; None where it ends."""
     if len(tokens) == generation.limit:
         return None
     sampling = generation.sampling
@@ -131,10 +132,16 @@ def _generated(
     return None if ended else token
 
 
+def _weights(digest: bytes) -> npt.NDArray[np.int64]:
+    """Integers, so that their sum is the same on every machine; squares, so that some tokens stand out."""
+    return np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
+
+
 class Oracle(_Fake):
     """Sure of every right choice, and generates the right answer.
 
-    What does not say whether it is right (``gold`` None) is scored in between.  A mass is scored as one token.
+    A question that does not say whether its choice is right (``gold`` None) is scored in between.  A mass is scored as
+    one token.
     """
 
     _prefers = True
@@ -145,33 +152,21 @@ class Oracle(_Fake):
     def _score(self, question: Span | Mass) -> TokenScores:
         nats = UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
         tokens = question.members.ids[:1] if isinstance(question, Mass) else question.continuation
-        return _scores(tokens, [nats] * len(tokens), [int(nats != SURE)] * len(tokens))
+        return TokenScores.of(tokens, [nats] * len(tokens), [int(nats != SURE)] * len(tokens))
 
     def _generate(self, generation: Generation) -> TokenScores:
-        """The preferred answer's tokens; no tokens where none is named, as an oracle needs no thought."""
+        """The preferred answer's tokens, up to limit and stops; none where no answer is named."""
         preferred = generation.right if self._prefers else generation.wrong
-        tokens = np.empty(0, dtype=np.int32) if preferred is None else preferred[: generation.limit]
-        return _scores(tokens, [SURE] * len(tokens), [0] * len(tokens))
+        tokens = [] if preferred is None else preferred[: generation.limit].tolist()
+        tokens = tokens[: generation.before_stop(tokens, self.tokenizer.token_bytes)]
+        return TokenScores.of(tokens, [SURE] * len(tokens), [0] * len(tokens))
 
-    def _cosine(self, pair: Cosine) -> float:
+    def _cosine(self, question: Cosine) -> float:
         """1 for the preferred texts, -1 for others, 0 where it is not said."""
-        return 0.0 if pair.gold is None else 1.0 if pair.gold == self._prefers else -1.0
+        return 0.0 if question.gold is None else 1.0 if question.gold == self._prefers else -1.0
 
 
 class AntiOracle(Oracle):
     """Sure of every wrong choice, and generates a wrong answer."""
 
     _prefers = False
-
-
-def _weights(digest: bytes) -> npt.NDArray[np.int64]:
-    """Whole numbers, so that their sum is the same on every machine; squares, so that some tokens stand out."""
-    return np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
-
-
-def _scores(tokens: Sequence[int] | Ids, logprobs: Sequence[float], ranks: Sequence[int]) -> TokenScores:
-    return TokenScores(
-        np.asarray(tokens, dtype=np.int32),
-        np.asarray(logprobs, dtype=np.float32),
-        np.asarray(ranks, dtype=np.int32),
-    )

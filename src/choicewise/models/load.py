@@ -1,4 +1,4 @@
-"""From the name or folder that a user gives to a model that answers."""
+"""From the name or folder that a user gives, to a model that answers."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def load_model(
 ) -> Model:
     """The model called ``name_or_path``: ``fake:...`` or a local folder in the format of Hugging Face transformers.
 
-    The other arguments are those of :func:`choicewise.models.local.local_model.load`; a fake has no use for them.  Nothing is
-    downloaded.  Raises ModelError when there is no such model, or when torch or transformers are not installed.
+    The other arguments are those of :func:`choicewise.models.local.loading.load`; a fake has no use for them.  Nothing
+    is downloaded.  Raises ModelError when there is no such model, or when torch or transformers are not installed.
     """
     name = str(name_or_path)
     if fake := FAKES.get(name):
         return fake()
     if name.startswith("fake:"):
-        raise ModelError(f"{name} is no model; the fakes are {', '.join(FAKES)}")
+        raise ModelError(f"{name} is not a model; the fakes are {', '.join(FAKES)}")
     if not Path(name).is_dir():
         raise ModelError(f"there is no model folder {name}; {_advice(name)}")
-    with _uncollected():
+    with _without_garbage_collection():
         try:
-            from choicewise.models.local import local_model as hf
+            from choicewise.models.local.loading import load
         except ImportError as error:
             raise ModelError(
                 f"{name} needs torch and transformers ({error}); run: pip install 'choicewise[hf]'"
             ) from error
-        return hf.load(
+        return load(
             name,
             dtype=dtype,
             device=device,
@@ -56,8 +56,8 @@ def load_model(
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """No garbage collection while libraries and vocabularies are read: a sixth of the time, and it finds nothing."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Importing libraries and reading vocabularies takes a sixth less time so, and there is nothing to collect."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -30,7 +30,7 @@ class Model(Protocol):
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """How it computes and how exact that is, measured when first asked for; None where there is nothing to check."""
+        """Its compute path and how exact that is, measured when first asked for; None where there is no choice."""
         ...
 
     @property
@@ -42,6 +42,6 @@ class Model(Protocol):
         """(index into ``questions``, the answer) of every one, in any order, as results become available.
 
         The same question has the same answer, whatever else is asked.  Raises ModelError for what the model can't
-        answer: more tokens than its window, tokens it does not know, a kind of question it does not support.
+        answer: more tokens than its window, tokens that it does not know.
         """
         ...

@@ -1,4 +1,4 @@
-"""What a model's check of itself says: which way of computing it takes, and how exact that is."""
+"""The result of a model's check of itself: which compute path it takes, and how exact that is."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One rung tried: the largest difference (nats) of a score from the reference, and why it was refused, if it was.
+    """One rung tried: the largest difference (nats) of a score from the reference, and why the rung was refused, if so.
 
-    The reference is the plain path, of a 16-bit model that of its float32 copy.
+    The reference is the plain path, for a 16-bit model that of its float32 copy.
     """
 
     rung: str
@@ -19,11 +19,11 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
-    """The rung taken, what it costs in words, and what was measured on the way.
+    """The rung taken, what it costs in words, and what was measured.
 
-    ``floor``: the noise of the plain path, and ``tolerance``: what a rung may differ from the reference, in nats.
-    The noise is the distance to a float32 copy of a 16-bit model, or else to the same sequences padded into a batch.
-    ``depth``: the probe's longest sequence, in tokens.
+    ``floor``: the noise of the plain path, and ``tolerance``: how far a rung may be from the reference, both in nats.
+    The noise is the difference from a float32 copy of a 16-bit model, or else from the same sequences padded into a
+    batch.  ``depth``: the probe's longest sequence, in tokens.
     """
 
     rung: str

@@ -1,4 +1,4 @@
-"""The question how likely a continuation is after a text that the model has yet to generate."""
+"""The question how likely a continuation is after a text that the model has not generated yet."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from choicewise.questions.span import Ids, Span, question_key
 class Conclusion:
     """Score ``span.continuation`` after the text of ``generation`` followed by ``span.context``.
 
-    Its tokens are not known before the generation is there, but its key is: so a block is prepared without a model, and
-    an interrupted run knows which answers it has.
+    Its tokens are known only once the text is generated, its key is known before: so a block is prepared without a
+    model, and an interrupted run knows which answers it has.
     """
 
     generation: Generation
@@ -24,16 +24,16 @@ class Conclusion:
     @property
     def key(self) -> str:
         """32 hex digits: the same span after the same generation has the same key."""
-        where = np.frombuffer(bytes.fromhex(self.generation.key), dtype=np.uint8).astype(np.int32)
-        what = np.frombuffer(bytes.fromhex(self.span.key), dtype=np.uint8).astype(np.int32)
-        return question_key(b"conclusion", where, what)
+        generation = np.frombuffer(bytes.fromhex(self.generation.key), dtype=np.uint8).astype(np.int32)
+        span = np.frombuffer(bytes.fromhex(self.span.key), dtype=np.uint8).astype(np.int32)
+        return question_key(b"conclusion", generation, span)
 
     @property
     def inputs(self) -> int:
-        """How many tokens are inputs at most."""
+        """The most tokens that can be inputs."""
         return len(self.generation.context) + self.generation.limit + self.span.inputs
 
     def after(self, generated: Ids) -> Span:
-        """The whole span, the generation being ``generated``."""
+        """The span to score once the generation is known to be ``generated``."""
         context = np.concatenate([self.generation.context, generated, self.span.context])
         return Span(context.astype(np.int32), self.span.continuation, self.span.gold)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from choicewise.questions.span import Ids, question_key
 from choicewise.questions.token_scores import TokenScores
 
@@ -14,7 +12,7 @@ from choicewise.questions.token_scores import TokenScores
 class Cosine:
     """The cosine of the last hidden states of ``left`` and ``right`` at their last tokens.
 
-    Each is a sequence of its own, of at least one token.  ``gold`` as in a span.
+    Each is a sequence of its own, of at least one token.  ``gold`` as in :class:`~choicewise.questions.span.Span`.
     """
 
     left: Ids
@@ -33,6 +31,5 @@ class Cosine:
 
     @staticmethod
     def answer(cosine: float) -> TokenScores:
-        """A ``cosine`` as an answer without tokens."""
-        none = np.empty(0, dtype=np.int32)
-        return TokenScores(none, np.empty(0, dtype=np.float32), none, cosine)
+        """The answer that holds ``cosine`` and no tokens."""
+        return TokenScores.of([], [], [], cosine)

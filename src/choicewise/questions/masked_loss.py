@@ -1,4 +1,4 @@
-"""The question that the model's own loss answers."""
+"""The question what the model's own loss on a continuation is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from choicewise.questions.token_scores import TokenScores
 class MaskedLoss:
     """The model's own loss on ``span``, with the labels of all tokens but the continuation's set to -100.
 
-    That is the mean negative log-likelihood per token of the continuation, in nats.  As usually run, the last token is
+    That is the mean negative log-likelihood per token of the continuation, in nats.  The loss needs the last token as
     an input, too, so ``span`` has at most as many tokens as the model's window.
     """
 
@@ -31,7 +31,7 @@ class MaskedLoss:
         return self.span.inputs + 1
 
     def answer(self, loss: float) -> TokenScores:
-        """All that a ``loss`` says about the tokens: their number and their mean."""
+        """The answer that gives every token of the continuation the mean that ``loss`` is; ranks are unknown."""
         tokens = self.span.continuation
         logprobs = np.full(len(tokens), -loss, dtype=np.float32)
         return TokenScores(tokens, logprobs, np.full(len(tokens), -1, dtype=np.int32), loss)

@@ -13,7 +13,7 @@ from choicewise.questions.span import Ids, question_key
 
 
 class TokenSet:
-    """Tokens of which it does not matter which one comes; ``ids`` ascend.  Made once and shared by who asks for it."""
+    """A set of tokens, ``ids`` ascending; every :class:`Mass` of the same set shares one."""
 
     def __init__(self, ids: npt.ArrayLike) -> None:
         self.ids: Ids = np.unique(np.asarray(ids, dtype=np.int32))
@@ -28,8 +28,8 @@ class TokenSet:
 class Mass:
     """The total probability of ``members`` as the next token: log of the sum of P(v | context) over v in members.
 
-    The answer has one entry: the log of that sum, and the likeliest member with its rank.  It is one more row to read
-    where ``context`` is computed anyway.  ``gold`` as in a span.
+    The answer has one entry: the log of that sum, and the likeliest member with its rank.  Where ``context`` is
+    computed anyway, it costs no further input token.  ``gold`` as in :class:`~choicewise.questions.span.Span`.
     """
 
     context: Ids

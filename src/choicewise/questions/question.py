@@ -9,4 +9,4 @@ from choicewise.questions.mass import Mass
 from choicewise.questions.span import Span
 
 Question = Span | Mass | Generation | MaskedLoss | Cosine
-"""Each has a ``key`` (32 hex digits, the same for the same question) and ``inputs`` (tokens)."""
+"""Every kind has a ``key`` (32 hex digits, the same for the same question) and ``inputs`` (a number of tokens)."""

@@ -31,7 +31,7 @@ class Span:
 
     @property
     def key(self) -> str:
-        """32 hex digits: the same tokens asked the same way have the same key, whichever protocol asks."""
+        """32 hex digits: the same context and continuation have the same key, whichever protocol asks."""
         return question_key(b"span", self.context, self.continuation)
 
     @property
@@ -41,7 +41,7 @@ class Span:
 
 
 def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
-    """32 hex digits of a kind of question, the tokens it follows and what it asks."""
+    """32 hex digits that identify a question by its kind, its context and the ``rest`` that it is about."""
     digest = hashlib.blake2b(kind, digest_size=16)
     digest.update(len(context).to_bytes(8, "little"))
     digest.update(np.ascontiguousarray(context, dtype="<i4").tobytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,31 @@ class TokenScores:
     logprobs: npt.NDArray[np.float32]
     ranks: Ids
     value: float | None = None
+
+    @classmethod
+    def of(
+        cls, tokens: npt.ArrayLike, logprobs: Sequence[float], ranks: Sequence[int], value: float | None = None
+    ) -> TokenScores:
+        """The same from numbers of any kind."""
+        return cls(
+            np.asarray(tokens, dtype=np.int32),
+            np.asarray(logprobs, dtype=np.float32),
+            np.asarray(ranks, dtype=np.int32),
+            value,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[TokenScores]) -> TokenScores:
+        """The scores of consecutive tokens, put together."""
+        return cls(
+            np.concatenate([part.tokens for part in parts]),
+            np.concatenate([part.logprobs for part in parts]),
+            np.concatenate([part.ranks for part in parts]),
+        )
+
+    def first(self, count: int) -> TokenScores:
+        """The scores of the first ``count`` tokens."""
+        return TokenScores(self.tokens[:count], self.logprobs[:count], self.ranks[:count])
 
     @property
     def is_nan(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
@@ -22,12 +23,16 @@ from choicewise.questions.span import Ids
 
 NAME = "choicewise_tree"
 SEGMENT = 256
-"""Rows that share one set of keys: few enough that hardly any key is masked, enough for one matrix product."""
+"""Rows that share one set of keys: so few that hardly any key is masked, enough for one matrix product."""
+
+
+KeysValues = list[tuple[Tensor, Tensor]]
+"""Keys and values, one pair per layer, each of shape [1, heads, tokens, width]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far up its path a row looks: ``window`` tokens with itself, or the start of its ``chunk``, or all."""
+    """How far up its path a row looks: ``window`` tokens including itself, or to the start of its ``chunk``, or all."""
 
     window: int | None = None
     chunk: int | None = None
@@ -50,27 +55,27 @@ def visible(tree: Tree, rows: Ids, keys: Ids, reach: Reach, ahead: int = 0) -> n
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class How:
-    """What a layer asks of its attention besides queries, keys and values."""
+class AttentionOptions:
+    """What a layer gives its attention besides queries, keys and values."""
 
     reach: Reach
     scaling: float | None
     softcap: float | None
-    sinks: torch.Tensor | None
+    sinks: Tensor | None
 
 
 class Pass(Protocol):
     """Tokens on their way through the layers, and what each of them may look at."""
 
-    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: How) -> torch.Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """The next layer's attention, shapes [1, heads, rows, width] in and [1, rows, heads, value width] out."""
         ...
 
 
 @contextmanager
-def running(some: Pass) -> Iterator[None]:
-    """Make ``some`` the pass that the attention function serves."""
-    token = _running.set(some)
+def running(current: Pass) -> Iterator[None]:
+    """Meanwhile the attention function serves the pass ``current``."""
+    token = _running.set(current)
     try:
         yield
     finally:
@@ -84,17 +89,17 @@ _running: ContextVar[Pass] = ContextVar("choicewise_tree_pass")
 class TreePass:
     """One pack on its way through the layers.
 
-    ``kept``: keys and values along the path to this pack, one pair per attention call, in the order of the calls.
-    ``keeping`` collects the same for the next pack, and ``states``, where it is a list, those of path and pack.
+    ``past``: keys and values along the path to this pack, one pair per attention call, in the order of the calls.
+    ``next_past`` collects the same for the next pack, and ``states``, where it is a list, those of path and pack.
     ``segment``: how many rows share one set of keys.
     """
 
     tree: Tree
     pack: Pack
-    kept: list[tuple[torch.Tensor, torch.Tensor]]
+    past: KeysValues
     segment: int = SEGMENT
-    states: list[tuple[torch.Tensor, torch.Tensor]] | None = None
-    keeping: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    states: KeysValues | None = None
+    next_past: KeysValues = field(default_factory=list)
     calls: int = 0
     masks: dict[Reach, Any] = field(default_factory=dict)
     _views: dict[tuple[Reach, int], list[_View]] = field(default_factory=dict)
@@ -103,29 +108,29 @@ class TreePass:
         if self.states is not None:
             self.states.clear()
 
-    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: How) -> torch.Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """As in ``Pass``."""
-        if self.kept:
-            past = self.kept[self.calls]
+        if self.past:
+            past = self.past[self.calls]
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
         self.calls += 1
         if self.states is not None:
             self.states.append((key, value))
-        output = self.look(query, key, value, how)
+        output = self.output(query, key, value, options)
         keep = to_device(self.pack.keep, key.device)
-        self.keeping.append((key.index_select(2, keep), value.index_select(2, keep)))
+        self.next_past.append((key.index_select(2, keep), value.index_select(2, keep)))
         return output
 
-    def look(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: How) -> torch.Tensor:
-        """What every row of the pack gets from the keys and values of path and pack that it sees."""
+    def output(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+        """The attention of every row of the pack to the keys and values of path and pack that it sees."""
         group = query.shape[1] // key.shape[1]
         output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
-        for view in self._seen(how.reach, group, query):
+        for view in self._segments(options.reach, group, query):
             part = query[:, :, view.rows]
-            output[:, view.rows] = attend(part, view.select(key), view.select(value), view.mask, how)
+            output[:, view.rows] = attend(part, view.select(key), view.select(value), view.mask, options)
         return output
 
-    def _seen(self, reach: Reach, group: int, like: torch.Tensor) -> list[_View]:
+    def _segments(self, reach: Reach, group: int, like: Tensor) -> list[_View]:
         if (reach, group) not in self._views:
             parts = segments(self.tree, self.pack, self.segment)
             self._views[reach, group] = [_view(self.tree, self.pack, part, reach, group, like) for part in parts]
@@ -137,60 +142,58 @@ class _View:
     """A segment's rows in the pack, the keys they look at, and an additive mask, shape [group * rows, keys]."""
 
     rows: slice
-    keys: slice | torch.Tensor
-    mask: torch.Tensor
+    keys: slice | Tensor
+    mask: Tensor
 
-    def select(self, states: torch.Tensor) -> torch.Tensor:
+    def select(self, states: Tensor) -> Tensor:
         """The segment's keys or values out of all, shape [1, heads, keys, width]."""
         return states[:, :, self.keys] if isinstance(self.keys, slice) else states.index_select(2, self.keys)
 
 
-def _view(tree: Tree, pack: Pack, segment: Segment, reach: Reach, group: int, like: torch.Tensor) -> _View:
+def _view(tree: Tree, pack: Pack, segment: Segment, reach: Reach, group: int, like: Tensor) -> _View:
     rows = np.arange(segment.start, segment.stop, dtype=np.int32)
     keys: Places = segment.keys
     nodes = pack.nodes()[keys]
-    seen = visible(tree, rows, nodes, reach)
-    needed = seen.any(axis=0)
-    keys, seen = keys[needed], seen[:, needed]
-    run = len(keys) > 0 and int(keys[-1]) - int(keys[0]) + 1 == len(keys)
+    visible_keys = visible(tree, rows, nodes, reach)
+    needed = visible_keys.any(axis=0)
+    keys, visible_keys = keys[needed], visible_keys[:, needed]
+    consecutive = len(keys) > 0 and int(keys[-1]) - int(keys[0]) + 1 == len(keys)
     return _View(
         rows=slice(segment.start - pack.start, segment.stop - pack.start),
-        keys=slice(int(keys[0]), int(keys[-1]) + 1) if run else to_device(keys, like.device),
-        mask=additive(seen, group, like),
+        keys=slice(int(keys[0]), int(keys[-1]) + 1) if consecutive else to_device(keys, like.device),
+        mask=additive(visible_keys, group, like),
     )
 
 
-def additive(seen: npt.NDArray[np.bool_], group: int, like: torch.Tensor) -> torch.Tensor:
+def additive(visible_keys: npt.NDArray[np.bool_], group: int, like: Tensor) -> Tensor:
     """A mask to add to attention weights, shape [group * rows, keys], from what rows see, shape [rows, keys]."""
-    mask = torch.zeros(seen.shape, dtype=like.dtype, device=like.device)
-    return mask.masked_fill_(to_device(~seen, like.device), float("-inf")).repeat(group, 1)
+    mask = torch.zeros(visible_keys.shape, dtype=like.dtype, device=like.device)
+    return mask.masked_fill_(to_device(~visible_keys, like.device), float("-inf")).repeat(group, 1)
 
 
-def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, how: How) -> torch.Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions) -> Tensor:
     """Attention of rows to keys, shapes [1, heads, rows, width] in and [1, rows, heads, value width] out.
 
     Heads that share keys become rows of one matrix product.
     """
     rows, group = query.shape[2], query.shape[1] // key.shape[1]
     grouped = query.reshape(1, key.shape[1], group * rows, query.shape[3])
-    if how.softcap is None and how.sinks is None:
-        found = scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=how.scaling)
+    if options.softcap is None and options.sinks is None:
+        output = scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=options.scaling)
     else:
-        found = _spelled_out(grouped, key, value, mask, how)
-    return found.reshape(1, query.shape[1], rows, -1).transpose(1, 2)
+        output = _step_by_step(grouped, key, value, mask, options)
+    return output.reshape(1, query.shape[1], rows, -1).transpose(1, 2)
 
 
-def _spelled_out(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, how: How
-) -> torch.Tensor:
-    """Attention with capped weights, or with sinks: one weight per head that takes its share and gives nothing."""
-    scaling = query.shape[-1] ** -0.5 if how.scaling is None else how.scaling
+def _step_by_step(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions) -> Tensor:
+    """Attention with capped weights, or with sinks: one weight per head that takes a share and has no value."""
+    scaling = query.shape[-1] ** -0.5 if options.scaling is None else options.scaling
     weights = torch.matmul(query, key.transpose(2, 3)).float() * scaling
-    if how.softcap is not None:
-        weights = torch.tanh(weights / how.softcap) * how.softcap
+    if options.softcap is not None:
+        weights = torch.tanh(weights / options.softcap) * options.softcap
     weights = weights + mask
-    if how.sinks is not None:
-        heads = how.sinks.float().reshape(1, key.shape[1], -1, 1)
+    if options.sinks is not None:
+        heads = options.sinks.float().reshape(1, key.shape[1], -1, 1)
         sinks = heads.repeat_interleave(query.shape[2] // heads.shape[2], dim=2)
         weights = torch.cat([weights, sinks], dim=-1)
     shares = torch.softmax(weights, dim=-1)[..., : key.shape[2]]
@@ -199,28 +202,28 @@ def _spelled_out(
 
 def tree_attention(
     module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     attention_mask: Any,
     scaling: float | None = None,
     softcap: float | None = None,
-    s_aux: torch.Tensor | None = None,
+    s_aux: Tensor | None = None,
     sliding_window: int | None = None,
     **other: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[Tensor, None]:
     """The function registered with ``transformers``; shapes [1, heads, rows, width] in, [1, rows, heads, width] out.
 
-    What a layer may see of its own path comes from ``tree_reach`` in place of a mask, or from ``sliding_window``.
+    How far up its path a layer looks comes from ``tree_reach`` in place of a mask, or from ``sliding_window``.
     """
     if other.get("position_bias") is not None or other.get("is_causal") is False:
         raise ValueError(f"{type(module).__name__} asks for position biases or non-causal attention")
     reach = attention_mask if isinstance(attention_mask, Reach) else Reach(window=sliding_window)
-    return _running.get().attend(query, key, value, How(reach, scaling, softcap, s_aux)), None
+    return _running.get().attend(query, key, value, AttentionOptions(reach, scaling, softcap, s_aux)), None
 
 
 def tree_reach(*, mask_function: Any, local_size: int | None = None, **other: Any) -> Reach:
-    """In place of a mask: how far up its path this layer looks, in depth, read off the mask function it would use."""
+    """In place of a mask: how far up its path this layer looks, in depth, by the mask function it would use."""
     if local_size is None:
         return Reach()
     row, before = torch.tensor(local_size), torch.tensor(local_size - 1)

@@ -20,7 +20,7 @@ from choicewise.questions.mass import TokenSet
 from choicewise.questions.span import Ids
 
 CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
-"""How much of rows x vocabulary in float32 to hold at once: a last-level cache's worth, or what fits easily."""
+"""Bytes of rows x vocabulary in float32 to hold at once: what a last-level cache holds, or what fits easily."""
 
 GREEDY = -1
 """A target that stands for the token with the greatest logit."""
@@ -29,7 +29,7 @@ GREEDY = -1
 class CausalLM:
     """A ``transformers`` causal language model, read through its hidden states.
 
-    ``vocabulary``: how many entries of the logits are tokens; a padded rest takes no part in the softmax.
+    ``vocabulary``: how many entries of the logits are tokens; the softmax leaves padding entries out.
     ``window``: the most tokens that can be inputs at once.  ``computed``: how many went through the body so far.
     """
 
@@ -44,12 +44,12 @@ class CausalLM:
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go."""
+        """The device that inputs must be on."""
         return self.model.get_input_embeddings().weight.device
 
     @property
-    def whole(self) -> bool:
-        """Whether the model has no halves: its body gives logits, and its hidden states are not to be had."""
+    def undivided(self) -> bool:
+        """Whether the model does not divide: its body gives logits, and hidden states can't be obtained."""
         return self._body is self.model
 
     @property
@@ -66,15 +66,15 @@ class CausalLM:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits over the true vocabulary from hidden states, shapes [rows, width] and [rows, vocabulary].
 
-        The model's own forward computes them, around a body that answers with ``hidden``: whatever it scales, caps or
-        adds is done as it always is.
+        The model's own forward computes them, around a body that returns ``hidden``, so that it scales, caps and adds
+        whatever it always does.
         """
-        if self._body is self.model:
+        if self.undivided:
             return hidden[:, : self.vocabulary]
-        answer = copy.copy(self._output)
-        answer.last_hidden_state = hidden[None]
+        output = copy.copy(self._output)
+        output.last_hidden_state = hidden[None]
         rows = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
-        with _answering(self._body, answer):
+        with _returning(self._body, output):
             return self.model(input_ids=rows, use_cache=False).logits[0, :, : self.vocabulary]
 
     def read(
@@ -94,24 +94,24 @@ class CausalLM:
             low, high = np.searchsorted(place, [first, first + step])
             logits = self.logits(hidden.index_select(0, self.tensor(distinct[first : first + step])))
             masses = [
-                (self.tensor(reads), self.tensor(known(sets[FIRST_SET - target].ids, self.vocabulary)))
-                for target, reads in _sets(targets[low:high])
+                (self.tensor(where), self.tensor(known(sets[FIRST_SET - target].ids, self.vocabulary)))
+                for target, where in _sets(targets[low:high])
             ]
-            place_, targets_ = self.tensor(place[low:high] - first), self.tensor(targets[low:high])
-            parts.append(_read(logits, place_, targets_, likeliest, masses))
+            reads = self.tensor(place[low:high] - first), self.tensor(targets[low:high])
+            parts.append(_read(logits, *reads, likeliest, masses))
         tokens, logprobs, ranks = zip(*parts, strict=True)
         return torch.cat(tokens), torch.cat(logprobs), torch.cat(ranks)
 
     def loss(self, hidden: torch.Tensor, targets: Ids) -> float:
         """The model's own loss where the rows of ``hidden`` [rows, width] predict ``targets``, in nats per token.
 
-        The loss shifts its labels itself, so they start with one more at -100 and the rows end with one that none asks.
+        The loss shifts its labels itself, so they begin with an extra -100 and the rows end with one that is not used.
         """
         rows = torch.cat([hidden, hidden[-1:]])
         labels = torch.cat([torch.full((1,), -100, device=hidden.device), self.tensor(targets)])[None]
-        answer = copy.copy(self._output)
-        answer.last_hidden_state = rows[None]
-        with _answering(self._body, answer):
+        output = copy.copy(self._output)
+        output.last_hidden_state = rows[None]
+        with _returning(self._body, output):
             return float(self.model(input_ids=labels.clamp(min=0), labels=labels, use_cache=False).loss)
 
     def tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
@@ -119,11 +119,24 @@ class CausalLM:
         return to_device(array.astype(np.int64), self.device)
 
     @contextmanager
-    def attention(self, implementation: str) -> Iterator[None]:
-        """The model with another attention function, for the length of one forward pass.
+    def counting(self) -> Iterator[None]:
+        """Meanwhile add the input tokens of all passes through the undivided model to ``computed``."""
 
-        A model that has no such choice keeps its own, without the warning ``transformers`` would print: the caller
-        counts the calls.
+        def add(_: Any, __: Any, inputs: dict[str, Any]) -> None:
+            self.computed += inputs["input_ids"].numel()
+
+        hook = self.model.register_forward_pre_hook(add, with_kwargs=True)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    @contextmanager
+    def attention(self, implementation: str) -> Iterator[None]:
+        """Meanwhile run the model with another attention function.
+
+        A model that can't change it keeps its own, without the warning ``transformers`` would print: the caller counts
+        the calls.
         """
         before, verbosity = self.model.config._attn_implementation, logging.get_verbosity()
         logging.set_verbosity_error()
@@ -136,7 +149,7 @@ class CausalLM:
 
 
 def known(members: Ids, vocabulary: int) -> Ids:
-    """The tokens of a set that the model knows: others have no probability, but one at least must have some."""
+    """The tokens of a set that the model knows; others have no probability.  ModelError where it knows none."""
     if not len(members) or members[0] >= vocabulary:
         raise ModelError(
             f"a set of tokens holds none of the {vocabulary} that the model knows; "
@@ -146,7 +159,7 @@ def known(members: Ids, vocabulary: int) -> Ids:
 
 
 def _sets(targets: Ids) -> list[tuple[int, npt.NDArray[np.int64]]]:
-    """Every target that stands for a set, and where it is asked for."""
+    """Every target that stands for a set, and its places among ``targets``."""
     places = np.flatnonzero(targets <= FIRST_SET)
     return [(int(target), places[targets[places] == target]) for target in np.unique(targets[places])]
 
@@ -158,8 +171,8 @@ def _read(
     likeliest: bool,
     masses: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """``masses``: pairs of (where among the reads a set is asked for, its members)."""
-    each = logits if len(rows) == len(logits) else logits.index_select(0, rows)
+    """As ``CausalLM.read``; ``masses``: pairs of (places of a set among the reads, its members)."""
+    row_of_read = logits if len(rows) == len(logits) else logits.index_select(0, rows)
     tokens = torch.where(targets == GREEDY, logits.argmax(dim=-1)[rows], targets) if likeliest else targets
     all_logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
     for reads, members in masses:
@@ -169,7 +182,7 @@ def _read(
     for reads, members in masses:
         total = all_logprobs.index_select(0, rows[reads]).index_select(1, members).logsumexp(dim=-1)
         logprobs = logprobs.index_copy(0, reads, total)
-    ranks = (each > each.gather(1, tokens[:, None])).sum(dim=1, dtype=torch.int32)
+    ranks = (row_of_read > row_of_read.gather(1, tokens[:, None])).sum(dim=1, dtype=torch.int32)
     return tokens.int(), logprobs, ranks.masked_fill(logprobs.isnan(), -1)
 
 
@@ -188,10 +201,10 @@ def _body(model: PreTrainedModel) -> torch.nn.Module:
 
 
 @contextmanager
-def _answering(module: torch.nn.Module, answer: Any) -> Iterator[None]:
-    """``module`` with a forward that returns ``answer``, whatever it is asked."""
+def _returning(module: torch.nn.Module, output: Any) -> Iterator[None]:
+    """Meanwhile give ``module`` a forward that returns ``output`` for every input."""
     before = module.__dict__.get("forward")
-    module.forward = lambda *args, **kwargs: answer
+    module.forward = lambda *args, **kwargs: output
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A model folder on disk: what must be there, whether it is whole, and its identity."""
+"""A model folder on disk: its required files, whether they are complete, and its identity."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def window_of(config: Mapping[str, Any], folder: Path, asked: int | None = None) -> int:
-    """How many input tokens the configuration allows, or the ``asked`` ones.
+def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None) -> int:
+    """``window`` input tokens, or as many as the configuration states.
 
-    ModelError when that is more than it allows, or when neither says anything.
+    ModelError when ``window`` is more than it states, or when both are missing.
     """
     places = [(name, place.get(name)) for place in (config, config.get("text_config") or {}) for name in _WINDOWS]
     stated = [(name, tokens) for name, tokens in places if isinstance(tokens, int) and tokens > 0]
     if not stated:
-        if asked is None:
+        if window is None:
             raise ModelError(
                 f"{folder}/config.json does not say how many tokens fit the model; "
                 "pass how many it was trained on, e.g. --window 2048 (in Python window=2048)"
             )
-        return asked
+        return window
     name, known = stated[0]
-    if asked is not None and asked > known:
+    if window is not None and window > known:
         raise ModelError(
-            f"the model knows {known} positions ({name} in {folder}/config.json), not {asked}; "
+            f"the model knows {known} positions ({name} in {folder}/config.json), not {window}; "
             f"leave --window out or pass at most {known}"
         )
-    return known if asked is None else asked
+    return known if window is None else window
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files that hold the weights, as transformers chooses them, every one checked to be whole.
+    """The safetensors files that hold the weights, as transformers chooses them, each checked to be complete.
 
     Raises ModelError when there are none (pickled weights are never opened), when a shard is missing, or when a file
     is cut short or no safetensors file.
@@ -94,15 +94,15 @@ def digest(folder: Path, tokenizer: str) -> str:
     Of every weight file: name, size, header, and all bytes up to 64 MiB; of larger ones 64 evenly spaced chunks of
     1 MiB, so that the identity of a large model takes seconds.
     """
-    found = hashlib.sha256()
-    found.update(json.dumps(read_config(folder), sort_keys=True).encode())
-    found.update(tokenizer.encode())
+    identity = hashlib.sha256()
+    identity.update(json.dumps(read_config(folder), sort_keys=True).encode())
+    identity.update(tokenizer.encode())
     for file in weight_files(folder):
-        found.update(f"\n{file.name} {file.stat().st_size}\n".encode())
-        found.update(_header(file))
+        identity.update(f"\n{file.name} {file.stat().st_size}\n".encode())
+        identity.update(_header(file))
         for chunk in _chunks(file):
-            found.update(chunk)
-    return found.hexdigest()
+            identity.update(chunk)
+    return identity.hexdigest()
 
 
 def _chunks(file: Path) -> Iterator[bytes]:

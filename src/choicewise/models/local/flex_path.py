@@ -1,8 +1,8 @@
 """The tree's attention as one kernel: blocks of keys that no row sees are skipped, and nothing is masked by hand.
 
 ``torch.nn.attention.flex_attention`` compiles the rule of visibility into the kernel.  On a CUDA device that is one
-launch a layer, where :class:`~choicewise.models.local.packed_path.TreePath` needs one a segment; on a processor, where compiling
-takes half a minute and gains nothing, it runs uncompiled and serves as a test of the rule.
+launch per layer, where :class:`~choicewise.models.local.packed_path.TreePath` needs one per segment; on a CPU, where
+compiling takes half a minute and gains nothing, it runs uncompiled and serves as a test of the rule.
 """
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from choicewise.engine.pack import Pack
 from choicewise.engine.tree import Tree
-from choicewise.models.local.attention import How, Reach, TreePass
-from choicewise.models.local.packed_path import Kept, TreePath
+from choicewise.models.local.attention import AttentionOptions, KeysValues, Reach, TreePass
+from choicewise.models.local.packed_path import TreePath
 from choicewise.models.local.transfer import to_device
 
 
 class FlexPass(TreePass):
-    """A pack whose rows see their ancestors by a rule instead of by masks."""
+    """A pack whose rows see their ancestors by a rule instead of masks."""
 
-    def look(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: How) -> torch.Tensor:
+    def output(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """As in ``TreePass``."""
-        if how.sinks is not None:
+        if options.sinks is not None:
             raise ValueError("flex attention has no place for attention sinks")
-        softcap = how.softcap
+        softcap = options.softcap
 
-        def capped(weight: torch.Tensor, *place: torch.Tensor) -> torch.Tensor:
+        def capped(weight: Tensor, *place: Tensor) -> Tensor:
             return weight if softcap is None else torch.tanh(weight / softcap) * softcap
 
-        found = _kernel(query.device.type)(
+        output = _kernel(query.device.type)(
             query,
             key,
             value,
             score_mod=None if softcap is None else capped,
-            block_mask=self._mask(how.reach, query.device),
-            scale=how.scaling,
+            block_mask=self._mask(options.reach, query.device),
+            scale=options.scaling,
             enable_gqa=query.shape[1] != key.shape[1],
         )
-        return found.transpose(1, 2)
+        return output.transpose(1, 2)
 
     def _mask(self, reach: Reach, device: torch.device) -> BlockMask:
         if reach not in self.masks:
@@ -56,12 +57,12 @@ def block_mask(tree: Tree, pack: Pack, reach: Reach, device: torch.device) -> Bl
     nodes = pack.nodes()
     rows = np.arange(pack.start, pack.stop, dtype=np.int32)
     lowest = to_device(reach.lowest(tree.depth[rows]), device)
-    node, end, depth = (to_device(each, device) for each in (nodes, tree.end[nodes], tree.depth[nodes]))
+    node, end, depth = (to_device(array, device) for array in (nodes, tree.end[nodes], tree.depth[nodes]))
     start = pack.start
 
-    def visible(batch: torch.Tensor, head: torch.Tensor, row: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-        asking = row + start
-        return (node[place] <= asking) & (asking < end[place]) & (depth[place] >= lowest[row])
+    def visible(batch: Tensor, head: Tensor, row: Tensor, place: Tensor) -> Tensor:
+        row_node = row + start
+        return (node[place] <= row_node) & (row_node < end[place]) & (depth[place] >= lowest[row])
 
     return create_block_mask(visible, None, None, len(rows), len(nodes), device=device)
 
@@ -72,10 +73,10 @@ def _kernel(device: str) -> Callable[..., Any]:
 
 
 class FlexPath(TreePath):
-    """The tree in one attention kernel a layer."""
+    """The tree in one attention kernel per layer."""
 
     name = "flex"
 
-    def carry(self, tree: Tree, pack: Pack, kept: Kept) -> TreePass:
+    def start_pass(self, tree: Tree, pack: Pack, past: KeysValues) -> TreePass:
         """As in ``TreePath``."""
-        return FlexPass(tree, pack, kept, self._segment, states=self._states)
+        return FlexPass(tree, pack, past, self._segment, states=self._states)

@@ -1,4 +1,4 @@
-"""Greedy decoding of many prompts at once, from the keys and values of the pack in which they end."""
+"""Greedy decoding of many generations at once, from the keys and values of the pack in which their contexts end."""
 
 from __future__ import annotations
 
@@ -8,57 +8,58 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from choicewise.engine.pack import Pack
 from choicewise.engine.tree import Tree
 from choicewise.models.local import attention
-from choicewise.models.local.attention import How, Reach, additive, attend, visible
+from choicewise.models.local.attention import AttentionOptions, KeysValues, Reach, additive, attend, visible
 from choicewise.models.local.causal_lm import GREEDY, CausalLM
 from choicewise.questions.span import Ids
 from choicewise.questions.token_scores import TokenScores
 
-States = list[tuple[torch.Tensor, torch.Tensor]]
-
 
 @dataclass(eq=False)
 class DecodePass:
-    """One more token of every prompt: it sees the path to ``nodes``, where the prompts end, and its own past.
+    """One more token of every generation: it sees the path to its node of ``nodes``, where its context ends, and the
+    tokens generated for it so far.
 
-    ``states``: keys and values of the pack and its path, one pair per layer.  ``grown``: those of the tokens generated
-    so far, step by step; ``step`` counts them.
+    ``states``: keys and values of the pack and its path, one pair per layer.  ``generated``: those of the tokens
+    generated so far, step by step; ``step`` counts them.
     """
 
     tree: Tree
     pack: Pack
     nodes: Ids
-    states: States
-    grown: States = field(default_factory=list)
+    states: KeysValues
+    generated: KeysValues = field(default_factory=list)
     step: int = -1
     calls: int = 0
-    _masks: dict[Reach, torch.Tensor] = field(default_factory=dict)
+    _masks: dict[Reach, Tensor] = field(default_factory=dict)
 
-    def begin(self) -> None:
-        """The next step."""
+    def begin_step(self) -> None:
+        """Before the pass of the next token."""
         self.step, self.calls = self.step + 1, 0
         self._masks.clear()
 
-    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: How) -> torch.Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """As in ``attention.Pass``."""
         if self.step:
-            past = self.grown[self.calls]
+            past = self.generated[self.calls]
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
-            self.grown[self.calls] = key, value
+            self.generated[self.calls] = key, value
         else:
-            self.grown.append((key, value))
+            self.generated.append((key, value))
         keys, values = self.states[self.calls]
         self.calls += 1
         keys, values = torch.cat([keys, key], dim=2), torch.cat([values, value], dim=2)
-        if how.reach not in self._masks:
-            self._masks[how.reach] = additive(self._seen(how.reach), query.shape[1] // keys.shape[1], query)
-        return attend(query, keys, values, self._masks[how.reach], how)
+        if options.reach not in self._masks:
+            group = query.shape[1] // keys.shape[1]
+            self._masks[options.reach] = additive(self._visible(options.reach), group, query)
+        return attend(query, keys, values, self._masks[options.reach], options)
 
-    def _seen(self, reach: Reach) -> npt.NDArray[np.bool_]:
-        """What every prompt's newest token sees, shape [prompts, path + pack + steps * prompts]."""
+    def _visible(self, reach: Reach) -> npt.NDArray[np.bool_]:
+        """What every newest token sees, shape [generations, path + pack + steps * generations]."""
         before = visible(self.tree, self.nodes, self.pack.nodes(), reach, ahead=self.step + 1)
         depth = self.tree.depth[self.nodes] + 1
         own = [np.diag(depth + step >= reach.lowest(depth + self.step)) for step in range(self.step + 1)]
@@ -66,34 +67,31 @@ class DecodePass:
 
 
 def decode(
-    lm: CausalLM, going: DecodePass, hidden: torch.Tensor, limits: npt.NDArray[np.int64], ends: Collection[int]
+    lm: CausalLM, decoding: DecodePass, hidden: Tensor, limits: npt.NDArray[np.int64], ends: Collection[int]
 ) -> list[TokenScores]:
-    """The greedy tokens of every prompt that ends in a pack, at most ``limits`` of each, shape [prompts].
+    """The greedy tokens of every generation whose context ends in a pack, at most ``limits``, shape [generations].
 
-    ``hidden``: the pack's hidden states, shape [nodes, width].  A generation ends behind the first token of ``ends``.
+    ``hidden``: the pack's hidden states, shape [nodes, width].  A generation ends after the first token of ``ends``.
     """
-    every = np.arange(len(going.nodes), dtype=np.int32)
-    likeliest = np.full(len(every), GREEDY, dtype=np.int32)
-    steps = [lm.read(hidden, going.nodes - going.pack.start, likeliest)]
+    rows = np.arange(len(decoding.nodes), dtype=np.int32)
+    likeliest = np.full(len(rows), GREEDY, dtype=np.int32)
+    steps = [lm.read(hidden, decoding.nodes - decoding.pack.start, likeliest)]
     lengths = np.where(np.isin(_host(steps[0][0]), list(ends)), 1, limits)
     while len(steps) < lengths.max():
-        going.begin()
-        depth = going.tree.depth[going.nodes] + len(steps)
-        with lm.attention(attention.NAME), attention.running(going):
+        decoding.begin_step()
+        depth = decoding.tree.depth[decoding.nodes] + len(steps)
+        with lm.attention(attention.NAME), attention.running(decoding):
             inputs = steps[-1][0].long()[None]
             positions = lm.tensor(depth)[None]
-            found = lm.body(
+            output = lm.body(
                 input_ids=inputs, position_ids=positions, attention_mask=torch.ones_like(inputs), use_cache=False
             )
-        steps.append(lm.read(found[0][0], every, likeliest))
+        steps.append(lm.read(output[0][0], rows, likeliest))
         ended = np.isin(_host(steps[-1][0]), list(ends))
         lengths = np.where(ended, np.minimum(lengths, len(steps)), lengths)
     tokens, logprobs, ranks = (np.stack([_host(step[part]) for step in steps], axis=1) for part in range(3))
-    return [
-        TokenScores(tokens[row, :length], logprobs[row, :length], ranks[row, :length])
-        for row, length in enumerate(lengths)
-    ]
+    return [TokenScores(tokens[row], logprobs[row], ranks[row]).first(length) for row, length in enumerate(lengths)]
 
 
-def _host(tensor: torch.Tensor) -> npt.NDArray[np.generic]:
+def _host(tensor: Tensor) -> npt.NDArray[np.generic]:
     return tensor.cpu().numpy()

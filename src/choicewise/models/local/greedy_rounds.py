@@ -1,4 +1,4 @@
-"""Greedy generation by scoring alone: every round reads one more token of every prompt from their tree."""
+"""Greedy generation by scoring alone: every round reads one more token of every generation from their tree."""
 
 from __future__ import annotations
 
@@ -20,35 +20,27 @@ LIKELIEST = np.asarray([GREEDY], dtype=np.int32)
 class Scorer(Protocol):
     """What scores spans."""
 
-    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``spans``, what was seen)."""
+    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``questions``, the answer) of every one."""
         ...
 
 
 def greedy_rounds(
-    path: Scorer, prompts: Sequence[Generation], ends: Collection[int]
+    path: Scorer, generations: Sequence[Generation], ends: Collection[int]
 ) -> Iterator[tuple[int, TokenScores]]:
-    """(index into ``prompts``, the greedy tokens), as generations end: behind a token of ``ends``, or at their length.
+    """(index into ``generations``, its greedy tokens), as they end: after one of ``ends``, or at their limits.
 
     Log-probabilities are those of the raw logits.
     """
-    seen: list[list[TokenScores]] = [[] for _ in prompts]
-    contexts = {index: prompt.context for index, prompt in enumerate(prompts)}
+    tokens: list[list[TokenScores]] = [[] for _ in generations]
+    contexts = {index: generation.context for index, generation in enumerate(generations)}
     while contexts:
-        running = list(contexts)
-        for place, scores in path.score([Span(contexts[index], LIKELIEST) for index in running]):
-            index = running[place]
-            seen[index].append(scores)
-            if len(seen[index]) == prompts[index].limit or int(scores.tokens[0]) in ends:
+        indexes = list(contexts)
+        for number, scores in path.score([Span(context, LIKELIEST) for context in contexts.values()]):
+            index = indexes[number]
+            tokens[index].append(scores)
+            if len(tokens[index]) == generations[index].limit or int(scores.tokens[0]) in ends:
                 del contexts[index]
-                yield index, _joined(seen[index])
+                yield index, TokenScores.joined(tokens[index])
             else:
                 contexts[index] = np.concatenate([contexts[index], scores.tokens])
-
-
-def _joined(parts: list[TokenScores]) -> TokenScores:
-    return TokenScores(
-        tokens=np.concatenate([part.tokens for part in parts]),
-        logprobs=np.concatenate([part.logprobs for part in parts]),
-        ranks=np.concatenate([part.ranks for part in parts]),
-    )

@@ -48,7 +48,7 @@ class HfTokenizer:
     def decode(self, ids: Ids) -> str:
         """The text of ``ids`` without special tokens, a dummy space kept; bytes not UTF-8 become U+FFFD.
 
-        Ids beyond the tokenizer's, which a padded model may still find likeliest, stand for no text.
+        Ids beyond the tokenizer's, which a model with a padded vocabulary may find likeliest, stand for no text.
         """
         known = len(self.token_bytes)
         return b"".join(self.token_bytes[token] for token in ids if token < known).decode(errors="replace")
@@ -91,8 +91,8 @@ def _unknown(model: dict[str, Any], backend: Any) -> int | None:
 def _id(name: Any, backend: Any) -> int | None:
     """The id of a special token, which the files name by its text or as an object with ``content``."""
     text = name.get("content") if isinstance(name, dict) else name
-    found = backend.token_to_id(text) if isinstance(text, str) else None
-    return None if found is None else int(found)
+    token = backend.token_to_id(text) if isinstance(text, str) else None
+    return None if token is None else int(token)
 
 
 def _first(ids: Any) -> int | None:

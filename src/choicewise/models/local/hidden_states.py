@@ -1,6 +1,6 @@
-"""What is computed from a model's hidden states: its own loss, and how much alike two texts are.
+"""What is computed from a model's hidden states: its own loss, and how similar two texts are.
 
-The states come from the path that scores spans, so every unique token is computed once here, too.
+The states come from the path that scores spans, so here too every unique token is computed once.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import numpy as np
 import torch
 
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.ladder import ComputePath, Rung
+from choicewise.models.local.ladder import ComputePath
 from choicewise.questions.cosine import Cosine
+from choicewise.questions.masked_loss import MaskedLoss
 from choicewise.questions.span import Ids, Span
+from choicewise.questions.token_scores import TokenScores
 
-_ANY = np.zeros(1, dtype=np.int32)
+_ANY_TOKEN = np.zeros(1, dtype=np.int32)
 
 
-class States(CausalLM):
-    """A model whose rows are kept instead of read: what a path takes for tokens are the rows' places among them."""
+class HiddenStates(CausalLM):
+    """A model that keeps the hidden states that a path gives it to read: in the path's answers, tokens are places
+    among the kept states, and log-probabilities and ranks mean nothing."""
 
     def __init__(self, model: Any, window: int, vocabulary: int) -> None:
         super().__init__(model, window, vocabulary)
@@ -30,38 +33,36 @@ class States(CausalLM):
     def read(
         self, hidden: torch.Tensor, rows: Ids, targets: Ids, *_: Any
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As in ``CausalLM``, with the places of the rows for tokens; the rest means nothing."""
+        """Keep ``rows`` of ``hidden``, and answer with their places."""
         distinct, place = np.unique(rows, return_inverse=True)
         self._kept.append(hidden.index_select(0, self.tensor(distinct)))
         places = self.tensor(place + self._count).int()
         self._count += len(distinct)
         return places, torch.zeros_like(places, dtype=torch.float32), torch.zeros_like(places)
 
-    def of(self, path: ComputePath, spans: Sequence[Span]) -> Iterator[tuple[int, torch.Tensor]]:
-        """(index into ``spans``, the hidden states that its tokens are read from, shape [tokens, width])."""
-        found = list(path.score(spans))
+    @torch.inference_mode()
+    def losses(self, path: ComputePath, questions: Sequence[MaskedLoss]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, the model's own loss on the continuation) of every question; ``path`` computes on this model."""
+        for index, hidden in self._states(path, [question.span for question in questions]):
+            yield index, questions[index].answer(self.loss(hidden, questions[index].span.continuation))
+
+    @torch.inference_mode()
+    def cosines(self, path: ComputePath, questions: Sequence[Cosine]) -> Iterator[tuple[int, TokenScores]]:
+        """(index, the cosine of the last states of both texts) of every question; distinct texts are computed once."""
+        number: dict[bytes, int] = {}
+        for question in questions:
+            for text in (question.left, question.right):
+                number.setdefault(text.tobytes(), len(number))
+        texts = [Span(np.frombuffer(text, dtype=np.int32), _ANY_TOKEN) for text in number]
+        states = {index: hidden[-1].double() for index, hidden in self._states(path, texts)}
+        for index, question in enumerate(questions):
+            left, right = (states[number[text.tobytes()]] for text in (question.left, question.right))
+            yield index, Cosine.answer(float(torch.nn.functional.cosine_similarity(left, right, dim=0)))
+
+    def _states(self, path: ComputePath, spans: Sequence[Span]) -> Iterator[tuple[int, torch.Tensor]]:
+        """(index into ``spans``, the hidden states that predict its continuation, shape [tokens, width])."""
+        answers = list(path.score(spans))
         kept = torch.cat(self._kept) if self._kept else torch.empty(0)
         self._kept, self._count = [], 0
-        for index, seen in found:
-            yield index, kept.index_select(0, self.tensor(seen.tokens))
-
-
-@torch.inference_mode()
-def masked(lm: States, rung: Rung, budget: int, spans: Sequence[Span]) -> Iterator[tuple[int, float]]:
-    """(index, the model's own loss on the continuation in nats per token) of every span."""
-    for index, hidden in lm.of(rung(lm, budget), spans):
-        yield index, lm.loss(hidden, spans[index].continuation)
-
-
-@torch.inference_mode()
-def cosines(lm: States, rung: Rung, budget: int, pairs: Sequence[Cosine]) -> Iterator[tuple[int, float]]:
-    """(index, the cosine of the last states of both texts) of every pair; every distinct text is computed once."""
-    place: dict[bytes, int] = {}
-    for pair in pairs:
-        for text in (pair.left, pair.right):
-            place.setdefault(text.tobytes(), len(place))
-    texts = [Span(np.frombuffer(text, dtype=np.int32), _ANY) for text in place]
-    states = {index: hidden[-1].double() for index, hidden in lm.of(rung(lm, budget), texts)}
-    for index, pair in enumerate(pairs):
-        left, right = states[place[pair.left.tobytes()]], states[place[pair.right.tobytes()]]
-        yield index, float(torch.nn.functional.cosine_similarity(left, right, dim=0))
+        for index, answer in answers:
+            yield index, kept.index_select(0, self.tensor(answer.tokens))

@@ -1,4 +1,4 @@
-"""The ways to compute the same numbers, fastest first."""
+"""The compute paths: ways to compute the same numbers, fastest first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Protocol
 
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.flex_path import FlexPath
-from choicewise.models.local.packed_path import MaskPath, TreePath
+from choicewise.models.local.mask_path import MaskPath
+from choicewise.models.local.packed_path import TreePath
 from choicewise.models.local.unpacked_path import PlainPath, PrefixPath, SequencePath
 from choicewise.questions.generation import Generation
 from choicewise.questions.mass import Mass
@@ -16,29 +17,32 @@ from choicewise.questions.token_scores import TokenScores
 
 
 class ComputePath(Protocol):
-    """One way to score spans.  ``cost`` says in words how many tokens it pushes through the model."""
+    """One way to score and generate.  ``cost`` says in words how many tokens it sends through the model."""
 
     name: str
     cost: str
 
-    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``spans``, what was seen) for every span, as results become available."""
+    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``questions``, the answer) of every one, as results become available."""
         ...
 
-    def generate(self, prompts: Sequence[Generation], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``prompts``, at least one greedy token of each, up to one of ``ends``), as generations end."""
+    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``generations``, its greedy tokens), as they end: after one of ``ends``, or at their limits.
+
+        Limits are at least 1; stops are not looked at.
+        """
         ...
 
     def objection(self) -> str | None:
-        """After ``score``: why the numbers can't be trusted even where they agree, or nothing."""
+        """After ``score``: why the numbers can't be trusted even where they agree, or None."""
         ...
 
 
 Rung = Callable[[CausalLM, int], ComputePath]
-"""A path from a model and the most tokens that should be in one pack."""
+"""Makes a compute path from a model and the most tokens of one pack."""
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
-"""Where the search for the largest pack begins; a processor's caches are soon too small, a device's memory is not."""
+"""Tokens of a pack at first, halved where memory runs out: on a CPU few, because its caches are small."""
 
 MASKED_TOKENS = 512
 """Packs with a dense mask cost the square of their length."""
@@ -52,6 +56,11 @@ LADDER: dict[str, Rung] = {
     "sequence": lambda lm, tokens: SequencePath(lm),
     "plain": lambda lm, tokens: PlainPath(lm),
 }
+
+
+def compute_path(rung: str, lm: CausalLM, batch_tokens: int | None = None) -> ComputePath:
+    """The path of the rung called ``rung``, in packs of ``batch_tokens`` tokens or what suits the device."""
+    return LADDER[rung](lm, batch_tokens or BATCH_TOKENS.get(lm.device.type, BATCH_TOKENS["cpu"]))
 
 
 def rungs(device: str) -> dict[str, Rung]:

@@ -1,4 +1,4 @@
-"""How far the ways in which people run a model lie apart on this very model: the noise under every score."""
+"""By how much common ways to run a model differ on this very model: the noise in every score."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 
 from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.selfcheck import probe, probe_depth
+from choicewise.models.local.probe import probe, probe_depth
 from choicewise.questions.span import Ids, Span
 
 NEW_TOKENS = 3
-"""Tokens generated to hold generation against a forward pass."""
+"""Tokens generated to compare generation with a forward pass."""
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -28,8 +28,8 @@ Sums = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class PathDifference:
-    """``difference``: the largest of a span's score from one sequence at a time, in nats; None where ``failed`` says
-    why the model can't be run that way."""
+    """``difference``: the largest difference (nats) of a span's score from that of one sequence at a time; None where
+    ``failed`` says why the model can't be run that way."""
 
     path: str
     difference: float | None
@@ -37,10 +37,10 @@ class PathDifference:
 
 
 def path_differences(lm: CausalLM) -> list[PathDifference]:
-    """Random spans run through ``lm`` in every common way, against one sequence at a time without padding or cache.
+    """Random spans run through ``lm`` in every common way, compared with one sequence at a time, no padding or cache.
 
-    Nothing here is what a run uses unless the self-check found it right; it shows what other tools' numbers may differ
-    by.  The dtypes are those of a copy of the whole model, which needs memory beside it.
+    No run uses these ways; they show by how much other tools' numbers may differ.  Another dtype needs memory for a
+    copy of the model.
     """
     spans = probe(probe_depth(lm), lm.vocabulary)
     truth = _plain(lm.model, lm.vocabulary, spans)
@@ -57,12 +57,12 @@ def path_differences(lm: CausalLM) -> list[PathDifference]:
 
 def _difference(name: str, way: Callable[[], Sums], truth: Sums) -> PathDifference:
     try:
-        apart = np.abs(way() - truth)
-    except Exception as error:  # models refuse in every way there is, and that is the finding
+        differences = np.abs(way() - truth)
+    except Exception as error:  # models refuse in every way there is, and that is a result
         return PathDifference(name, None, f"{type(error).__name__}: {error}".splitlines()[0][:200])
-    if np.isnan(apart).any():
+    if np.isnan(differences).any():
         return PathDifference(name, None, "the model answers with NaN")
-    return PathDifference(name, float(apart.max()))
+    return PathDifference(name, float(differences.max()))
 
 
 def _plain(model: Any, vocabulary: int, spans: list[Span]) -> Sums:
@@ -72,11 +72,11 @@ def _plain(model: Any, vocabulary: int, spans: list[Span]) -> Sums:
 @torch.inference_mode()
 def _padded(lm: CausalLM, spans: list[Span], left: bool) -> Sums:
     """All spans in one batch, padded with a mask; positions count from each sequence's own first token."""
-    whole = [np.concatenate([span.context, span.continuation])[:-1] for span in spans]
-    width = max(map(len, whole))
-    tokens, mask = np.zeros((len(whole), width), np.int64), np.zeros((len(whole), width), np.int64)
-    starts = [width - len(row) if left else 0 for row in whole]
-    for row, (start, sequence) in enumerate(zip(starts, whole, strict=True)):
+    sequences = [np.concatenate([span.context, span.continuation])[:-1] for span in spans]
+    width = max(map(len, sequences))
+    tokens, mask = np.zeros((2, len(spans), width), np.int64)
+    starts = [width - len(sequence) if left else 0 for sequence in sequences]
+    for row, (start, sequence) in enumerate(zip(starts, sequences, strict=True)):
         tokens[row, start : start + len(sequence)], mask[row, start : start + len(sequence)] = sequence, 1
     inputs: dict[str, Any] = {"input_ids": lm.tensor(tokens), "attention_mask": lm.tensor(mask), "use_cache": False}
     if left:
@@ -85,14 +85,14 @@ def _padded(lm: CausalLM, spans: list[Span], left: bool) -> Sums:
     return np.asarray(
         [
             _total(logits[row, start + len(span.context) - 1 : start + len(sequence)], span.continuation)
-            for row, (start, sequence, span) in enumerate(zip(starts, whole, spans, strict=True))
+            for row, (start, sequence, span) in enumerate(zip(starts, sequences, spans, strict=True))
         ]
     )
 
 
 @torch.inference_mode()
 def _cached(lm: CausalLM, spans: list[Span]) -> Sums:
-    """The context first, then the continuation from the state that the model returned for it."""
+    """First the context, then the continuation from the state that the model returned for it."""
     sums = []
     for span in spans:
         before = lm.model(input_ids=lm.tensor(span.context)[None], use_cache=True)
@@ -101,18 +101,18 @@ def _cached(lm: CausalLM, spans: list[Span]) -> Sums:
             if getattr(before, "past_key_values", None) is None:
                 raise ValueError(f"{type(lm.model).__name__} returns no past_key_values")
             after = lm.tensor(span.continuation[:-1])[None]
-            more = lm.model(input_ids=after, past_key_values=before.past_key_values, use_cache=True)
-            logits = torch.cat([logits, more.logits[0]])
+            rest = lm.model(input_ids=after, past_key_values=before.past_key_values, use_cache=True)
+            logits = torch.cat([logits, rest.logits[0]])
         sums.append(_total(logits[:, : lm.vocabulary], span.continuation))
     return np.asarray(sums)
 
 
 @torch.inference_mode()
 def _generated(lm: CausalLM, spans: list[Span]) -> Sums:
-    """What ``generate`` says of the tokens it picks, less what one forward pass says of them."""
+    """The difference between the scores of the tokens in ``generate`` and in one forward pass."""
     context = spans[0].context[: max(1, lm.window - NEW_TOKENS)]
     inputs = lm.tensor(context)[None]
-    answer = lm.model.generate(
+    output = lm.model.generate(
         inputs,
         attention_mask=torch.ones_like(inputs),
         max_new_tokens=NEW_TOKENS,
@@ -121,10 +121,10 @@ def _generated(lm: CausalLM, spans: list[Span]) -> Sums:
         output_logits=True,
         pad_token_id=0,
     )
-    picked = answer.sequences[0, len(context) :].cpu().numpy().astype(np.int32)
-    logits = torch.cat(list(answer.logits))[:, : lm.vocabulary]
-    said = plain.score(lm.model, lm.vocabulary, Span(context, picked)).logprobs.sum(dtype=np.float64)
-    return np.asarray([_total(logits, picked) - said])
+    tokens = output.sequences[0, len(context) :].cpu().numpy().astype(np.int32)
+    logits = torch.cat(list(output.logits))[:, : lm.vocabulary]
+    scores = plain.score(lm.model, lm.vocabulary, Span(context, tokens))
+    return np.asarray([_total(logits, tokens) - scores.logprobs.sum(dtype=np.float64)])
 
 
 def _cast(lm: CausalLM, spans: list[Span], dtype: str) -> Sums:

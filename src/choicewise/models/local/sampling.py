@@ -17,40 +17,41 @@ from choicewise.questions.token_scores import TokenScores
 
 @torch.inference_mode()
 def sample(
-    model: Any, vocabulary: int, chain: Generation, ends: Collection[int], token_bytes: Sequence[bytes]
+    model: Any, vocabulary: int, generation: Generation, ends: Collection[int], token_bytes: Sequence[bytes]
 ) -> TokenScores:
-    """The tokens of ``chain``; left to the plain way where the model keeps no keys and values, or wrong ones.
+    """The tokens of a sampled ``generation``; the plain way where the model keeps no keys and values, or wrong ones.
 
-    That shows in one more pass over the whole chain, which costs little beside a pass for each of its tokens.
+    That shows in one more pass over all tokens, which costs little beside a pass for each of them.
     """
-    inputs = torch.from_numpy(chain.context.astype(np.int64))[None].to(model.device)
+    assert generation.sampling is not None
+    inputs = torch.from_numpy(generation.context.astype(np.int64))[None].to(model.device)
     tokens: list[int] = []
     logprobs: list[float] = []
     ranks: list[int] = []
     past = None
     last = {"logits_to_keep": 1} if "logits_to_keep" in signature(model.forward).parameters else {}
-    while len(tokens) < chain.limit:
-        found = model(input_ids=inputs, past_key_values=past, use_cache=True, **last)
-        past = getattr(found, "past_key_values", None)
+    while len(tokens) < generation.limit:
+        output = model(input_ids=inputs, past_key_values=past, use_cache=True, **last)
+        past = getattr(output, "past_key_values", None)
         if past is None:
-            return plain.sample(model, vocabulary, chain, ends, token_bytes)
-        row = found.logits[0, -1, :vocabulary].float().cpu()
-        token = chain.sampled.draw(row[: len(token_bytes)].double().softmax(0).numpy(), len(tokens))
-        if token in ends or chain.stopped([*tokens, token], token_bytes):
+            return plain.sample(model, vocabulary, generation, ends, token_bytes)
+        row = output.logits[0, -1, :vocabulary].float().cpu()
+        token = generation.sampling.draw(row[: len(token_bytes)].double().softmax(0).numpy(), len(tokens))
+        if token in ends or generation.stopped([*tokens, token], token_bytes):
             break
         tokens.append(token)
         logprobs.append(float(row.log_softmax(0)[token]))
         ranks.append(-1 if np.isnan(logprobs[-1]) else int((row > row[token]).sum()))
         inputs = inputs.new_tensor([[token]])
-    seen = TokenScores(
-        np.asarray(tokens, dtype=np.int32), np.asarray(logprobs, dtype=np.float32), np.asarray(ranks, dtype=np.int32)
-    )
-    if tokens and not _agree(seen, plain.score(model, vocabulary, Span(chain.context, seen.tokens)), model.dtype):
-        return plain.sample(model, vocabulary, chain, ends, token_bytes)
-    return seen
+    scores = TokenScores.of(tokens, logprobs, ranks)
+    if tokens:
+        reference = plain.score(model, vocabulary, Span(generation.context, scores.tokens))
+        if not _agree(scores, reference, model.dtype):
+            return plain.sample(model, vocabulary, generation, ends, token_bytes)
+    return scores
 
 
-def _agree(one: TokenScores, other: TokenScores, dtype: torch.dtype) -> bool:
-    """Whether two ways of computing the same differ by no more than rounding; what is NaN in both agrees."""
+def _agree(scores: TokenScores, reference: TokenScores, dtype: torch.dtype) -> bool:
+    """Whether log-probabilities differ by no more than rounding; NaN in both agrees."""
     tolerance = max(1e-3, 64 * torch.finfo(dtype).eps)
-    return bool(np.allclose(one.logprobs, other.logprobs, rtol=0.01, atol=tolerance, equal_nan=True))
+    return bool(np.allclose(scores.logprobs, reference.logprobs, rtol=0.01, atol=tolerance, equal_nan=True))

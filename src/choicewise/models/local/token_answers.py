@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,28 +14,71 @@ from choicewise.questions.mass import Mass
 from choicewise.questions.span import Span
 from choicewise.questions.token_scores import TokenScores
 
+FIRST_TOKENS = 16
+"""Tokens generated before stops are first looked for; then twice as many, and so on, so that few are in vain."""
+
+Part = TypeVar("Part")
+
+
+def answer_part(
+    part: Mapping[int, Part], answer: Callable[[Sequence[Part]], Iterator[tuple[int, TokenScores]]]
+) -> Iterator[tuple[int, TokenScores]]:
+    """(index, the answer) of the questions that ``part`` holds by index; ``answer`` counts them from 0."""
+    indexes = list(part)
+    if indexes:
+        for number, scores in answer(list(part.values())):
+            yield indexes[number], scores
+
 
 def answer_tokens(
-    path: ComputePath, questions: Sequence[Span | Mass | Generation], ends: Collection[int]
+    path: ComputePath,
+    questions: Sequence[Span | Mass | Generation],
+    ends: Collection[int],
+    token_bytes: Sequence[bytes],
 ) -> Iterator[tuple[int, TokenScores]]:
-    """(index into ``questions``, the scores of a span or mass or the greedy tokens of a prompt), as they are there.
+    """(index into ``questions``, the scores of a span or mass or the greedy tokens of a generation), as available.
 
     All spans, masses and generations of one token come from one tree, longer generations from another.  A generation
-    ends behind the first token of ``ends`` (which is kept) or after ``new_tokens``.  Log-probabilities are those of
-    the raw logits.
+    ends after the first token of ``ends``, before a stop (found by ``token_bytes``), or at its limit.
     """
-    one: dict[int, Span | Mass] = {}
-    more: dict[int, Generation] = {}
+    scored: dict[int, Span | Mass] = {}
+    generated: dict[int, Generation] = {}
     for index, question in enumerate(questions):
         if not isinstance(question, Generation):
-            one[index] = question
-        elif question.limit == 1:
-            one[index] = Span(question.context, LIKELIEST)
-        elif question.limit > 1:
-            more[index] = question
+            scored[index] = question
+        elif question.limit == 1 and not question.stops:
+            scored[index] = Span(question.context, LIKELIEST)
+        elif question.limit:
+            generated[index] = question
         else:
-            yield index, TokenScores(LIKELIEST[:0], np.empty(0, dtype=np.float32), LIKELIEST[:0])
-    places = list(one)
-    yield from ((places[place], scores) for place, scores in path.score(list(one.values())))
-    places = list(more)
-    yield from ((places[place], scores) for place, scores in path.generate(list(more.values()), ends))
+            yield index, TokenScores.of([], [], [])
+    yield from answer_part(scored, path.score)
+    yield from answer_part(generated, lambda part: _generate(path, part, ends, token_bytes))
+
+
+def _generate(
+    path: ComputePath, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes]
+) -> Iterator[tuple[int, TokenScores]]:
+    """In one go where nothing stops a generation, else in parts that double, with a look for stops after each."""
+    unfinished = {index: TokenScores.of([], [], []) for index in range(len(generations))}
+    step = FIRST_TOKENS
+    while unfinished:
+        indexes = list(unfinished)
+        parts = [_continued(generations[index], unfinished[index], step) for index in indexes]
+        for number, part in path.generate(parts, ends):
+            index, generation = indexes[number], generations[indexes[number]]
+            scores = TokenScores.joined([unfinished.pop(index), part])
+            tokens = scores.tokens.tolist()
+            count = generation.before_stop(tokens, token_bytes)
+            if count < len(tokens) or len(tokens) == generation.limit or tokens[-1] in ends:
+                yield index, scores.first(count)
+            else:
+                unfinished[index] = scores
+        step *= 2
+
+
+def _continued(generation: Generation, scores: TokenScores, step: int) -> Generation:
+    """The next tokens of a generation that ``scores`` begins: ``step`` of them, or all where it has no stops."""
+    context = np.concatenate([generation.context, scores.tokens])
+    remaining = generation.limit - len(scores.tokens)
+    return Generation(context, min(remaining, step) if generation.stops else remaining)

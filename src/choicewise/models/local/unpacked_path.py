@@ -1,4 +1,4 @@
-"""The slower rungs: one sequence at a time, from a cached prefix where the model can continue one."""
+"""The slower rungs: one sequence at a time, or one branch from the cached state of its prefix."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from choicewise.questions.span import Ids, Span
 from choicewise.questions.token_scores import TokenScores
 
 STATES = ("past_key_values", "cache_params", "state")
-"""The names under which models return, and take back, what they know of the tokens so far."""
+"""The names under which models return, and take back, their state after the tokens so far."""
 
 WORTH = 16
-"""Tokens that a prefix must save before it is worth a copy of the state and a forward pass of its own."""
+"""Tokens that a prefix must save to be worth a copy of the state and a forward pass of its own."""
 
 
 def branches(tree: Tree) -> list[tuple[int, int]]:
@@ -34,56 +34,56 @@ def branches(tree: Tree) -> list[tuple[int, int]]:
     return list(pairwise([*map(int, starts), len(tree)]))
 
 
-class _Unpacked(ABC):
-    """What goes by sequences or branches has nothing to object to, and generates in greedy_rounds of scoring."""
+class _UnpackedPath(ABC):
+    """A path that runs sequences or branches: the self-check sees all its errors, and it generates by scoring."""
 
     def __init__(self, lm: CausalLM) -> None:
         self.lm = lm
 
     def objection(self) -> str | None:
-        """Nothing that the numbers would not show."""
+        """None."""
         return None
 
-    def generate(self, prompts: Sequence[Generation], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``prompts``, the greedy tokens), as generations end."""
-        return greedy_rounds(self, prompts, ends)
+    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``generations``, its greedy tokens), as they end."""
+        return greedy_rounds(self, generations, ends)
 
     @abstractmethod
-    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``spans``, what was seen)."""
+    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``questions``, the answer) of every one."""
 
 
-class SequencePath(_Unpacked):
-    """Every sequence whole, one at a time; a sequence that is the beginning of another is not run on its own."""
+class SequencePath(_UnpackedPath):
+    """Every sequence in full, one at a time; one that begins another is not run by itself."""
 
     name = "sequence"
     cost = "every distinct sequence in full, one at a time"
 
     @torch.inference_mode()
-    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``spans``, what was seen)."""
-        tree = build(spans)
+    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``questions``, the answer) of every one."""
+        tree = build(questions)
         readout = Readout(self.lm, tree)
         path = np.empty(_deepest(tree), dtype=np.int32)
         for start, stop in branches(tree):
             depth = int(tree.depth[start])
             path[depth : depth + stop - start] = tree.tokens[start:stop]
-            whole = self.lm.tensor(path[: depth + stop - start])[None]
-            hidden = self.lm.body(input_ids=whole, use_cache=False)[0][0]
-            yield from readout.take(start, hidden[depth:])
-        yield from readout.rest()
+            sequence = self.lm.tensor(path[: depth + stop - start])[None]
+            hidden = self.lm.body(input_ids=sequence, use_cache=False)[0][0]
+            yield from readout.read(start, hidden[depth:])
+        yield from readout.finish()
 
 
-class PrefixPath(_Unpacked):
-    """Every branch of the tree from a copy of the state its prefix left behind: a cache or a recurrent state."""
+class PrefixPath(_UnpackedPath):
+    """Every branch of the tree from a copy of its prefix's state: a cache or a recurrent state."""
 
     name = "prefix"
     cost = "every unique token about once, one branch at a time"
 
     @torch.inference_mode()
-    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``spans``, what was seen); prefixes shorter than ``WORTH`` are computed again."""
-        tree = build(spans)
+    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``questions``, the answer) of every one; prefixes shorter than ``WORTH`` are computed again."""
+        tree = build(questions)
         readout = Readout(self.lm, tree)
         path = np.empty(_deepest(tree), dtype=np.int32)
         states: list[tuple[int, dict[str, Any]]] = [(0, {})]
@@ -101,12 +101,12 @@ class PrefixPath(_Unpacked):
                     continue
                 hidden, state = self._continue(path[at:end], state)
                 if end > depth:
-                    fresh = max(depth - at, 0)
-                    yield from readout.take(start + at + fresh - depth, hidden[fresh:])
+                    repeated = max(depth - at, 0)
+                    yield from readout.read(start + at + repeated - depth, hidden[repeated:])
                 at = end
                 if end in needed:
                     states.append((end, copy.deepcopy(state)))
-        yield from readout.rest()
+        yield from readout.finish()
 
     def _continue(self, tokens: Ids, state: dict[str, Any]) -> tuple[torch.Tensor, dict[str, Any]]:
         output = self.lm.body(input_ids=self.lm.tensor(tokens)[None], use_cache=True, **state)
@@ -117,7 +117,7 @@ class PrefixPath(_Unpacked):
 
 
 class PlainPath:
-    """The reference itself, for a model on which nothing else is right."""
+    """The reference itself, for a model on which no other path is right."""
 
     name = "plain"
     cost = "every span in full, one at a time, with the vocabulary at every token"
@@ -126,39 +126,39 @@ class PlainPath:
         self.lm = lm
 
     def objection(self) -> str | None:
-        """Nothing: the others are held against this one."""
+        """None: the others are compared with this one."""
         return None
 
-    def generate(self, prompts: Sequence[Generation], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``prompts``, the greedy tokens)."""
-        for index, prompt in enumerate(prompts):
-            yield index, self._generate(prompt, ends)
+    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``generations``, its greedy tokens)."""
+        for index, generation in enumerate(generations):
+            yield index, self._generate(generation, ends)
 
-    def score(self, spans: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``spans``, what was seen)."""
-        for index, span in enumerate(spans):
-            if isinstance(span, Span) and span.continuation[0] == GREEDY:
-                yield index, self._generate(Generation(span.context, 1), ())
+    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
+        """(index into ``questions``, the answer) of every one."""
+        for index, question in enumerate(questions):
+            if isinstance(question, Span) and question.continuation[0] == GREEDY:
+                yield index, self._generate(Generation(question.context, 1), ())
             else:
-                yield index, self._score(span)
+                yield index, self._score(question)
 
-    def _generate(self, prompt: Generation, ends: Collection[int]) -> TokenScores:
-        with plain.counted(self.lm):
-            return plain.generate(self.lm.model, self.lm.vocabulary, prompt, ends)
+    def _generate(self, generation: Generation, ends: Collection[int]) -> TokenScores:
+        with self.lm.counting():
+            return plain.generate(self.lm.model, self.lm.vocabulary, generation, ends)
 
-    def _score(self, span: Span | Mass) -> TokenScores:
-        with plain.counted(self.lm):
-            return plain.score(self.lm.model, self.lm.vocabulary, span)
+    def _score(self, question: Span | Mass) -> TokenScores:
+        with self.lm.counting():
+            return plain.score(self.lm.model, self.lm.vocabulary, question)
 
 
 def _needed(begins: Ids, at: int) -> list[int]:
     """Depths beyond ``at`` from which later branches will start, while this branch's tokens are still their prefix."""
     lowest = np.minimum.accumulate(begins)
-    found: list[int] = []
+    depths: list[int] = []
     for depth in np.unique(lowest[lowest > at]):
-        if depth - (found[-1] if found else at) >= WORTH:
-            found.append(int(depth))
-    return found
+        if depth - (depths[-1] if depths else at) >= WORTH:
+            depths.append(int(depth))
+    return depths
 
 
 def _deepest(tree: Tree) -> int:

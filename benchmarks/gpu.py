@@ -30,7 +30,7 @@ from choicewise.engine.tree import Tree, build
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.ladder import BATCH_TOKENS, LADDER
 from choicewise.models.local.selfcheck import choose_path
-from choicewise.questions.span import Span
+from choicewise.questions import Span
 
 SUBJECTS, PREFIX, CHOICES = 3, 700, 4
 """Subjects, tokens of a subject's shots, choices of a question."""

@@ -26,7 +26,7 @@ from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.models.local.ladder import ComputePath
 from choicewise.models.local.selfcheck import choose_path
-from choicewise.questions.span import Span
+from choicewise.questions import Span
 
 
 def score(path: ComputePath, spans: list[Span]) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from choicewise.questions.span import Span
+from choicewise.questions import Span
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from choicewise.data.open_dataset import open_dataset
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions.span import Span
+from choicewise.questions import Span
 from choicewise.requests.schedule import list_asks, list_blocks, prepare_block
 from choicewise.requests.source import requests
 from choicewise.tokens.tokenizer import Tokenizer

@@ -70,7 +70,7 @@ def test_the_loop_and_the_limit_count_the_same_tokens() -> None:
 
     from choicewise.engine.tree import build
     from choicewise.models.local import plain
-    from choicewise.questions.span import Span
+    from choicewise.questions import Span
     from tests.tiny import tiny
 
     torch.set_num_threads(1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.questions.span import Span
+from choicewise.questions import Span
 from choicewise.tokens.boundary import choice_questions, choice_questions_batch
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.common_prefix import common_prefix

@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.questions.mass import Mass, TokenSet
-from choicewise.questions.span import Ids, Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Ids, Mass, Span, TokenScores, TokenSet
 from choicewise.tokens.byte_probability import ByteProbability, all_spellings, count_spellings
 from choicewise.tokens.coverings import answer_with_bytes, parts, sizes
 from choicewise.tokens.tokenizer import ByteTokenizer

@@ -19,10 +19,7 @@ from choicewise.data.item import Item
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions.conclusion import Conclusion
-from choicewise.questions.generation import Generation, Sampling
-from choicewise.questions.span import Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Conclusion, Generation, Sampling, Span, TokenScores
 from choicewise.report.explanation_text import explanation_lines
 from choicewise.requests.prepared_block import PreparedBlock
 from choicewise.requests.render import render

@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.data.item import Item
-from choicewise.questions.cosine import Cosine
-from choicewise.questions.masked_loss import MaskedLoss
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Cosine, Ids, MaskedLoss, Span
 from choicewise.requests.readings import asker
 from choicewise.requests.readings.choices import ChoiceAsker
 from choicewise.requests.render import render

@@ -17,8 +17,7 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
-from choicewise.questions.question import Question
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Question, TokenScores
 from choicewise.report.comparison_text import comparison_lines
 from choicewise.results.compare import comparisons
 from choicewise.results.comparison import VERDICTS, Comparison

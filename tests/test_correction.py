@@ -13,8 +13,7 @@ from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.protocols.boundary import BOUNDARIES, CORRECTED
 from choicewise.protocols.readings import READINGS
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
+from choicewise.questions import Mass, Span
 from choicewise.tokens.boundary import choice_questions
 from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.choice_question import ChoiceQuestion

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from choicewise.models.local.local_model import LocalModel
-from choicewise.questions.generation import Generation
-from choicewise.questions.span import Span
+from choicewise.questions import Generation, Span
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.tiny import VOCABULARY, tiny
 

@@ -18,8 +18,7 @@ from choicewise.errors import DataError, StoreError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions.question import Question
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Question, TokenScores
 from choicewise.records.manifest import EngineRecord, SelfCheckRecord
 from tests.worlds import write_mmlu
 

@@ -22,10 +22,7 @@ from choicewise.models.fake import HashModel
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.questions.cosine import Cosine
-from choicewise.questions.mass import Mass
-from choicewise.questions.question import Question
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Cosine, Mass, Question, TokenScores
 from choicewise.report.explanation_text import explanation_lines
 from choicewise.results.explain import explain
 from choicewise.results.run import Run

@@ -11,8 +11,7 @@ from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
-from choicewise.questions.generation import Generation
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Generation, Ids, Span
 
 TEXT = st.text(min_size=1, max_size=8)
 PUBLISHED = ([-4.7337441, -14.2153578], [34, 255])

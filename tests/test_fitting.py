@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from choicewise.data.item import Item
 from choicewise.protocols.protocol import Protocol
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 from choicewise.requests.fitting import FittedRequest, fit_requests
 from choicewise.requests.request import Request
 from choicewise.tokens.tokenizer import ByteTokenizer

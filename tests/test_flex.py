@@ -13,7 +13,7 @@ from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.flex_path import FlexPath, block_mask
 from choicewise.models.local.ladder import LADDER, rungs
 from choicewise.models.local.selfcheck import check
-from choicewise.questions.span import Span
+from choicewise.questions import Span
 from tests.tiny import VOCABULARY, tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -22,9 +22,7 @@ from choicewise.models.local.probe import probe
 from choicewise.models.local.token_answers import FIRST_TOKENS, answer_tokens
 from choicewise.models.local.transfer import to_device
 from choicewise.models.local.unpacked_path import PlainPath, PrefixPath, SequencePath, branches
-from choicewise.questions.generation import Generation, Sampling
-from choicewise.questions.mass import Mass, TokenSet
-from choicewise.questions.span import Span
+from choicewise.questions import Generation, Mass, Sampling, Span, TokenSet
 
 from .tiny import VOCABULARY, WINDOW, tiny
 

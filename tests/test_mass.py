@@ -13,9 +13,7 @@ from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM, known
 from choicewise.models.local.ladder import LADDER, rungs
 from choicewise.models.local.token_answers import answer_tokens
-from choicewise.questions.generation import Generation
-from choicewise.questions.mass import Mass, TokenSet
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Generation, Ids, Mass, Span, TokenSet
 from tests.tiny import VOCABULARY, WINDOW, tiny
 
 IDS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6).map(lambda ids: np.asarray(ids, dtype=np.int32))

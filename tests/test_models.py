@@ -22,8 +22,7 @@ from choicewise.models.load import load_model  # noqa: E402
 from choicewise.models.local import checkpoint, plain  # noqa: E402
 from choicewise.models.local.loading import load  # noqa: E402
 from choicewise.models.local.local_model import LocalModel  # noqa: E402
-from choicewise.questions.generation import Generation, Sampling  # noqa: E402
-from choicewise.questions.span import Ids, Span  # noqa: E402
+from choicewise.questions import Generation, Ids, Sampling, Span  # noqa: E402
 from choicewise.tokens.boundary import choice_questions  # noqa: E402
 from choicewise.tokens.encodings import encode_contexts  # noqa: E402
 

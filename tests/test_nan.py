@@ -19,12 +19,7 @@ from choicewise.models.local import plain, sampling
 from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.nan_fallback import nan_fallback
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions.cosine import Cosine
-from choicewise.questions.generation import Generation, Sampling
-from choicewise.questions.masked_loss import MaskedLoss
-from choicewise.questions.mass import Mass, TokenSet
-from choicewise.questions.span import Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Sampling, Span, TokenScores, TokenSet
 from choicewise.running.observe import observe
 from choicewise.tokens.tokenizer import ByteTokenizer
 

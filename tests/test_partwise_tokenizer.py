@@ -15,7 +15,7 @@ from choicewise.data.open_dataset import open_dataset
 from choicewise.errors import ModelError
 from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 from choicewise.requests.source import requests
 from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
 from choicewise.tokens.split_rule import NEWLINE_ENDS, NEWLINE_STARTS, SPLITS, SplitRule, find_split_rule

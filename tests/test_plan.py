@@ -18,8 +18,7 @@ from choicewise.cli import app
 from choicewise.cli.plan import token_savings
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions.generation import Generation
-from choicewise.questions.span import Span
+from choicewise.questions import Generation, Span
 from choicewise.running.plan import Plan, measure_speed, plan, unique_tokens
 from tests.worlds import write_mmlu
 

@@ -25,10 +25,7 @@ from choicewise.models.local.loading import load  # noqa: E402
 from choicewise.models.local.local_model import LocalModel  # noqa: E402
 from choicewise.protocols.catalogue import resolve  # noqa: E402
 from choicewise.protocols.readings import READINGS  # noqa: E402
-from choicewise.questions.cosine import Cosine  # noqa: E402
-from choicewise.questions.generation import Generation  # noqa: E402
-from choicewise.questions.span import Span  # noqa: E402
-from choicewise.questions.token_scores import TokenScores  # noqa: E402
+from choicewise.questions import Cosine, Generation, Span, TokenScores  # noqa: E402
 from choicewise.requests.prepared_block import PreparedBlock  # noqa: E402
 from choicewise.requests.render import render  # noqa: E402
 from choicewise.results.run import Run  # noqa: E402

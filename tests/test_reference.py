@@ -16,7 +16,7 @@ from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions.span import Span
+from choicewise.questions import Span
 from choicewise.running.score_texts import score_texts
 from tests.conftest import SHARED
 from tests.toy import ToyModel, ToyTokenizer

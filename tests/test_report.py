@@ -22,8 +22,7 @@ from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel, Oracle
 from choicewise.models.local.selfcheck import SelfCheck
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions.span import Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Span, TokenScores
 from choicewise.records.manifest import Selection
 from choicewise.report.table import alarms, legend, rank_table, report_tables, table, titled
 from choicewise.results.diagnosis import FLAGS, nearest

@@ -13,8 +13,7 @@ from choicewise import evaluate
 from choicewise.models.fake import HashModel
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions.question import Question
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Question, TokenScores
 from choicewise.results.run import Run, open_run
 from choicewise.running.rescore import open_items
 from tests.worlds import write_mmlu

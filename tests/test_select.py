@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.readings import SELECT as NAMES
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.readings.select import (
     SELECT,

@@ -10,9 +10,7 @@ torch = pytest.importorskip("torch")
 from choicewise.models.local import plain  # noqa: E402
 from choicewise.models.local.hidden_states import HiddenStates  # noqa: E402
 from choicewise.models.local.ladder import LADDER  # noqa: E402
-from choicewise.questions.cosine import Cosine  # noqa: E402
-from choicewise.questions.masked_loss import MaskedLoss  # noqa: E402
-from choicewise.questions.span import Span  # noqa: E402
+from choicewise.questions import Cosine, MaskedLoss, Span  # noqa: E402
 from tests.tiny import VOCABULARY, tiny  # noqa: E402
 
 RUNGS = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from choicewise.engine.pack import Pack, next_pack, next_path, segments
 from choicewise.engine.tree import Tree, build
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Ids, Span
 
 
 def ids(*tokens: int) -> Ids:

@@ -9,9 +9,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Ids, Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Ids, Mass, Span, TokenScores
 from choicewise.tokens.tokenizer import ByteTokenizer
 
 LETTERS = (b"a", b"b", b"ab", b"ba", b"aab", b"a", b"")

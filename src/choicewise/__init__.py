@@ -3,8 +3,6 @@
 The public names are loaded when they are first used: importing the package loads neither torch nor pyarrow.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 

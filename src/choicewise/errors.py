@@ -10,8 +10,6 @@ ChoicewiseError            exit code 1
 A message says what is wrong, where, and what to do next; the command line prints it without a traceback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from difflib import get_close_matches
 

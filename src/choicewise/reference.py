@@ -18,8 +18,6 @@ without computing a token twice.  Nothing here is fast, and nothing here is used
 the numbers with these functions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Exit codes: 0 done, 1 another Choicewise error, 2 wrong use, 3 data, 4 protocol, 5 model, 6 run folder, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

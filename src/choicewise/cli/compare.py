@@ -1,7 +1,5 @@
 """``choicewise compare``: two numbers, and what the difference is made of."""
 
-from __future__ import annotations
-
 from json import dumps
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``choicewise demo``: the main job on the bundled models and questions."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``choicewise explain``: one item of a run in full."""
 
-from __future__ import annotations
-
 from json import dumps
 from pathlib import Path
 from typing import Annotated

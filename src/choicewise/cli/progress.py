@@ -1,7 +1,5 @@
 """Progress on stderr: a live bar in a terminal, a plain line every few seconds elsewhere."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``choicewise prompts``: the requests themselves, without a model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from json import dumps
 

@@ -1,7 +1,5 @@
 """``choicewise protocols``: the catalogue, one protocol in full, and the difference between two."""
 
-from __future__ import annotations
-
 from json import dumps
 from typing import Annotated
 

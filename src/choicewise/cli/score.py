@@ -1,7 +1,5 @@
 """``choicewise score``: every score of one question, without a run."""
 
-from __future__ import annotations
-
 from json import dumps
 from typing import Annotated
 

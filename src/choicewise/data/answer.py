@@ -1,7 +1,5 @@
 """From the answer as a file spells it to the indices of the right choices, without guessing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The published categories of subjects; MMLU's are declared in ``mmlu_categories.toml``."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache

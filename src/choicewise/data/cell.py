@@ -1,7 +1,5 @@
 """One cell of a row: a text, a number that keeps its spelling, or something nested."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

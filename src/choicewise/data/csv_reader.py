@@ -1,7 +1,5 @@
 """Rows of a CSV file, every cell the text it is."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Items in their splits, and the digest that identifies them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

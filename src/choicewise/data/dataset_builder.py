@@ -1,7 +1,5 @@
 """From rows to a dataset: a row that can't be used is an error or is recorded as skipped, never silently dropped."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from choicewise.data.cell import UnusableRow

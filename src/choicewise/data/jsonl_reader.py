@@ -1,7 +1,5 @@
 """Rows of a JSON Lines file, one object a line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

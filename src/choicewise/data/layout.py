@@ -1,7 +1,5 @@
 """Which files of a folder hold which split."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ Columns: question, the choices, the letter of the right one; four choices in MML
 github.com/hendrycks/test and the way its ``evaluate.py`` reads it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

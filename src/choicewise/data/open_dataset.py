@@ -1,7 +1,5 @@
 """The one function that opens every kind of dataset."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A row on its way to an item: everything is read but the answer, whose kind is decided once for the dataset."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

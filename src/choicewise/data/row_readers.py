@@ -1,7 +1,5 @@
 """The file formats that hold rows with named columns: a new one is its reader and one line here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final

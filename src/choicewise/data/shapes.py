@@ -1,7 +1,5 @@
 """The column layouts that are recognised without a declared mapping: one row of a table each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """Datasets in files of rows with named columns, under a declared or a recognised mapping."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The text of a file, or the place where it is not UTF-8."""
 
-from __future__ import annotations
-
 import codecs
 from pathlib import Path
 

@@ -1,14 +1,12 @@
 """The tree in packs: consecutive nodes that go through the model together."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from choicewise.engine.tree import Tree
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 
 Places = npt.NDArray[np.int64]
 """Indices of keys and values: 0 .. len(path) - 1 are those kept from earlier packs, the pack's own follow."""

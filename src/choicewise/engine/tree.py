@@ -1,7 +1,5 @@
 """The tree of all tokens of some questions: every unique prefix is one node, computed once."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.questions.mass import Mass, TokenSet
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Ids, Mass, Span, TokenSet
 from choicewise.tokens.common_prefix import common_prefix
 
 ID_BYTES = 4

@@ -4,8 +4,6 @@ All use the bytes of :class:`~choicewise.tokens.tokenizer.ByteTokenizer` as toke
 every machine; ``fake:oracle`` knows every answer and must score 1 under any protocol, ``fake:anti-oracle`` 0.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from abc import ABC, abstractmethod
@@ -14,13 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.questions.cosine import Cosine
-from choicewise.questions.generation import Generation, Sampling
-from choicewise.questions.masked_loss import MaskedLoss
-from choicewise.questions.mass import Mass
-from choicewise.questions.question import Question
-from choicewise.questions.span import Ids, Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Cosine, Generation, Ids, MaskedLoss, Mass, Question, Sampling, Span, TokenScores
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
 SURE, UNSURE, REFUSED = -1e-6, -10.0, -20.0

@@ -1,7 +1,5 @@
 """From the name or folder that a user gives, to a model that answers."""
 
-from __future__ import annotations
-
 import gc
 import re
 from collections.abc import Iterator

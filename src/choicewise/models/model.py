@@ -1,13 +1,10 @@
 """The one interface behind which every kind of model answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from choicewise.models.selfcheck import SelfCheck
-from choicewise.questions.question import Question
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Question, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
 

@@ -1,7 +1,5 @@
 """The result of a model's check of itself: which compute path it takes, and how exact that is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

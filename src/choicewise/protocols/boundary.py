@@ -1,7 +1,5 @@
 """The names on the axis ``boundary``; :mod:`choicewise.tokens.boundary` says what they mean and does it."""
 
-from __future__ import annotations
-
 CORRECTED = ("heal", "word", "bytes")
 """Policies that correct the tokens of a continuation to the probability of its text, or of its words."""
 

@@ -3,8 +3,6 @@
 Every file ``catalog/FAMILY/NAME.toml`` is an entry; files outside the families are bases that entries inherit from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """The versions of one item that a model is shown: as given, with its options in other orders, or without content."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import permutations
 from types import MappingProxyType

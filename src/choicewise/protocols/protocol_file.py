@@ -1,7 +1,5 @@
 """Protocols in TOML files, the catalogue's own and users' files: a file states the axes that differ from its base."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields, replace

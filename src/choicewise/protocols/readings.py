@@ -4,17 +4,11 @@ A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.reading
 combined by :mod:`choicewise.scoring.readings.noisy_channel`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from choicewise.questions.cosine import Cosine
-from choicewise.questions.generation import Generation, Sampling
-from choicewise.questions.masked_loss import MaskedLoss
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
+from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Sampling, Span
 
 SUMS = (
     *("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare", "word_mean"),

@@ -1,7 +1,5 @@
 """Which examples an item is shown before it is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import cycle
 from random import Random

@@ -5,8 +5,6 @@
 ``docs/design/signature.md``.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from urllib.parse import unquote
 

@@ -1,7 +1,5 @@
 """Which split a protocol that names none is tested on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from choicewise.data.dataset import Dataset

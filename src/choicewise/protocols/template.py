@@ -1,7 +1,5 @@
 """Templates: plain text with named holes, filled in one pass."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

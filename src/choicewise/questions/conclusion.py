@@ -1,7 +1,5 @@
 """The question how likely a continuation is after a text that the model has not generated yet."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

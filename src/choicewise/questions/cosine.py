@@ -1,7 +1,5 @@
 """The question how similar two texts are to the model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from choicewise.questions.span import Ids, question_key

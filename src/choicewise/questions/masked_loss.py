@@ -1,7 +1,5 @@
 """The question what the model's own loss on a continuation is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every kind of question that a model may be asked."""
 
-from __future__ import annotations
-
 from choicewise.questions.cosine import Cosine
 from choicewise.questions.generation import Generation
 from choicewise.questions.masked_loss import MaskedLoss

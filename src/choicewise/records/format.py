@@ -1,7 +1,5 @@
 """The constants of a run folder: what its manifest states first, and the names of its files."""
 
-from __future__ import annotations
-
 FORMAT = "choicewise-run"
 VERSION = 2
 """Of the format; folders of another version are refused."""

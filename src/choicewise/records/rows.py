@@ -3,8 +3,6 @@
 Named tuples, because blocks have hundreds of thousands of them: they are cheap to make, and ``zip`` makes them columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

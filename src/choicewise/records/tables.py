@@ -5,8 +5,6 @@ Three tables, written together for one block of items.  ``requests``: one row pe
 row per unique question, whichever protocol asked.  Floats are floats in every shard, whatever the values.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 FLOAT32 = ":float32"

@@ -1,7 +1,5 @@
 """The agreement report as tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rich.console import Group

@@ -1,7 +1,5 @@
 """A comparison as lines of text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from textwrap import wrap

@@ -1,7 +1,5 @@
 """Choice probabilities as tables."""
 
-from __future__ import annotations
-
 from rich.console import Group
 
 from choicewise.report.table import table, titled

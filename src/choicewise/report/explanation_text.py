@@ -1,7 +1,5 @@
 """An explanation as lines of text; the prompt unwrapped, with its white space visible."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from textwrap import wrap

@@ -1,7 +1,5 @@
 """The spread of results over protocols, as tables and sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import Group

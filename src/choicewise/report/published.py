@@ -1,7 +1,5 @@
 """The published table that this work started from: eight models, three implementations of MMLU, three orders."""
 
-from __future__ import annotations
-
 import json
 
 from rich.console import Group

@@ -1,7 +1,5 @@
 """Reports as tables for people: one per model, and one of ranks when there are several models."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Mapping, Sequence

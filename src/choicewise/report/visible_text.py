@@ -1,7 +1,5 @@
 """Text from data and models, safe to print: no hidden characters, and no escape sequences for the terminal."""
 
-from __future__ import annotations
-
 import re
 
 _CONTROLS = re.compile(

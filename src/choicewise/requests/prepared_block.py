@@ -1,14 +1,12 @@
 """What a block of items asks a model, and the rows that remember which answer belongs where."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from choicewise.data.item import Item
 from choicewise.protocols.protocol import Protocol as Recipe
-from choicewise.questions.conclusion import Conclusion
+from choicewise.questions import Conclusion
 from choicewise.records.rows import RequestRow, SpanRow
 from choicewise.requests.fitting import FittedRequest, fit_requests
 from choicewise.requests.readings import asker

@@ -1,7 +1,5 @@
 """From a protocol and an item to the texts of one request."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache

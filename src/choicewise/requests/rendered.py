@@ -1,7 +1,5 @@
 """Requests that were rendered elsewhere: by another tool, or by ``choicewise prompts``."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The texts that one item is asked with, before they are fitted into the window."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from choicewise.data.item import Item

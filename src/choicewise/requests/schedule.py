@@ -1,7 +1,5 @@
 """What a run has to do: which ways of asking, over which blocks of items."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Where the requests of a protocol come from: its templates, or a file of requests that were rendered elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """From the scores of an item's choices to how often each would be chosen."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Two numbers compared: the same measurement, comparable, or neither, and what the difference is made of."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

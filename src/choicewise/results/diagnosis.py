@@ -1,7 +1,5 @@
 """Signs that a number does not measure what it is taken for, from the observations alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a run observed under one prompt, as the arrays that scores are computed from."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

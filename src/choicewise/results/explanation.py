@@ -1,7 +1,5 @@
 """One item of a run in full: what was sent, which tokens were scored, and what every protocol decides."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

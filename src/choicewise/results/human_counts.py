@@ -1,7 +1,5 @@
 """How many people chose each choice, where the data says so."""
 
-from __future__ import annotations
-
 import json
 import math
 

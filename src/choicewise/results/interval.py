@@ -1,7 +1,5 @@
 """The interval of a number, computed the way its reader asks for."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """Results as JSON knows them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

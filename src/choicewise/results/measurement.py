@@ -1,7 +1,5 @@
 """From the evidence of a run and a protocol to its scores, decisions and values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property

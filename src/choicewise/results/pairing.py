@@ -1,7 +1,5 @@
 """The items that measurements share, so that they can be compared one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The spans under one prompt, brought into rows: one per item and choice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

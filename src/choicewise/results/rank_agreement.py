@@ -1,7 +1,5 @@
 """Whether protocols agree about the order of models."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """What a protocol retrieved: the log-likelihood of every option, and the tokens it is the sum of."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

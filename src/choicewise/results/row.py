@@ -1,7 +1,5 @@
 """A row of a report."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

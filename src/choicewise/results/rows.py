@@ -1,7 +1,5 @@
 """The rows of a report: one per model, dataset, protocol, metric and group."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

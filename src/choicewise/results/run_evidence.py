@@ -1,7 +1,5 @@
 """What a run folder holds, read and laid out once, whichever protocols are looked at."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 

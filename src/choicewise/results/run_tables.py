@@ -1,7 +1,5 @@
 """The tables of a run folder, with the arrays that all protocols read laid out once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

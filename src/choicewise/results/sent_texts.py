@@ -1,7 +1,5 @@
 """The texts that were sent to a model, whatever its tokenizer."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from itertools import zip_longest

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from choicewise.questions.conclusion import Conclusion
-from choicewise.questions.generation import Generation
-from choicewise.questions.span import Ids
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Conclusion, Generation, Ids, TokenScores
 from choicewise.records.rows import ObservationRow
 from choicewise.requests.prepared_block import BlockQuestion
 from choicewise.tokens.byte_probability import TokenQuestion

@@ -14,12 +14,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.engine.tree import build
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.split import with_split
-from choicewise.questions.conclusion import Conclusion
-from choicewise.questions.cosine import Cosine
-from choicewise.questions.generation import Generation
-from choicewise.questions.masked_loss import MaskedLoss
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Span
 from choicewise.requests.prepared_block import BlockQuestion, PreparedBlock
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import check, check_support, list_asks, list_blocks, prepare_block

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from choicewise.data.cell import has_half_character
 from choicewise.errors import ModelError, UsageError
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
+from choicewise.questions import Mass, Span
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.scores import SCORES
 from choicewise.tokens.boundary import choice_questions

@@ -4,8 +4,6 @@ Labels are calibrated among items with the same number of options, because the p
 others there are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 

@@ -4,8 +4,6 @@ All take and return scores of a fixed set of labels as log-probabilities, float6
 over the labels or not).  Items with a missing label are NaN in the result and do not count in an estimate.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from choicewise.scoring.ragged import Floats

@@ -1,7 +1,5 @@
 """From the scores of an item's choices, or the text generated for it, to a prediction and its credit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """From the scores of an item's choices to probabilities of choosing them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from choicewise.scoring.ragged import Floats, Integers, reduce_rows, row_of

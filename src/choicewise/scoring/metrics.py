@@ -1,7 +1,5 @@
 """From credits to accuracies: over all items, over subjects, and over the dataset's categories."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

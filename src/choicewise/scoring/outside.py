@@ -4,8 +4,6 @@ The original MMLU script reads the letters from the 100 most likely tokens and g
 the log-probability -100 (hendrycks/test evaluate.py@4450500), so four absent letters tie and the first one wins.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows of differing length in one flat array: row r is ``values[offsets[r]:offsets[r + 1]]``."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

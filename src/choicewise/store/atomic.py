@@ -4,8 +4,6 @@ A file (or folder) is written under a temporary name beside its place, flushed t
 crash or a full disk leaves the old state, and at most a file with the suffix ``.partial``, which the next run removes.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

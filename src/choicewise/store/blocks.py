@@ -1,7 +1,5 @@
 """Blocks on disk: three Parquet tables per block, each checked against the manifest when it is read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

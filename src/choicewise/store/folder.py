@@ -1,7 +1,5 @@
 """One run folder being filled: opened or continued, locked, block after block, complete."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The items of a run on disk, so that reports need no data folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

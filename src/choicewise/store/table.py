@@ -1,7 +1,5 @@
 """One Parquet table on disk, checked when it is read against what the manifest says of its file."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

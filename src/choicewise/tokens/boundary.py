@@ -19,14 +19,12 @@ Tokens need not stop where the context stops, so a protocol must say what it sco
 The formulae and when to use which: ``docs/design/boundaries.md``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from choicewise.errors import ProtocolError
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Ids, Span
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.common_prefix import common_prefix
 from choicewise.tokens.correction import CORRECTIONS, correct

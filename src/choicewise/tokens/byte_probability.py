@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from choicewise.questions.question import Question
-from choicewise.questions.span import Ids, question_key
+from choicewise.questions import Ids, Question, question_key
 from choicewise.tokens.vocabulary import Vocabulary
 
 LIMIT = 4096

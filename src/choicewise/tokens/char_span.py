@@ -4,11 +4,9 @@ Places are in bytes, counted from the end of the text, as a tokenizer may put a 
 Offset mappings are never used: some published tokenizers return empty ones (huggingface/tokenizers #1553).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Ids, Span
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.encodings import encode_contexts
 from choicewise.tokens.tokenizer import Tokenizer, count

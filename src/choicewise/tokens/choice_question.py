@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
+from choicewise.questions import Mass, Span
 from choicewise.tokens.byte_probability import ByteProbability
 
 

@@ -1,10 +1,8 @@
 """How much token sequences have in common at their start."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 
 
 def common_prefix(sequences: Sequence[Ids]) -> int:

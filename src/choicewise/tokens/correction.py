@@ -6,16 +6,13 @@ know which bytes are scored, so a choice whose tokens do not spell its text is m
 ``docs/design/boundaries.md``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from choicewise.errors import ModelError
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Ids, Mass, Span
 from choicewise.tokens.byte_probability import LIMIT, ByteProbability, Spelling, count_spellings
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.tokenized_request import TokenizedRequest

@@ -12,10 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from choicewise.questions.mass import Mass
-from choicewise.questions.question import Question
-from choicewise.questions.span import Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Mass, Question, Span, TokenScores
 from choicewise.tokens.byte_probability import ByteProbability, Spelling, TokenQuestion
 from choicewise.tokens.tokenizer import Tokenizer
 

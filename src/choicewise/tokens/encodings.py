@@ -5,14 +5,12 @@ itself starts with the BOS gets nothing added, as in the harness, so a BOS is ne
 first scored token, the prefix token does: BOS, or EOS where there is none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from choicewise.errors import ModelError
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 from choicewise.tokens.tokenizer import Tokenizer, count
 
 

@@ -1,7 +1,5 @@
 """Tokens of texts that share much: every shared part is encoded once."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -9,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from choicewise.errors import ModelError
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 from choicewise.tokens.split_rule import SplitRule
 from choicewise.tokens.tokenizer import Tokenizer
 

@@ -5,9 +5,7 @@ changed with what follows ("token healing"), and subtracts that token again wher
 token's text (sglang 0.4.2, ``lang/backend/runtime_endpoint.py``, ``RuntimeEndpoint.select``).
 """
 
-from __future__ import annotations
-
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Ids, Span
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.common_prefix import common_prefix
 from choicewise.tokens.encodings import encode_contexts

@@ -4,8 +4,6 @@ The places follow from the pipeline that ``tokenizer.json`` declares, and only p
 any; the proofs are in ``docs/design/encoding.md``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the file declares is applied to each token alone.  Offset mappings are never use
 empty ones (tokenizers #1553, #1517).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 from choicewise.tokens.common_prefix import common_prefix
 from choicewise.tokens.encodings import Encodings
 from choicewise.tokens.vocabulary import Vocabulary, vocabulary

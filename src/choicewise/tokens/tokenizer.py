@@ -1,13 +1,11 @@
 """What the engine needs of a tokenizer, and the simplest one: bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 
 
 class Tokenizer(Protocol):

@@ -1,13 +1,11 @@
 """A vocabulary by its bytes: which tokens spell a text, start with it, or begin a word."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable
 from functools import cached_property, lru_cache
 from typing import cast
 
-from choicewise.questions.mass import TokenSet
+from choicewise.questions import TokenSet
 from choicewise.tokens.tokenizer import Tokenizer
 
 

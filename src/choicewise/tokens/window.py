@@ -1,8 +1,6 @@
 """Fitting questions to the model's window: what is cut off or refused where they are too long."""
 
-from __future__ import annotations
-
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 from choicewise.tokens.choice_question import ChoiceQuestion
 
 

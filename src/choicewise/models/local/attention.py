@@ -19,7 +19,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from choicewise.engine.pack import Pack, Places, Segment, segments
 from choicewise.engine.tree import Tree
 from choicewise.models.local.transfer import to_device
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 
 NAME = "choicewise_tree"
 SEGMENT = 256

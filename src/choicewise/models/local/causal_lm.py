@@ -1,7 +1,5 @@
 """A causal language model in two halves: the body for every token, the vocabulary only where it is read."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +14,7 @@ from transformers.utils import logging
 from choicewise.engine.tree import FIRST_SET
 from choicewise.errors import ModelError
 from choicewise.models.local.transfer import to_device
-from choicewise.questions.mass import TokenSet
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids, TokenSet
 
 CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
 """Bytes of rows x vocabulary in float32 to hold at once: what a last-level cache holds, or what fits easily."""

@@ -1,7 +1,5 @@
 """A model folder on disk: its required files, whether they are complete, and its identity."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

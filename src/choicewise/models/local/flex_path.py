@@ -5,8 +5,6 @@ launch per layer, where :class:`~choicewise.models.local.packed_path.TreePath` n
 compiling takes half a minute and gains nothing, it runs uncompiled and serves as a test of the rule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

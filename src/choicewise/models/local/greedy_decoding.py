@@ -1,7 +1,5 @@
 """Greedy decoding of many generations at once, from the keys and values of the pack in which their contexts end."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -15,8 +13,7 @@ from choicewise.engine.tree import Tree
 from choicewise.models.local import attention
 from choicewise.models.local.attention import AttentionOptions, KeysValues, Reach, additive, attend, visible
 from choicewise.models.local.causal_lm import GREEDY, CausalLM
-from choicewise.questions.span import Ids
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Ids, TokenScores
 
 
 @dataclass(eq=False)

@@ -1,17 +1,12 @@
 """Greedy generation by scoring alone: every round reads one more token of every generation from their tree."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from choicewise.models.local.causal_lm import GREEDY
-from choicewise.questions.generation import Generation
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Generation, Mass, Span, TokenScores
 
 LIKELIEST = np.asarray([GREEDY], dtype=np.int32)
 """The continuation of a span that asks for the token with the greatest logit."""

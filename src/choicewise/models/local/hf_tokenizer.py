@@ -1,7 +1,5 @@
 """A tokenizer read from the ``tokenizer.json`` of a folder."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import ModelError
-from choicewise.questions.span import Ids
+from choicewise.questions import Ids
 from choicewise.tokens.split_rule import find_split_rule
 from choicewise.tokens.token_bytes import token_bytes
 

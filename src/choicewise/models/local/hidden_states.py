@@ -3,8 +3,6 @@
 The states come from the path that scores spans, so here too every unique token is computed once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,10 +11,7 @@ import torch
 
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.ladder import ComputePath
-from choicewise.questions.cosine import Cosine
-from choicewise.questions.masked_loss import MaskedLoss
-from choicewise.questions.span import Ids, Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Cosine, Ids, MaskedLoss, Span, TokenScores
 
 _ANY_TOKEN = np.zeros(1, dtype=np.int32)
 

@@ -1,7 +1,5 @@
 """The compute paths: ways to compute the same numbers, fastest first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
@@ -10,10 +8,7 @@ from choicewise.models.local.flex_path import FlexPath
 from choicewise.models.local.mask_path import MaskPath
 from choicewise.models.local.packed_path import TreePath
 from choicewise.models.local.unpacked_path import PlainPath, PrefixPath, SequencePath
-from choicewise.questions.generation import Generation
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Generation, Mass, Span, TokenScores
 
 
 class ComputePath(Protocol):

@@ -1,7 +1,5 @@
 """From a model folder to a model that answers."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

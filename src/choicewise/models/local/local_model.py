@@ -1,7 +1,5 @@
 """A causal language model in memory, in the form of Hugging Face transformers, that answers every kind of question."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -18,13 +16,7 @@ from choicewise.models.local.selfcheck import choose_path
 from choicewise.models.local.token_answers import answer_part, answer_tokens
 from choicewise.models.local.unpacked_path import PlainPath
 from choicewise.models.selfcheck import SelfCheck
-from choicewise.questions.cosine import Cosine
-from choicewise.questions.generation import Generation, Sampling
-from choicewise.questions.masked_loss import MaskedLoss
-from choicewise.questions.mass import Mass
-from choicewise.questions.question import Question
-from choicewise.questions.span import Ids, Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Cosine, Generation, Ids, MaskedLoss, Mass, Question, Sampling, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
 RUNGS = ("auto", *LADDER)

@@ -1,7 +1,5 @@
 """The rungs that give the model's own attention a mask of what every row of a pack sees."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,10 +1,8 @@
 """Fast answers, except where they are NaN."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import TokenScores
 
 
 def nan_fallback(

@@ -1,7 +1,5 @@
 """The fastest rungs: packs of the token tree, one unpadded row each, with the keys and values of its path kept."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -18,10 +16,7 @@ from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.greedy_decoding import DecodePass, decode
 from choicewise.models.local.greedy_rounds import LIKELIEST, greedy_rounds
 from choicewise.models.local.readout import Readout
-from choicewise.questions.generation import Generation
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Generation, Mass, Span, TokenScores
 
 Answer = tuple[int, TokenScores]
 

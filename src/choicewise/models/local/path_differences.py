@@ -1,7 +1,5 @@
 """By how much common ways to run a model differ on this very model: the noise in every score."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ import torch
 from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.probe import probe, probe_depth
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Ids, Span
 
 NEW_TOKENS = 3
 """Tokens generated to compare generation with a forward pass."""

@@ -7,8 +7,6 @@ padding for the hardware.  Logits are the model's own, rounded to the dtype of i
 float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from inspect import signature
 from typing import Any
@@ -17,11 +15,7 @@ import numpy as np
 import torch
 
 from choicewise.models.local.causal_lm import known
-from choicewise.questions.cosine import Cosine
-from choicewise.questions.generation import Generation
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Cosine, Generation, Mass, Span, TokenScores
 
 
 @torch.inference_mode()

@@ -1,11 +1,9 @@
 """Random spans that show whether a compute path is right for a model: deeper than anything its layers look back at."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Ids, Span
 
 DEPTH = 128
 """How deep a probe is at least, in tokens, where the window allows."""

@@ -1,7 +1,5 @@
 """From hidden states to answers, each as soon as its last row is computed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,7 +9,7 @@ import torch
 
 from choicewise.engine.tree import Tree
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import TokenScores
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,5 @@
 """Sampling with the model's own cache: :func:`choicewise.models.local.plain.sample`, every token computed once."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from inspect import signature
 from typing import Any
@@ -10,9 +8,7 @@ import numpy as np
 import torch
 
 from choicewise.models.local import plain
-from choicewise.questions.generation import Generation
-from choicewise.questions.span import Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Generation, Span, TokenScores
 
 
 @torch.inference_mode()

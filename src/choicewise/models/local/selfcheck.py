@@ -1,7 +1,5 @@
 """Which compute path is right for this very model: each is compared with the plain one on a probe."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Mapping
@@ -19,8 +17,7 @@ from choicewise.models.local.ladder import LADDER, ComputePath, Rung, compute_pa
 from choicewise.models.local.probe import BRANCH, position_switch, probe, probe_depth
 from choicewise.models.local.unpacked_path import PlainPath
 from choicewise.models.selfcheck import SelfCheck, Trial
-from choicewise.questions.generation import Generation
-from choicewise.questions.span import Span
+from choicewise.questions import Generation, Span
 
 EXACT = 1e-4
 """Nats by which a score may always differ in float32; up to ten times that where the measured noise asks for it."""

@@ -1,7 +1,5 @@
 """Scores and greedy generations from as few trees as possible."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -9,10 +7,7 @@ import numpy as np
 
 from choicewise.models.local.greedy_rounds import LIKELIEST
 from choicewise.models.local.ladder import ComputePath
-from choicewise.questions.generation import Generation
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Generation, Mass, Span, TokenScores
 
 FIRST_TOKENS = 16
 """Tokens generated before stops are first looked for; then twice as many, and so on, so that few are in vain."""

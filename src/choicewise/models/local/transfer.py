@@ -1,7 +1,5 @@
 """Arrays on their way to the device, without waiting for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

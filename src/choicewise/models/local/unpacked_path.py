@@ -1,7 +1,5 @@
 """The slower rungs: one sequence at a time, or one branch from the cached state of its prefix."""
 
-from __future__ import annotations
-
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
@@ -16,10 +14,7 @@ from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import GREEDY, CausalLM
 from choicewise.models.local.greedy_rounds import greedy_rounds
 from choicewise.models.local.readout import Readout
-from choicewise.questions.generation import Generation
-from choicewise.questions.mass import Mass
-from choicewise.questions.span import Ids, Span
-from choicewise.questions.token_scores import TokenScores
+from choicewise.questions import Generation, Ids, Mass, Span, TokenScores
 
 STATES = ("past_key_values", "cache_params", "state")
 """The names under which models return, and take back, their state after the tokens so far."""

@@ -1,7 +1,5 @@
 """How each reading asks: one file per reading, named like it, with its ``ASKER``."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from typing import cast

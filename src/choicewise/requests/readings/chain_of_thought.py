@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from choicewise.questions.conclusion import Conclusion
-from choicewise.questions.generation import Generation, Sampling
-from choicewise.questions.span import Ids, Span
+from choicewise.questions import Conclusion, Generation, Ids, Sampling, Span
 from choicewise.records.tables import GENERATED
 from choicewise.requests.fitting import FittedRequest
 from choicewise.requests.readings.asker import Asker

@@ -1,7 +1,5 @@
 """Continuations of one context: what a reading asks about the choices of one request."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

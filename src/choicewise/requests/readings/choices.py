@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from choicewise.protocols.protocol import Protocol
-from choicewise.questions.masked_loss import MaskedLoss
-from choicewise.questions.span import Span
+from choicewise.questions import MaskedLoss, Span
 from choicewise.requests.fitting import FittedRequest, input_limit
 from choicewise.requests.readings.asker import Asker
 from choicewise.requests.readings.choice_group import ChoiceGroup, shared_context

@@ -1,13 +1,11 @@
 """Labels whose tokens must not begin one another, because their probabilities are compared as different answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.protocol import Protocol
-from choicewise.questions.span import Span
+from choicewise.questions import Span
 from choicewise.requests.readings.choice_group import ChoiceGroup
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.common_prefix import common_prefix

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from choicewise.questions.cosine import Cosine
+from choicewise.questions import Cosine
 from choicewise.requests.fitting import FittedRequest
 from choicewise.requests.readings.asker import Asker
 from choicewise.requests.request import Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from choicewise.questions.generation import Generation
+from choicewise.questions import Generation
 from choicewise.records.tables import GENERATED
 from choicewise.requests.fitting import FittedRequest, input_limit
 from choicewise.requests.readings.asker import Asker

@@ -1,10 +1,8 @@
 """Reading ``select``: the tokens that SGLang's select scores, and what it asks about them besides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from choicewise.questions.span import Span
+from choicewise.questions import Span
 from choicewise.requests.readings.choices import ChoiceAsker
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.select_span import select_spans

@@ -1,10 +1,8 @@
 """Reading ``surprisal-package``: the tokens that the package surprisal picks, and P(EOS) in the place of each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from choicewise.questions.span import Span
+from choicewise.questions import Span
 from choicewise.requests.readings.choices import ChoiceAsker
 from choicewise.tokens.char_span import ends_before, package_spans
 from choicewise.tokens.choice_question import ChoiceQuestion

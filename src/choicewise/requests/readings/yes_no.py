@@ -1,7 +1,5 @@
 """Reading ``yes-no``: two answers after a context that proposes the option."""
 
-from __future__ import annotations
-
 from choicewise.requests.readings.choice_group import ChoiceGroup, own_contexts
 from choicewise.requests.readings.choices import ChoiceAsker
 from choicewise.requests.readings.distinct import refuse_overlap

@@ -1,7 +1,5 @@
 """Published rules that find an option's letter in generated text, by name and commit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 

@@ -5,8 +5,6 @@ comma there joins two patterns into one ("故选A只有B对"), so that neither i
 numbers were published with it.  The last pattern takes the first letter anywhere, the article "A" included.
 """
 
-from __future__ import annotations
-
 import re
 
 _PATTERNS = (

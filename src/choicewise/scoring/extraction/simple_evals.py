@@ -5,8 +5,6 @@ and MULTILINGUAL_ANSWER_PATTERN_TEMPLATE with its normalisations, as mmlu_eval.p
 source are the item's letters here, the same for four options.
 """
 
-from __future__ import annotations
-
 import re
 
 _REMOVED = (

@@ -1,7 +1,5 @@
 """How each reading's observations are combined: one file per reading, named like it, with its ``COMBINER``."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from typing import cast

@@ -1,7 +1,5 @@
 """Reading ``chain-of-thought``: what the options' probabilities after several chains come to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 

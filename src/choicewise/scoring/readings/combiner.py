@@ -1,7 +1,5 @@
 """What a reading makes of its observations: scores, decisions, and the tokens of each choice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Reading ``embedding``: the observed cosine is the score."""
 
-from __future__ import annotations
-
 from choicewise.scoring.readings.combiner import Combiner
 
 COMBINER = Combiner(lambda protocol, observed: observed.values())

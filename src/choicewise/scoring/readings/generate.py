@@ -1,7 +1,5 @@
 """Reading ``generate``: the option that generated text says."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

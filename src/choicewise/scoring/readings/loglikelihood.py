@@ -1,7 +1,5 @@
 """Reading ``loglikelihood``: a score of each continuation's tokens, or the calibrated probability of a label."""
 
-from __future__ import annotations
-
 from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.calibrated import calibrated
 from choicewise.scoring.continuations import Continuations

@@ -1,7 +1,5 @@
 """Reading ``masked``: the score of the continuation, of which the model's loss gives the mean log-probability."""
 
-from __future__ import annotations
-
 from choicewise.scoring.readings import loglikelihood
 
 COMBINER = loglikelihood.COMBINER

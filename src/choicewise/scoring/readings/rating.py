@@ -1,7 +1,5 @@
 """Reading ``rating``: the expected rating of the option."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@
 scored tokens but the first, each given those alone; the last two may be missing.  Float64 [rows], NaN where missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType

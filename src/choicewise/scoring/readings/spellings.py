@@ -1,7 +1,5 @@
 """Reading ``spellings``: the probability that any of several spellings comes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

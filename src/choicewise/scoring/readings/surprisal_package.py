@@ -1,7 +1,5 @@
 """Reading ``surprisal-package``: scores of the tokens with P(EOS) set to 0."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

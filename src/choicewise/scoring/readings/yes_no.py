@@ -1,7 +1,5 @@
 """Reading ``yes-no``: the log-odds of Yes after a context that proposes the option."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ A score is the function of its name, in the module that computes its kind; proto
 So a new score is one name there and one function here.  A decimal number that ends a name is the function's exponent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType

@@ -4,8 +4,6 @@
 missing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from choicewise.scoring.continuations import Continuations

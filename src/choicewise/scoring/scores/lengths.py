@@ -1,7 +1,5 @@
 """How long a continuation is: the denominators that published normalisations disagree about."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from choicewise.scoring.continuations import Continuations

@@ -3,8 +3,6 @@
 All in nats (per unit), float64 [rows], NaN where missing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from choicewise.scoring.continuations import Continuations

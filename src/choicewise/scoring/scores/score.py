@@ -1,7 +1,5 @@
 """What a score is: a function from observed continuations to one number per choice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

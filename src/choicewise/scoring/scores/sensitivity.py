@@ -1,7 +1,5 @@
 """How far a score moves when the log-likelihoods it is made of are off."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scores that look at the tokens of a continuation one by one.  All float64 [rows], NaN where missing."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from choicewise.scoring.continuations import Continuations

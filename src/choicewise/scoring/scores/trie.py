@@ -4,8 +4,6 @@ The choices of an item form a trie of tokens.  Every token in it was scored for 
 what decoding restricted to the choices would produce.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 

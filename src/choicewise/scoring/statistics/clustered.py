@@ -1,7 +1,5 @@
 """The standard error of a mean over items in clusters (a passage with several questions, a subject)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

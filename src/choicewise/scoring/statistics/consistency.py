@@ -1,7 +1,5 @@
 """Does the model make the same choice when the options have another order?"""
 
-from __future__ import annotations
-
 from choicewise.scoring.ragged import Integers
 
 

@@ -1,7 +1,5 @@
 """How well predicted choice probabilities fit the choices that people made."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Holm's correction for testing many hypotheses at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """Do longer choices score better or worse, whatever they say?"""
 
-from __future__ import annotations
-
 import numpy as np
 
 from choicewise.scoring.ragged import Floats, Integers

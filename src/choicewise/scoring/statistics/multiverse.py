@@ -1,7 +1,5 @@
 """How a conclusion depends on which published protocol it is drawn from."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How far rounding alone can move an accuracy."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from choicewise.scoring.decisions import Decisions

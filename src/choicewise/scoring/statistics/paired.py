@@ -1,7 +1,5 @@
 """The difference of two mean credits over the same items."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """Does the model prefer a position (a letter) whatever the choice there?"""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How small a difference a benchmark can show (Miller 2024)."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

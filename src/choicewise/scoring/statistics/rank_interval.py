@@ -1,7 +1,5 @@
 """Which ranks a model could have had with another draw of items."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

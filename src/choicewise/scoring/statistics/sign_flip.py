@@ -1,7 +1,5 @@
 """The paired sign-flip test: is one model better than the other by more than chance would give?"""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

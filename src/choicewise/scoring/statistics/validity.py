@@ -1,7 +1,5 @@
 """Signs that an accuracy does not measure what it seems to."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

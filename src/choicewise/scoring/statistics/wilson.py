@@ -1,7 +1,5 @@
 """The Wilson score interval of a proportion."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

@@ -65,15 +65,3 @@ def test_no_other_file_knows_a_reading_by_its_name(reading: str) -> None:
         text = file.read_text(encoding="utf-8")
         assert file in own or f'reading == "{reading}"' not in text, file
         assert file in own or f'reading != "{reading}"' not in text, file
-
-
-def test_every_file_that_the_page_names_exists() -> None:
-    page = (ROOT.parent.parent / "docs/design/adding.md").read_text(encoding="utf-8")
-    words = [word.strip("`(),.:;") for word in page.split() if "src/choicewise/" in word or "tests/" in word]
-    named = [
-        word
-        for word in words
-        if word.endswith(".py") and not any(part.isupper() for part in Path(word).stem.split("_"))
-    ]
-    assert len(named) >= 10
-    assert [word for word in named if not (ROOT.parent.parent / word).is_file()] == []

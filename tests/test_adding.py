@@ -1,9 +1,11 @@
-"""What ``docs/design/adding.md`` promises: adding a reading takes a declaration, a file that asks, and one that combines."""
+"""What ``docs/design/adding.md`` promises: each kind of thing is added in the few files that it names."""
 
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +13,19 @@ import pytest
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
+from choicewise.data.open_dataset import open_dataset
+from choicewise.data.row_readers import ROW_READERS
+from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
 from choicewise.protocols import consistency, protocol, readings
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS, Reading
+from choicewise.questions import Question, Span, TokenScores
 from choicewise.requests.readings import asker
 from choicewise.requests.readings.choices import ChoiceAsker
 from choicewise.scoring.readings import combiner
 from choicewise.scoring.readings.combiner import Combiner
+from choicewise.tokens.tokenizer import ByteTokenizer
 
 ROOT = Path(__file__).parent.parent / "src" / "choicewise"
 QUIZ = Dataset("quiz", {"test": (Item("1", "Where do birds live?", ("in a tree", "in the sea"), (0,)),)})
@@ -65,3 +72,60 @@ def test_no_other_file_knows_a_reading_by_its_name(reading: str) -> None:
         text = file.read_text(encoding="utf-8")
         assert file in own or f'reading == "{reading}"' not in text, file
         assert file in own or f'reading != "{reading}"' not in text, file
+
+
+def test_a_data_format_is_a_reader_and_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Files of tab-separated values, with columns that are recognised as in every other format."""
+
+    def tsv_rows(path: Path) -> Iterator[dict[str, Any]]:
+        header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+        yield from (dict(zip(header, row, strict=True)) for row in rows)
+
+    monkeypatch.setitem(ROW_READERS, ".tsv", tsv_rows)  # type: ignore[arg-type]
+    file = tmp_path / "quiz.tsv"
+    file.write_text("question\tA\tB\tanswer\nWhere do birds live?\tin a tree\tin the sea\tA\n", encoding="utf-8")
+    (item,) = open_dataset(file).splits["test"]
+    assert (item.question, item.choices, item.gold) == ("Where do birds live?", ("in a tree", "in the sea"), (0,))
+
+
+def test_a_protocol_is_one_file_that_states_what_differs(tmp_path: Path) -> None:
+    file = tmp_path / "short.toml"
+    file.write_text('name = "mine/short"\nbase = "mmlu/original"\n\n[protocol]\nshots = 1\n', encoding="utf-8")
+    assert resolve(str(file)) == {"mine/short": replace(resolve("mmlu/original")["mmlu/original"], shots=1)}
+
+
+class Recorded:
+    """A kind of model: it repeats the answers of another one, and supports nothing but spans."""
+
+    name, digest, dtype, device, window = "recorded", "0" * 64, "float32", "cpu", 4096
+    supports = frozenset({Span})
+    selfcheck = computed = None
+
+    def __init__(self, answers: dict[str, TokenScores]) -> None:
+        self.tokenizer = ByteTokenizer()
+        self._answers = answers
+
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        yield from ((index, self._answers[question.key]) for index, question in enumerate(questions))
+
+
+class Recording(HashModel):
+    """Answers, and remembers what it answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: dict[str, TokenScores] = {}
+
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        for index, answer in super().answer(questions):
+            self.answers[questions[index].key] = answer
+            yield index, answer
+
+
+def test_a_kind_of_model_is_one_class(tmp_path: Path) -> None:
+    source, protocols = Recording(), ["options/cloze"]
+    first = evaluate(model=source, data=QUIZ, protocols=protocols, out=tmp_path / "first")
+    again = evaluate(model=Recorded(source.answers), data=QUIZ, protocols=protocols, out=tmp_path / "again")
+    assert again.scores().to_pylist() == first.scores().to_pylist()
+    with pytest.raises(ModelError, match="recorded does not support Cosine, which reading embedding needs"):
+        evaluate(model=Recorded({}), data=QUIZ, protocols=["options/embedding"], out=tmp_path / "other")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from choicewise.data.open_dataset import open_dataset as open_dataset
     from choicewise.models.load import load_model as load_model
+    from choicewise.requests.rendered import read_rendered as read_rendered
     from choicewise.results.run import Run as Run
     from choicewise.results.run import open_run as open_run
     from choicewise.running.evaluate import evaluate as evaluate
@@ -20,11 +21,12 @@ _HOMES = {
     "load_model": ("choicewise.models.load", "load_model"),
     "open_dataset": ("choicewise.data.open_dataset", "open_dataset"),
     "open_run": ("choicewise.results.run", "open_run"),
+    "read_rendered": ("choicewise.requests.rendered", "read_rendered"),
     "score": ("choicewise.running.score_texts", "score_texts"),
 }
 """Public name → its module and its name there."""
 
-__all__ = ["Run", "evaluate", "load_model", "open_dataset", "open_run", "score"]
+__all__ = ["Run", "evaluate", "load_model", "open_dataset", "open_run", "read_rendered", "score"]
 __version__ = "0.1.0"
 
 

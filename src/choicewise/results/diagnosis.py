@@ -11,7 +11,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import axis_differences
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_predictions
-from choicewise.scoring.calibrated import order_predictions
+from choicewise.scoring.calibration import order_predictions
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import Value, micro
 from choicewise.scoring.ragged import Integers, Mask, row_of

@@ -1,7 +1,7 @@
 """Reading ``loglikelihood``: a score of each continuation's tokens, or the calibrated probability of a label."""
 
 from choicewise.protocols.protocol import Protocol
-from choicewise.scoring.calibrated import calibrated
+from choicewise.scoring.calibration import calibrated
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats
 from choicewise.scoring.readings.combiner import Combiner, Observed

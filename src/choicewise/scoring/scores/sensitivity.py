@@ -6,8 +6,7 @@ import numpy as np
 
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, row_of
-from choicewise.scoring.scores import tokens, trie
-from choicewise.scoring.scores.score import Score
+from choicewise.scoring.scores import Score, tokens, trie
 
 FIXED: dict[str, float] = {**tokens.SENSITIVITY, **trie.SENSITIVITY}
 """Sensitivity of scores that look at single tokens: it can't be computed from an error spread over all tokens."""

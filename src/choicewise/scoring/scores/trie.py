@@ -18,6 +18,7 @@ SENSITIVITY = {"first_divergent": 1.0, "locally_renormalised": 2.0, "constrained
 """Units of the score per nat of error in the log-likelihoods: all of it in one token, 2 where the errors of the other
 choices count too, NaN for a yes or no."""
 
+
 def first_divergent(observed: Continuations) -> Floats:
     """log P of the first token that not all choices of the item share, in nats (nanochat core_eval's span start).
 

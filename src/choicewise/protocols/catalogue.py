@@ -120,10 +120,9 @@ def _tables() -> Mapping[str, Mapping[str, Any]]:
     """The tables of every file of the catalogue, by its path inside without the suffix."""
     catalog = files("choicewise.protocols") / "catalog"
     folders = [("", catalog), *((f"{family.name}/", family) for family in catalog.iterdir() if family.is_dir())]
-    inside = {f"{prefix}{file.name}": file for prefix, folder in folders for file in folder.iterdir()}
-    texts = {name: file.read_text(encoding="utf-8") for name, file in inside.items() if name.endswith(".toml")}
-    names = {name: name.removesuffix(".toml") for name in texts}
-    return {names[name]: parse(text, names[name], allowed=_KEYS) for name, text in texts.items()}
+    inside = ((f"{prefix}{file.name}", file) for prefix, folder in folders for file in folder.iterdir())
+    named = {path.removesuffix(".toml"): file for path, file in inside if path.endswith(".toml")}
+    return {name: parse(file.read_text(encoding="utf-8"), name, allowed=_KEYS) for name, file in named.items()}
 
 
 def _entry(name: str) -> Entry:
@@ -133,8 +132,5 @@ def _entry(name: str) -> Entry:
     protocols = {f"{name}:{variant}": read_axes(axes, name, headline) for variant, axes in variants.items()}
     protocols = dict(sorted(protocols.items(), key=lambda variant: variant[1] != headline)) or {name: headline}
     published = {f"{name}:{alias}": f"{name}:{score}" for alias, score in table.get("scores", {}).items()}
-    return Entry(
-        *(table[key] for key in ("name", "title", "citation", "source", "about")),
-        protocols=MappingProxyType(protocols),
-        published=MappingProxyType(published),
-    )
+    facts = {key: table[key] for key in ("name", "title", "citation", "source", "about")}
+    return Entry(**facts, protocols=MappingProxyType(protocols), published=MappingProxyType(published))

@@ -117,7 +117,10 @@ def _boundary(protocol: Protocol, reading: Reading) -> Iterator[str]:
     """Corrections of what is no log-likelihood, and ranks of bytes, which no model gives."""
     name = protocol.boundary
     if name in CORRECTED and "correction" not in reading.takes:
-        yield f"boundary {name} corrects a log-likelihood, which reading {protocol.reading} does not give; use boundary lcp"
+        yield (
+            f"boundary {name} corrects a log-likelihood, which reading {protocol.reading} does not give; use boundary "
+            "lcp"
+        )
     if name == "bytes" and (protocol.outside != "keep" or protocol.score == "greedy"):
         yield "boundary bytes gives bytes, which have no rank: use outside keep, and not score greedy"
 

@@ -1,7 +1,7 @@
 """The readings: ways of asking a model about an option, each declared here and nowhere else.
 
-A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.readings.noisy_channel`, and its observations are
-combined by :mod:`choicewise.scoring.readings.noisy_channel`.
+A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.readings.noisy_channel`, and its observations
+are combined by :mod:`choicewise.scoring.readings.noisy_channel`.
 """
 
 from collections.abc import Mapping

@@ -13,8 +13,7 @@ class PositionBias:
     """How unevenly the model treats the positions.
 
     ``recalls``: per position, the share of the items with the right choice there that are predicted right; NaN without
-    such items.
-    ``rstd``: their standard deviation (over n), 0 without bias (Zheng et al. 2024; LLM-MCQ-Bias@da14c48).
+    such items.  ``rstd``: their standard deviation (over n), 0 without bias (Zheng et al. 2024; LLM-MCQ-Bias@da14c48).
     ``chi_square`` and ``p``: predictions per position against right choices per position.  The test is conservative,
     because right predictions follow the right choices.  NaN when fewer than two positions ever hold a right choice.
     ``n``: items with a prediction.
@@ -44,8 +43,7 @@ def position_bias(predictions: Integers, gold: Integers) -> PositionBias:
     recalls = np.divide(hits, expected, out=np.full(positions, np.nan), where=used)
     if used.sum() < 2:
         return PositionBias(tuple(recalls.tolist()), math.nan, math.nan, math.nan, n)
-    statistic = float(((counts[used] - expected[used]) ** 2 / expected[used]).sum())
-    if counts[~used].any():
-        statistic = math.inf
+    deviations = ((counts[used] - expected[used]) ** 2 / expected[used]).sum()
+    statistic = math.inf if counts[~used].any() else float(deviations)
     p = float(chdtrc(used.sum() - 1, statistic))
     return PositionBias(tuple(recalls.tolist()), float(recalls[used].std()), statistic, p, n)

@@ -19,10 +19,10 @@ from choicewise.protocols.signature import parse_signature, short_signature
 
 _PLAIN = ("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare")
 _NULLS = {"empty": "", "answer": "Answer:", "answer-space": "Answer: ", "colon": ":"}
-SCORES: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {name: {"score": name, "null": "-"} for name in _PLAIN}
-    | {f"pmi-{name}": {"score": "pmi", "null": null} for name, null in _NULLS.items()}
-)
+SCORES: Mapping[str, Mapping[str, str]] = {
+    **{name: {"score": name, "null": "-"} for name in _PLAIN},
+    **{f"pmi-{name}": {"score": "pmi", "null": null} for name, null in _NULLS.items()},
+}
 """The reductions that an entry with ``normalizations = true`` has, one protocol each, as axes.
 
 An entry whose source has scores of its own lists them instead: a table ``[variants.NAME]`` each, with the axes that

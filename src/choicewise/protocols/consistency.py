@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import ProtocolError
@@ -14,17 +13,15 @@ from choicewise.protocols.readings import CHOOSING, CONDITIONAL, READINGS, Readi
 if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
 
-NEUTRAL: Mapping[str, Any] = MappingProxyType(
-    {
-        **dict.fromkeys(("header", "option", "answer", "proposal", "separator"), ""),
-        **dict.fromkeys(("quirk", "strip", "sampler"), "none"),
-        "question": "{question}",
-        "continuation": "{choice}",
-        "choices": None,
-        "shots": 0,
-        "shot_split": None,
-    }
-)
+NEUTRAL: Mapping[str, Any] = {
+    **dict.fromkeys(("header", "option", "answer", "proposal", "separator"), ""),
+    **dict.fromkeys(("quirk", "strip", "sampler"), "none"),
+    "question": "{question}",
+    "continuation": "{choice}",
+    "choices": None,
+    "shots": 0,
+    "shot_split": None,
+}
 """The axes that render, as they stand where ``requests`` were rendered elsewhere."""
 
 

@@ -7,16 +7,13 @@ for a label depends on which others there are.
 """
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
 from choicewise.protocols.option_orders import MOST, VIEWS
 from choicewise.scoring.ragged import Floats, Integers, by_length
 
-NOISE: Mapping[str, float] = MappingProxyType(
-    {"none": 1.0, "permutation": 2.0, "batch": 3.0, "contextual": 3.0, "pride": 3.0}
-)
+NOISE: Mapping[str, float] = {"none": 1.0, "permutation": 2.0, "batch": 3.0, "contextual": 3.0, "pride": 3.0}
 """The most that a score moves relative to the others of its item, per nat that every log-probability may be off.
 
 A share moves by 2, its own nat and that of the sum.  The options of one context have the same sum, which leaves 1, but

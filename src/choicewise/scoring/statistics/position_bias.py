@@ -1,4 +1,4 @@
-"""Does the model prefer a position (a letter) whatever the choice there?"""
+"""Does the model prefer a position (a letter) whatever the choice there, or choose the same in every order?"""
 
 import math
 from dataclasses import dataclass
@@ -47,3 +47,14 @@ def position_bias(predictions: Integers, gold: Integers) -> PositionBias:
     statistic = math.inf if counts[~used].any() else float(deviations)
     p = float(chdtrc(used.sum() - 1, statistic))
     return PositionBias(tuple(recalls.tolist()), float(recalls[used].std()), statistic, p, n)
+
+
+def permutation_consistency(predictions: Integers) -> float:
+    """Share of items with the same prediction in every order of the options; NaN when no item has all predictions.
+
+    ``predictions``: the option chosen, by its index in the item, int64 [orders, items]; an item with -1 in any
+    order does not count.
+    """
+    known = (predictions >= 0).all(axis=0)
+    same = (predictions == predictions[:1]).all(axis=0)
+    return float(same[known].mean()) if known.any() else math.nan

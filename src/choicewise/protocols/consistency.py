@@ -44,10 +44,12 @@ def _score(protocol: Protocol, reading: Reading) -> Iterator[str]:
 
 def _requests(protocol: Protocol, reading: Reading) -> Iterator[str]:
     """Templates beside requests that were rendered elsewhere would be printed and not used."""
-    for axis, neutral in NEUTRAL.items() if protocol.requests is not None else ():
+    if protocol.requests is None:
+        return
+    for axis, neutral in NEUTRAL.items():
         if getattr(protocol, axis) != neutral:
             yield (
-                f"axis {axis} is {getattr(protocol, axis)!r}, but the requests {protocol.requests:.12} were "
+                f"axis {axis} is {getattr(protocol, axis)!r}, but the requests {protocol.requests[:12]} were "
                 f"rendered elsewhere; it must be {neutral!r}"
             )
 

@@ -6,6 +6,7 @@ are combined by :mod:`choicewise.scoring.readings.noisy_channel`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Sampling, Span
 
@@ -73,6 +74,9 @@ class Reading:
 
 _CORRECTED = frozenset({"shots", "correction"})
 
+_labels = partial(Reading, scores=("sum",), takes=_CORRECTED)
+"""A reading whose lines are the labels of one choice."""
+
 READINGS: Mapping[str, Reading] = {
     "loglikelihood": Reading(
         "log P(continuation | context), token by token, in one forward pass",
@@ -108,23 +112,9 @@ READINGS: Mapping[str, Reading] = {
         SELECT,
         fits=("drop-last-shot", "drop-last-shot-then-cut-end", "refuse"),
     ),
-    "spellings": Reading(
-        "log of the summed P of several spellings of the option's label", ("sum",), lines=(1, 20), takes=_CORRECTED
-    ),
-    "yes-no": Reading(
-        "log P(first line | context, option) - log P(second line | ·)",
-        ("sum",),
-        lines=(2, 2),
-        takes=_CORRECTED,
-        proposal=True,
-    ),
-    "rating": Reading(
-        "expected rating, the lines being its labels from the lowest up",
-        ("sum",),
-        lines=(2, 20),
-        takes=_CORRECTED,
-        proposal=True,
-    ),
+    "spellings": _labels("log of the summed P of several spellings of the option's label", lines=(1, 20)),
+    "yes-no": _labels("log P(first line | context, option) - log P(second line | ·)", lines=(2, 2), proposal=True),
+    "rating": _labels("expected rating, the lines being its labels from the lowest up", lines=(2, 20), proposal=True),
     "noisy-channel": Reading(
         "log P(question | proposal of the option)",
         (*SUMS, *TOKENWISE),

@@ -52,8 +52,8 @@ def gold_rows(gold: Sequence[Sequence[int]], item_offsets: Integers) -> Mask:
 def argmax(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Decisions:
     """The choice with the greatest score, credited by the tie rule named ``ties`` (TIES).
 
-    ``scores`` and ``gold`` have shape [rows]; item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.  A NaN score
-    is a missing choice, and an item with a missing choice is missing: what it would have scored is not known.
+    ``scores`` and ``gold`` have shape [rows].  A NaN score is a missing choice, and an item with a missing choice is
+    missing: what it would have scored is not known.
     """
     item = row_of(item_offsets)
     top = reduce_rows(np.maximum, scores, item_offsets)  # NaN when any choice is

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from choicewise.errors import StoreError
 from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.decisions import argmax, gold_rows
-from choicewise.scoring.outside import OUTSIDE, Outside
+from choicewise.scoring.outside import OUTSIDE, limited
 from choicewise.scoring.ragged import reduce_rows, row_of
 from tests.observed import Row, continuations, random_items, row
 
@@ -63,7 +63,7 @@ def test_outside_replaces_exactly_the_tokens_that_are_not_among_the_top(items: l
     ]
     assert OUTSIDE["top100=-100"](observed).logprobs.tolist() == [-100.0 if rank >= 100 else v for rank, v in flat]
     assert OUTSIDE["keep"](observed) is observed
-    assert Outside(1, -5.0)(observed).logprobs.tolist() == [-5.0 if rank >= 1 else v for rank, v in flat]
+    assert limited(observed, 1, -5.0).logprobs.tolist() == [-5.0 if rank >= 1 else v for rank, v in flat]
 
 
 def test_four_letters_outside_the_top_tie_and_the_first_wins_as_in_the_original() -> None:

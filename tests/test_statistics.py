@@ -17,8 +17,7 @@ from choicewise.scoring.decisions import Decisions, argmax, gold_rows
 from choicewise.scoring.metrics import micro
 from choicewise.scoring.statistics.clustered import clustered_standard_error, standard_error
 from choicewise.scoring.statistics.holm import holm
-from choicewise.scoring.statistics.paired import paired_difference
-from choicewise.scoring.statistics.power import minimum_detectable_effect
+from choicewise.scoring.statistics.paired import minimum_detectable_effect, paired_difference
 from choicewise.scoring.statistics.rank_interval import rank_intervals
 from choicewise.scoring.statistics.sign_flip import exact_tail, integer_differences, normal_tail, sign_flip
 

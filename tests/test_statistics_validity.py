@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.scoring.decisions import TIES, Decisions, argmax
-from choicewise.scoring.statistics.consistency import permutation_consistency
 from choicewise.scoring.statistics.length_bias import length_correlations
 from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
 from choicewise.scoring.statistics.numeric_range import credit_range
-from choicewise.scoring.statistics.position_bias import position_bias
+from choicewise.scoring.statistics.position_bias import permutation_consistency, position_bias
 from choicewise.scoring.statistics.validity import low_mass_rate, validity
 
 NAN = math.nan

@@ -26,8 +26,7 @@ from choicewise.requests.render import render
 from choicewise.requests.request import View
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
-from choicewise.scoring.calibrated import NOISE, calibrated, order_predictions
-from choicewise.scoring.calibration import batch, contextual
+from choicewise.scoring.calibration import NOISE, batch, calibrated, contextual, order_predictions
 from tests.recipes import mmlu_protocol
 
 ITEMS = tuple(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,20 +17,12 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.protocol_file import inherit, parse, read_axes, read_file
 from choicewise.protocols.signature import parse_signature, short_signature
 
-SCORES: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "sum": {"score": "sum", "null": "-"},
-        "token_mean": {"score": "token_mean", "null": "-"},
-        "byte_mean": {"score": "byte_mean", "null": "-"},
-        "byte_mean_bare": {"score": "byte_mean_bare", "null": "-"},
-        "char_mean": {"score": "char_mean", "null": "-"},
-        "char_mean_bare": {"score": "char_mean_bare", "null": "-"},
-        "pmi-empty": {"score": "pmi", "null": ""},
-        "pmi-answer": {"score": "pmi", "null": "Answer:"},
-        "pmi-answer-space": {"score": "pmi", "null": "Answer: "},
-        "pmi-colon": {"score": "pmi", "null": ":"},
-    }
-)
+_PLAIN = ("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare")
+_NULLS = {"empty": "", "answer": "Answer:", "answer-space": "Answer: ", "colon": ":"}
+SCORES: Mapping[str, Mapping[str, str]] = {
+    **{name: {"score": name, "null": "-"} for name in _PLAIN},
+    **{f"pmi-{name}": {"score": "pmi", "null": null} for name, null in _NULLS.items()},
+}
 """The reductions that an entry with ``normalizations = true`` has, one protocol each, as axes.
 
 An entry whose source has scores of its own lists them instead: a table ``[variants.NAME]`` each, with the axes that
@@ -68,7 +61,10 @@ def entry(name: str) -> Entry:
     for candidate in entries():
         if name == candidate.name or name in candidate.protocols or name in candidate.published:
             return candidate
-    raise _unknown(name)
+    raise ProtocolError(
+        f"no protocol is called {name!r}; {did_you_mean(name, _names())} (`choicewise protocols` lists them all; a "
+        "file's name ends in .toml)"
+    )
 
 
 def resolve(*selectors: str) -> dict[str, Protocol]:
@@ -90,7 +86,8 @@ def resolve(*selectors: str) -> dict[str, Protocol]:
 def _resolve(selector: str) -> dict[str, Protocol]:
     if "|" in selector:
         protocol = parse_signature(selector)
-        return {_name(protocol): protocol}
+        names = {other: name for known in entries() for name, other in known.protocols.items()}
+        return {names.get(protocol, short_signature(protocol)): protocol}
     if selector.endswith(".toml"):
         return _resolve_file(selector)
     prefix = f"{selector}-" if "/" in selector else f"{selector}/"
@@ -112,39 +109,20 @@ def _resolve_file(path: str) -> dict[str, Protocol]:
     return {name: protocol}
 
 
-def _name(protocol: Protocol) -> str:
-    """The catalogue's name of a protocol, else its short signature."""
-    names = {other: name for known in entries() for name, other in known.protocols.items()}
-    return names.get(protocol, short_signature(protocol))
-
-
 def _names() -> list[str]:
     """Every selector of the catalogue."""
-    names: dict[str, None] = {}
-    for known in entries():
-        names |= dict.fromkeys((known.name.partition("/")[0], known.name, *known.protocols, *known.published))
-    return list(names)
-
-
-def _unknown(name: str) -> ProtocolError:
-    hint = did_you_mean(name, _names())
-    return ProtocolError(
-        f"no protocol is called {name!r}; {hint} (`choicewise protocols` lists them all; a file's name ends in .toml)"
-    )
+    names = ((known.name.partition("/")[0], known.name, *known.protocols, *known.published) for known in entries())
+    return list(dict.fromkeys(chain.from_iterable(names)))
 
 
 @cache
 def _tables() -> Mapping[str, Mapping[str, Any]]:
     """The tables of every file of the catalogue, by its path inside without the suffix."""
     catalog = files("choicewise.protocols") / "catalog"
-    inside = [("", catalog), *((f"{family.name}/", family) for family in catalog.iterdir() if family.is_dir())]
-    texts = {
-        prefix + file.name.removesuffix(".toml"): file.read_text(encoding="utf-8")
-        for prefix, folder in inside
-        for file in folder.iterdir()
-        if file.name.endswith(".toml")
-    }
-    return {name: parse(text, name, allowed=_KEYS) for name, text in texts.items()}
+    folders = [("", catalog), *((f"{family.name}/", family) for family in catalog.iterdir() if family.is_dir())]
+    inside = ((f"{prefix}{file.name}", file) for prefix, folder in folders for file in folder.iterdir())
+    named = {path.removesuffix(".toml"): file for path, file in inside if path.endswith(".toml")}
+    return {name: parse(file.read_text(encoding="utf-8"), name, allowed=_KEYS) for name, file in named.items()}
 
 
 def _entry(name: str) -> Entry:
@@ -153,14 +131,6 @@ def _entry(name: str) -> Entry:
     variants = SCORES if table.get("normalizations", False) else table.get("variants", {})
     protocols = {f"{name}:{variant}": read_axes(axes, name, headline) for variant, axes in variants.items()}
     protocols = dict(sorted(protocols.items(), key=lambda variant: variant[1] != headline)) or {name: headline}
-    return Entry(
-        name=table["name"],
-        title=table["title"],
-        citation=table["citation"],
-        source=table["source"],
-        about=table["about"],
-        protocols=MappingProxyType(protocols),
-        published=MappingProxyType(
-            {f"{name}:{alias}": f"{name}:{score}" for alias, score in table.get("scores", {}).items()}
-        ),
-    )
+    published = {f"{name}:{alias}": f"{name}:{score}" for alias, score in table.get("scores", {}).items()}
+    facts = {key: table[key] for key in ("name", "title", "citation", "source", "about")}
+    return Entry(**facts, protocols=MappingProxyType(protocols), published=MappingProxyType(published))

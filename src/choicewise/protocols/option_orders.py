@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from itertools import permutations
-from types import MappingProxyType
 
 Order = tuple[int, ...]
 """For every label the option that stands under it."""
@@ -14,7 +13,7 @@ MOST = 4
 """Options at most that are shown in every order: there are 24 of 4, and 120 of 5."""
 
 EVERY = 20
-"""Of each subject the first item and every 20th from there on, 5 %, tell how the labels are liked."""
+"""View ``cyclic-5%`` shows the first item of a subject and every 20th after it in several orders."""
 
 
 def _given(options: int, position: int) -> list[Order]:
@@ -25,17 +24,13 @@ def _cyclic(options: int, position: int) -> list[Order]:
     return [tuple((turn + label) % options for label in range(options)) for turn in range(options)]
 
 
-def _sampled(options: int, position: int) -> list[Order]:
-    return _given(options, position) if position % EVERY else _cyclic(options, position)
-
-
-def _full(options: int, position: int) -> list[Order]:
-    return list(permutations(range(options)))
-
-
-VIEWS: Mapping[str, Callable[[int, int], list[Order]]] = MappingProxyType(
-    {"given": _given, "cyclic": _cyclic, "cyclic-5%": _sampled, "full": _full, "content-free": _given}
-)
+VIEWS: Mapping[str, Callable[[int, int], list[Order]]] = {
+    "given": _given,
+    "cyclic": _cyclic,
+    "cyclic-5%": lambda options, position: (_given if position % EVERY else _cyclic)(options, position),
+    "full": lambda options, position: list(permutations(range(options))),
+    "content-free": _given,
+}
 """Name → the orders of so many options for the item at a position of its subject; the first is the order as given.
 
 ``content-free`` shows the ``CONTENT_FREE`` texts besides.
@@ -44,13 +39,11 @@ VIEWS: Mapping[str, Callable[[int, int], list[Order]]] = MappingProxyType(
 PERMUTED = ("cyclic", "full")
 """Views that show every item in several orders of its options."""
 
-CALIBRATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "none": tuple(VIEWS),
-        "batch": tuple(VIEWS),
-        "contextual": ("content-free",),
-        "pride": ("cyclic", "cyclic-5%"),
-        "permutation": PERMUTED,
-    }
-)
+CALIBRATIONS: Mapping[str, tuple[str, ...]] = {
+    "none": tuple(VIEWS),
+    "batch": tuple(VIEWS),
+    "contextual": ("content-free",),
+    "pride": ("cyclic", "cyclic-5%"),
+    "permutation": PERMUTED,
+}
 """What is made of the labels' probabilities → the views that it can be made of."""

@@ -93,22 +93,18 @@ class Protocol:
     @property
     def digest(self) -> str:
         """sha256 (64 hex) over all axes: the protocol's identity, printed short as ``#P`` and six digits."""
-        return _digest({axis.name: getattr(self, axis.name) for axis in fields(self)})
+        return _digest(self, "request", "score")
 
     @property
     def prompt_digest(self) -> str:
         """sha256 (64 hex) over the axes that decide what the model is shown and asked; sharing it shares requests."""
-        return _prompt_digest(self)
+        return _digest(self, "request")
 
 
 @lru_cache(maxsize=1024)
-def _prompt_digest(protocol: Protocol) -> str:
+def _digest(protocol: Protocol, *stages: str) -> str:
     """Remembered, because every row of a run names it."""
-    axes = (axis.name for axis in fields(protocol) if axis.metadata["stage"] == "request")
-    return _digest({name: getattr(protocol, name) for name in axes})
-
-
-def _digest(axes: dict[str, Any]) -> str:
+    axes = {axis.name: getattr(protocol, axis.name) for axis in fields(protocol) if axis.metadata["stage"] in stages}
     return hashlib.sha256(json.dumps(axes, sort_keys=True).encode()).hexdigest()
 
 

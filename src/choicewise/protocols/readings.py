@@ -1,12 +1,12 @@
 """The readings: ways of asking a model about an option, each declared here and nowhere else.
 
-A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.readings.noisy_channel`, and its observations are
-combined by :mod:`choicewise.scoring.readings.noisy_channel`.
+A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.readings.noisy_channel`, and its observations
+are combined by :mod:`choicewise.scoring.readings.noisy_channel`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import partial
 
 from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Sampling, Span
 
@@ -74,78 +74,65 @@ class Reading:
 
 _CORRECTED = frozenset({"shots", "correction"})
 
-READINGS: Mapping[str, Reading] = MappingProxyType(
-    {
-        "loglikelihood": Reading(
-            "log P(continuation | context), token by token, in one forward pass",
-            SCORES,
-            takes=_CORRECTED | {"outside", "views"},
-            one_likelihood=True,
-        ),
-        "masked": Reading(
-            "the model's own loss with the labels outside the option at -100",
-            (*SUMS, *CONDITIONAL),
-            needs=(MaskedLoss,),
-            one_likelihood=True,
-        ),
-        "generate": Reading(
-            "greedy text after the context, and its tokens' scores",
-            (*SUMS, *TOKENWISE, "none"),
-            needs=(Generation,),
-            takes=frozenset({"shots", "new_tokens"}),
-            text=True,
-        ),
-        "surprisal": Reading(
-            "log P of every token that holds a byte of the continuation, the two texts encoded as one",
-            SCORES,
-            one_likelihood=True,
-        ),
-        "surprisal-package": Reading(
-            "the same as the package surprisal counts it: a BOS before the tokenizer's own, P(EOS) := 0",
-            SUMS,
-            renormalised=True,
-        ),
-        "select": Reading(
-            "log P of the tokens that SGLang's select scores, its token healing included",
-            SELECT,
-            fits=("drop-last-shot", "drop-last-shot-then-cut-end", "refuse"),
-        ),
-        "spellings": Reading(
-            "log of the summed P of several spellings of the option's label", ("sum",), lines=(1, 20), takes=_CORRECTED
-        ),
-        "yes-no": Reading(
-            "log P(first line | context, option) - log P(second line | ·)",
-            ("sum",),
-            lines=(2, 2),
-            takes=_CORRECTED,
-            proposal=True,
-        ),
-        "rating": Reading(
-            "expected rating, the lines being its labels from the lowest up",
-            ("sum",),
-            lines=(2, 20),
-            takes=_CORRECTED,
-            proposal=True,
-        ),
-        "noisy-channel": Reading(
-            "log P(question | proposal of the option)",
-            (*SUMS, *TOKENWISE),
-            takes=frozenset({"correction"}),
-            proposal=True,
-            one_likelihood=True,
-        ),
-        "chain-of-thought": Reading(
-            "P(continuation | context, chain, proposal) over sampled chains",
-            OVER_CHAINS,
-            needs=(Generation, Sampling, Span),
-            takes=frozenset({"shots", "new_tokens", "chains"}),
-            fits=("drop-last-shot", "refuse"),
-        ),
-        "embedding": Reading(
-            "cosine of the last token's last hidden states of context and continuation", ("none",), needs=(Cosine,)
-        ),
-    }
-)
+_labels = partial(Reading, scores=("sum",), takes=_CORRECTED)
+"""A reading whose lines are the labels of one choice."""
+
+READINGS: Mapping[str, Reading] = {
+    "loglikelihood": Reading(
+        "log P(continuation | context), token by token, in one forward pass",
+        SCORES,
+        takes=_CORRECTED | {"outside", "views"},
+        one_likelihood=True,
+    ),
+    "masked": Reading(
+        "the model's own loss with the labels outside the option at -100",
+        (*SUMS, *CONDITIONAL),
+        needs=(MaskedLoss,),
+        one_likelihood=True,
+    ),
+    "generate": Reading(
+        "greedy text after the context, and its tokens' scores",
+        (*SUMS, *TOKENWISE, "none"),
+        needs=(Generation,),
+        takes=frozenset({"shots", "new_tokens"}),
+        text=True,
+    ),
+    "surprisal": Reading(
+        "log P of every token that holds a byte of the continuation, the two texts encoded as one",
+        SCORES,
+        one_likelihood=True,
+    ),
+    "surprisal-package": Reading(
+        "the same as the package surprisal counts it: a BOS before the tokenizer's own, P(EOS) := 0",
+        SUMS,
+        renormalised=True,
+    ),
+    "select": Reading(
+        "log P of the tokens that SGLang's select scores, its token healing included",
+        SELECT,
+        fits=("drop-last-shot", "drop-last-shot-then-cut-end", "refuse"),
+    ),
+    "spellings": _labels("log of the summed P of several spellings of the option's label", lines=(1, 20)),
+    "yes-no": _labels("log P(first line | context, option) - log P(second line | ·)", lines=(2, 2), proposal=True),
+    "rating": _labels("expected rating, the lines being its labels from the lowest up", lines=(2, 20), proposal=True),
+    "noisy-channel": Reading(
+        "log P(question | proposal of the option)",
+        (*SUMS, *TOKENWISE),
+        takes=frozenset({"correction"}),
+        proposal=True,
+        one_likelihood=True,
+    ),
+    "chain-of-thought": Reading(
+        "P(continuation | context, chain, proposal) over sampled chains",
+        OVER_CHAINS,
+        needs=(Generation, Sampling, Span),
+        takes=frozenset({"shots", "new_tokens", "chains"}),
+        fits=("drop-last-shot", "refuse"),
+    ),
+    "embedding": Reading(
+        "cosine of the last token's last hidden states of context and continuation", ("none",), needs=(Cosine,)
+    ),
+}
 """Every reading by the name it has on the axis ``reading``."""
 
 CORRECTION_NEEDS = (Mass,)

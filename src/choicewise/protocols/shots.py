@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import cycle
+from operator import attrgetter
 from random import Random
 
 from choicewise.data.dataset import Dataset
@@ -26,12 +27,10 @@ def sample(protocol: Protocol, dataset: Dataset, subject: str) -> list[Shots]:
         )
     if not protocol.shots:
         return [()] * len(items)
-    pool = _pool(protocol, dataset, subject)
+    pool, count = _pool(protocol, dataset, subject), protocol.shots
     if protocol.sampler == "harness-v0":
-        return harness_v0(items, pool, protocol.shots, protocol.seed)
-    if protocol.sampler == "helm":
-        return [helm(pool, protocol.shots, protocol.seed)] * len(items)
-    return [pool[: protocol.shots]] * len(items)
+        return harness_v0(items, pool, count, protocol.seed)
+    return [helm(pool, count, protocol.seed) if protocol.sampler == "helm" else pool[:count]] * len(items)
 
 
 def helm(pool: Sequence[Item], count: int, seed: int | None) -> Shots:
@@ -67,15 +66,11 @@ def harness_v0(items: Sequence[Item], pool: Sequence[Item], count: int, seed: in
     random = Random(seed)
     order = list(range(len(items)))
     random.shuffle(order)
-    drawn: dict[int, Shots] = {}
-    for index in order:
-        rows = random.sample(pool, count + 1)
-        drawn[index] = tuple(row for row in rows if _content(row) != _content(items[index]))[:count]
-    return [drawn[index] for index in range(len(items))]
-
-
-def _content(item: Item) -> tuple[object, ...]:
-    return item.question, item.choices, item.gold
+    drawn = {index: random.sample(pool, count + 1) for index in order}
+    content = attrgetter("question", "choices", "gold")
+    return [
+        tuple(row for row in drawn[index] if content(row) != content(item))[:count] for index, item in enumerate(items)
+    ]
 
 
 def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Shots:

@@ -6,7 +6,7 @@
 """
 
 from dataclasses import fields
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.protocol import Protocol
@@ -45,11 +45,8 @@ def short_signature(protocol: Protocol) -> str:
 
 def axis_differences(left: Protocol, right: Protocol) -> list[tuple[str, str, str]]:
     """(axis, left spelling, right spelling) for each axis in which the two protocols differ."""
-    return [
-        (axis.name, _spell(getattr(left, axis.name)), _spell(getattr(right, axis.name)))
-        for axis in fields(Protocol)
-        if getattr(left, axis.name) != getattr(right, axis.name)
-    ]
+    values = ((axis.name, getattr(left, axis.name), getattr(right, axis.name)) for axis in fields(Protocol))
+    return [(name, _spell(one), _spell(other)) for name, one, other in values if one != other]
 
 
 def _spell(value: str | int | None) -> str:
@@ -59,11 +56,7 @@ def _spell(value: str | int | None) -> str:
         return str(value)
     if value == "-":
         return "%2D"
-    return "".join(char if char.isprintable() and char not in "%|" else _percent(char) for char in value)
-
-
-def _percent(char: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in char.encode())
+    return "".join(char if char.isprintable() and char not in "%|" else quote(char) for char in value)
 
 
 def _read(name: str, annotation: str, spelled: str) -> str | int | None:

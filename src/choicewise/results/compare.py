@@ -17,8 +17,7 @@ from choicewise.results.comparison import Axis, Comparison, Flips, Side
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits, paired_predictions, shared_items
 from choicewise.results.sent_texts import first_difference, text_digest
-from choicewise.scoring.statistics.paired import paired_difference
-from choicewise.scoring.statistics.power import minimum_detectable_effect
+from choicewise.scoring.statistics.paired import minimum_detectable_effect, paired_difference
 from choicewise.scoring.statistics.sign_flip import sign_flip
 
 if TYPE_CHECKING:

@@ -11,13 +11,12 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import axis_differences
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_predictions
-from choicewise.scoring.calibrated import order_predictions
+from choicewise.scoring.calibration import order_predictions
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import Value, micro
 from choicewise.scoring.ragged import Integers, Mask, row_of
-from choicewise.scoring.statistics.consistency import permutation_consistency
 from choicewise.scoring.statistics.length_bias import length_correlations
-from choicewise.scoring.statistics.position_bias import position_bias
+from choicewise.scoring.statistics.position_bias import permutation_consistency, position_bias
 from choicewise.scoring.statistics.validity import low_mass_rate, validity
 
 FLAGS = {

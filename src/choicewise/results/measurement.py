@@ -10,7 +10,7 @@ from choicewise.data.categories import Categories
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.results.evidence import Evidence
-from choicewise.scoring.calibrated import NOISE
+from choicewise.scoring.calibration import NOISE
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import AGGREGATIONS, Value, micro

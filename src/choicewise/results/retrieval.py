@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from choicewise.protocols.readings import READINGS
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_predictions, shared_items
 from choicewise.scoring.continuations import Continuations
@@ -61,8 +62,8 @@ class RetrievalPair:
             return "boundary merge" if merged else "span"
         if evidence[0].context_tokens[rows[0]] != evidence[1].context_tokens[rows[1]]:
             return "context"
-        packaged = [side.measured.protocol.reading == "surprisal-package" for side in (self.left, self.right)]
-        return "renormalised" if packaged[0] != packaged[1] else "precision"
+        renormalised = {READINGS[side.measured.protocol.reading].renormalised for side in (self.left, self.right)}
+        return "renormalised" if len(renormalised) == 2 else "precision"
 
     def cause_of_flip(self, item: int, causes: Mapping[int, str]) -> str:
         """The cause of most of the item's options; the divisor where the sums alone would predict the same."""

@@ -1,12 +1,24 @@
 """Corrections for how much a model prefers a label whatever the question.
 
-All take and return scores of a fixed set of labels as log-probabilities, float64 [items, labels] (nats, normalised
-over the labels or not).  Items with a missing label are NaN in the result and do not count in an estimate.
+The corrections take and return scores of a fixed set of labels as log-probabilities, float64 [items, labels] (nats,
+normalised over the labels or not).  Items with a missing label are NaN in the result and do not count in an estimate.
+``calibrated`` applies one to items with any number of options: among items with the same number, because the preference
+for a label depends on which others there are.
 """
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from choicewise.scoring.ragged import Floats
+from choicewise.protocols.option_orders import MOST, VIEWS
+from choicewise.scoring.ragged import Floats, Integers, by_length
+
+NOISE: Mapping[str, float] = {"none": 1.0, "permutation": 2.0, "batch": 3.0, "contextual": 3.0, "pride": 3.0}
+"""The most that a score moves relative to the others of its item, per nat that every log-probability may be off.
+
+A share moves by 2, its own nat and that of the sum.  The options of one context have the same sum, which leaves 1, but
+a mean over contexts has a sum for each.  A prior is such a mean: 1 + 2.
+"""
 
 
 def log_shares(scores: Floats) -> Floats:
@@ -54,6 +66,60 @@ def view_mean(scores: Floats) -> Floats:
     the view's order, it is the mean over cyclic or all permutations (Zheng et al. 2024).
     """
     return np.asarray(np.logaddexp.reduce(log_shares(scores), axis=1) - np.log(scores.shape[1]), dtype=np.float64)
+
+
+def calibrated(name: str, views: str, parts: Sequence[Floats], item_offsets: Integers) -> Floats:
+    """Scores of the options under the calibration ``name``, log-probabilities minus a prior's, float64 [rows].
+
+    ``parts``: log P(label) of the options in each view of their item, float64 [rows] each, by option and not by label;
+    NaN where an item has no such view.  Item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.  NaN in the
+    result: the item lacks a view, or no item with the same number of options gives the prior.
+    """
+    scores = np.full(int(item_offsets[-1]), np.nan)
+    for _, rows in by_length(item_offsets):
+        with np.errstate(invalid="ignore"):  # where a label is impossible or missing: NaN
+            scores[rows] = _calibrated(name, views, np.stack([part[rows] for part in parts], axis=1))
+    return scores
+
+
+def order_predictions(views: str, parts: Sequence[Floats], item_offsets: Integers) -> Integers:
+    """The likeliest option of every item in each order, int64 [orders, items]; -1 where one is missing.
+
+    An item with fewer orders than there are ``parts``, because others have more options, repeats its first prediction.
+    """
+    predictions = np.full((len(parts), len(item_offsets) - 1), -1, dtype=np.int64)
+    for items, rows in by_length(item_offsets):
+        observed = np.stack([part[rows] for part in parts])
+        best = np.where(np.isnan(observed).any(axis=-1), -1, observed.argmax(axis=-1))
+        orders = _orders(views, rows.shape[1], len(parts))
+        if orders is not None:
+            best[len(orders) :] = best[0]
+            predictions[:, items] = best
+    return predictions
+
+
+def _calibrated(name: str, views: str, observed: Floats) -> Floats:
+    """Of items with the same number of options: float64 [items, views, options] to float64 [items, options]."""
+    given = observed[:, 0]
+    if name == "batch":
+        return batch(given)
+    if name == "contextual":  # with the content-free inputs of each item, which differ where header or shots do
+        return without(given, view_mean(observed[:, 1:]))
+    orders = _orders(views, observed.shape[2], observed.shape[1])
+    if orders is None:
+        return np.full_like(given, np.nan)
+    ordered = observed[:, : len(orders)]
+    if name == "permutation":
+        return view_mean(ordered)
+    return without(given, label_prior(np.take_along_axis(ordered, orders[None], axis=-1)))
+
+
+def _orders(views: str, options: int, most: int) -> Integers | None:
+    """For every order the option under each label, int64 [orders, options]; None where there are more than ``most``."""
+    if views == "full" and options > MOST:
+        return None  # not listed first, because 12 options have half a billion orders
+    orders = np.array(VIEWS[views](options, 0), dtype=np.int64)
+    return orders if len(orders) <= most else None
 
 
 def _log_mean_of_known(shares: Floats) -> Floats:

@@ -38,10 +38,8 @@ class Continuations:
 
     def __post_init__(self) -> None:
         for name in ("logprobs", "sizes", "ranks"):
-            if len(getattr(self, name)) != len(self.tokens):
-                raise StoreError(
-                    f"{len(self.tokens)} tokens but {len(getattr(self, name))} {name}; check the run folder"
-                )
+            if (length := len(getattr(self, name))) != len(self.tokens):
+                raise StoreError(f"{len(self.tokens)} tokens but {length} {name}; check the run folder")
         _check_offsets("offsets", self.offsets, len(self.tokens))
         _check_offsets("item_offsets", self.item_offsets, len(self.text))
         if len(self.offsets) != len(self.text) + 1:
@@ -64,6 +62,11 @@ class Continuations:
         """Tokens of each row, int64 [rows]; 0 where missing or observed without tokens."""
         return np.diff(self.offsets)
 
+    def token_ids(self, row: int) -> list[int]:
+        """The tokens of one row."""
+        ids: list[int] = self.tokens[self.offsets[row] : self.offsets[row + 1]].tolist()
+        return ids
+
     def corrected(self, first: Floats, last: Floats) -> Continuations:
         """The same with ``first`` and ``last`` (nats, [rows]) added at the first and the last token of each row.
 
@@ -71,10 +74,10 @@ class Continuations:
         """
         if not (first.any() or last.any()):
             return self
-        seen = self.counts > 0
+        present = self.counts > 0
         logprobs = self.logprobs.astype(np.float64)
-        logprobs[self.offsets[:-1][seen]] += first[seen]
-        logprobs[self.offsets[1:][seen] - 1] += last[seen]
+        logprobs[self.offsets[:-1][present]] += first[present]
+        logprobs[self.offsets[1:][present] - 1] += last[present]
         totals = None if self.totals is None else self.totals + first + last
         return replace(self, logprobs=logprobs.astype(np.float32), totals=totals)
 

@@ -24,6 +24,11 @@ class Decisions:
     tied: Mask
     margin: Floats
 
+    @classmethod
+    def uncompared(cls, prediction: Integers, credit: Floats) -> "Decisions":
+        """Without ties and margins, because no scores were compared."""
+        return cls(prediction, credit, np.zeros(len(credit), dtype=np.bool_), np.full(len(credit), np.nan))
+
     @property
     def missing(self) -> Mask:
         """Items that could not be decided and count neither as right nor as wrong."""
@@ -47,8 +52,8 @@ def gold_rows(gold: Sequence[Sequence[int]], item_offsets: Integers) -> Mask:
 def argmax(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Decisions:
     """The choice with the greatest score, credited by the tie rule named ``ties`` (TIES).
 
-    ``scores`` and ``gold`` have shape [rows]; item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.  A NaN score
-    is a missing choice, and an item with a missing choice is missing: what it would have scored is not known.
+    ``scores`` and ``gold`` have shape [rows].  A NaN score is a missing choice, and an item with a missing choice is
+    missing: what it would have scored is not known.
     """
     item = row_of(item_offsets)
     top = reduce_rows(np.maximum, scores, item_offsets)  # NaN when any choice is
@@ -81,12 +86,8 @@ def greedy_match(greedy: Floats, item_offsets: Integers, gold: Mask) -> Decision
     index = np.arange(len(greedy)) - item_offsets[:-1][item]
     first = reduce_rows(np.minimum, np.where(greedy == 1, index, np.inf), item_offsets)
     credit = reduce_rows(np.maximum, gold & (greedy == 1), item_offsets)
-    return Decisions(
-        prediction=np.where(missing | np.isinf(first), -1, first).astype(np.int64),
-        credit=np.where(missing, np.nan, credit),
-        tied=np.zeros(len(credit), dtype=bool),
-        margin=np.full(len(credit), np.nan),
-    )
+    prediction = np.where(missing | np.isinf(first), -1, first).astype(np.int64)
+    return Decisions.uncompared(prediction, np.where(missing, np.nan, credit))
 
 
 TIES: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
@@ -110,14 +111,10 @@ def letter_match(
     has the same stripped text as a right one, so a duplicate of the right option counts.  Any other text is wrong; None
     is missing.
     """
-    prediction = np.full(len(texts), -1, dtype=np.int64)
-    credit = np.full(len(texts), np.nan)
+    prediction, credit = np.full(len(texts), -1, dtype=np.int64), np.full(len(texts), np.nan)
     for position, (text, choices, right) in enumerate(zip(texts, options, gold, strict=True)):
-        if text is None:
-            continue
-        index = {letter: index for index, letter in enumerate(letters[: len(choices)])}.get(text.strip())
-        credit[position] = 0.0
-        if index is not None:
+        if text is not None:
+            index = {letter: index for index, letter in enumerate(letters[: len(choices)])}.get(text.strip(), -1)
             prediction[position] = index
-            credit[position] = choices[index].strip() in {choices[gold].strip() for gold in right}
-    return Decisions(prediction, credit, np.zeros(len(texts), dtype=bool), np.full(len(texts), np.nan))
+            credit[position] = index >= 0 and choices[index].strip() in {choices[gold].strip() for gold in right}
+    return Decisions.uncompared(prediction, credit)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
 
 import numpy as np
@@ -32,9 +33,14 @@ class Value:
     ties: int
 
 
-def micro(decisions: Decisions) -> Value:
-    """Mean over items; standard error sd / √n with sd over n - 1; Wilson interval."""
-    return _micro(decisions, np.ones(len(decisions.credit), dtype=bool))
+def micro(decisions: Decisions, among: Mask | None = None) -> Value:
+    """Mean over the items that are ``among``, else all; standard error sd / √n with sd over n - 1; Wilson interval."""
+    among = np.ones(len(decisions.credit), dtype=np.bool_) if among is None else among
+    scored = among & ~decisions.missing
+    credit, n = decisions.credit[scored], int(scored.sum())
+    mean = float(credit.mean()) if n else math.nan
+    ties = int(decisions.tied[scored].sum())
+    return Value(mean, standard_error(credit), *wilson(mean, n), n, int(among.sum()) - n, ties)
 
 
 def macro(decisions: Decisions, subjects: Sequence[str]) -> Value:
@@ -58,15 +64,7 @@ def by_group(decisions: Decisions, groups: Sequence[str]) -> dict[str, Value]:
     """The micro mean of every group, in order of first appearance; ``groups`` names each item's group."""
     order = {name: number for number, name in enumerate(dict.fromkeys(groups))}
     numbers = np.array([order[name] for name in groups], dtype=np.int64)
-    return {name: _micro(decisions, numbers == number) for name, number in order.items()}
-
-
-def _micro(decisions: Decisions, among: Mask) -> Value:
-    scored = among & ~decisions.missing
-    credit, n = decisions.credit[scored], int(scored.sum())
-    mean = float(credit.mean()) if n else math.nan
-    se, ties = standard_error(credit), int(decisions.tied[scored].sum())
-    return Value(mean, se, *wilson(mean, n), n, int(among.sum()) - n, ties)
+    return {name: micro(decisions, numbers == number) for name, number in order.items()}
 
 
 def _place(subject: str, categories: Categories) -> tuple[str, str]:
@@ -85,26 +83,20 @@ GROUPS: dict[str, Callable[[str, Categories], str]] = {
 """Aggregation by name: from a subject and the dataset's categories to the row that its items are counted in."""
 
 
-def _by(aggregation: str) -> Callable[[Decisions, Sequence[str], Categories], dict[str, Value]]:
+def _by(aggregation: str, decisions: Decisions, subjects: Sequence[str], categories: Categories) -> dict[str, Value]:
     """A mean over the items of every group, in the order of the categories, then of first appearance."""
-    group = GROUPS[aggregation]
-
-    def aggregate(decisions: Decisions, subjects: Sequence[str], categories: Categories) -> dict[str, Value]:
-        group_of = {subject: group(subject, categories) for subject in dict.fromkeys(subjects)}
-        values = by_group(decisions, [group_of[subject] for subject in subjects])
-        known = (subject for parts in categories.values() for members in parts.values() for subject in members)
-        order = dict.fromkeys([*(group(subject, categories) for subject in known), *values])
-        return {name: values[name] for name in order if name in values}
-
-    return aggregate
+    known = (subject for parts in categories.values() for members in parts.values() for subject in members)
+    group_of = {subject: GROUPS[aggregation](subject, categories) for subject in (*known, *dict.fromkeys(subjects))}
+    values = by_group(decisions, [group_of[subject] for subject in subjects])
+    return {name: values[name] for name in dict.fromkeys(group_of.values()) if name in values}
 
 
 AGGREGATIONS: dict[str, Callable[[Decisions, Sequence[str], Categories], dict[str, Value]]] = {
     "micro": lambda decisions, subjects, categories: {"all": micro(decisions)},
     "macro": lambda decisions, subjects, categories: {"all": macro(decisions, subjects)},
     "subjects": lambda decisions, subjects, categories: by_group(decisions, subjects),
-    "categories": _by("categories"),
-    "subcategories": _by("subcategories"),
+    "categories": partial(_by, "categories"),
+    "subcategories": partial(_by, "subcategories"),
 }
 """Aggregation by name: from decisions, each item's subject and the dataset's categories to the rows it prints by name.
 

@@ -4,26 +4,22 @@ The original MMLU script reads the letters from the 100 most likely tokens and g
 the log-probability -100 (hendrycks/test evaluate.py@4450500), so four absent letters tie and the first one wins.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from choicewise.scoring.continuations import Continuations
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """Tokens outside the ``top`` most likely get ``logprob`` (nats); with ``top`` None all tokens stay as observed."""
-
-    top: int | None
-    logprob: float = 0.0
-
-    def __call__(self, observed: Continuations) -> Continuations:
-        """The continuations with the rule applied; a token is outside when ``top`` or more are strictly likelier."""
-        if self.top is None:
-            return observed
-        logprobs = np.where(observed.ranks >= self.top, np.float32(self.logprob), observed.logprobs)
-        return replace(observed, logprobs=logprobs, totals=None)  # without tokens, no ranks
+def limited(observed: Continuations, top: int, logprob: float) -> Continuations:
+    """The continuations with ``logprob`` (nats) for every token to which ``top`` or more are strictly likelier."""
+    logprobs = np.where(observed.ranks >= top, np.float32(logprob), observed.logprobs)
+    return replace(observed, logprobs=logprobs, totals=None)  # without tokens, no ranks
 
 
-OUTSIDE: dict[str, Outside] = {"keep": Outside(None), "top100=-100": Outside(100, -100.0)}
+OUTSIDE: dict[str, Callable[[Continuations], Continuations]] = {
+    "keep": lambda observed: observed,
+    "top100=-100": partial(limited, top=100, logprob=-100.0),
+}

@@ -1,5 +1,7 @@
 """Rows of differing length in one flat array: row r is ``values[offsets[r]:offsets[r + 1]]``."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,3 +27,11 @@ def reduce_rows(ufunc: np.ufunc, values: npt.ArrayLike, offsets: Integers) -> Fl
 def row_of(offsets: Integers) -> Integers:
     """For every value the row it lies in; int64 [values]."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+def by_length(offsets: Integers) -> Iterator[tuple[Integers, Integers]]:
+    """(rows, places of their values) for every length that rows have but 0, int64 [rows] and [rows, length]."""
+    lengths = np.diff(offsets)
+    for length in np.unique(lengths[lengths > 0]).tolist():
+        rows = np.flatnonzero(lengths == length)
+        yield rows, offsets[:-1][rows][:, None] + np.arange(length)

@@ -1,18 +1,15 @@
 """Published rules that find an option's letter in generated text, by name and commit."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from choicewise.scoring.extraction import opencompass, simple_evals
 
 Rule = Callable[[str, str], str | None]
 """From a text and the letters of an item's options to a letter, or None where the rule finds none."""
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "simple-evals@f517a91": simple_evals.first_answer,
-        "simple-evals-multilingual@f517a91": simple_evals.first_answer_in_any_language,
-        "opencompass@14ca958": opencompass.first_option,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "simple-evals@f517a91": simple_evals.first_answer,
+    "simple-evals-multilingual@f517a91": simple_evals.first_answer_in_any_language,
+    "opencompass@14ca958": opencompass.first_option,
+}
 """A rule whose source changes gets a second name; the name that numbers were published with stays."""

@@ -1,7 +1,6 @@
 """Reading ``chain-of-thought``: what the options' probabilities after several chains come to."""
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,15 +26,12 @@ def vote(parts: Sequence[Continuations]) -> Floats:
     for part in parts:
         at_top = part.sums == reduce_rows(np.maximum, part.sums, part.item_offsets)[item]  # NaN when any option is
         with np.errstate(invalid="ignore"):
-            total += np.where(
-                np.isnan(part.sums), np.nan, at_top / reduce_rows(np.add, at_top, part.item_offsets)[item]
-            )
+            shares = at_top / reduce_rows(np.add, at_top, part.item_offsets)[item]
+        total += np.where(np.isnan(part.sums), np.nan, shares)
     return total / len(parts)
 
 
-OVER_CHAINS: Mapping[str, Callable[[Sequence[Continuations]], Floats]] = MappingProxyType(
-    {"marginal": marginal, "vote": vote}
-)
+OVER_CHAINS = {"marginal": marginal, "vote": vote}
 """By the name of the score."""
 
 COMBINER = Combiner(lambda protocol, observed: OVER_CHAINS[protocol.score](observed.parts()))

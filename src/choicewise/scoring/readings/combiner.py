@@ -19,39 +19,30 @@ class Observed(Protocol):
     @property
     def right(self) -> Mask:
         """Which rows are right choices, bool [rows]."""
-        ...
 
     def continuations(self, null: str | None = None) -> Continuations:
         """The scored continuations after the request's own context, or after the ``null`` context."""
-        ...
 
     def parts(self) -> list[Continuations]:
         """The observations of each thing that the reading asks about a choice; each has the same rows."""
-        ...
 
     def values(self) -> Floats:
         """The observed number of every choice that is no log-probability, float64 [rows]; NaN where there is none."""
-        ...
 
     def scores(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
         """The score of that name, float64 [rows]: greater is better, NaN is missing."""
-        ...
 
     def generated(self) -> Sequence[str | None]:
         """The generated text of every item; None where there is none."""
-        ...
 
     def generation(self) -> Continuations:
         """The generated tokens, one row per item."""
-        ...
 
     def expected(self) -> list[list[str]]:
         """The continuations of every item as its request has them; empty where it could not be asked."""
-        ...
 
     def options(self) -> list[list[str]]:
         """The choices of every item as they were shown; empty where it could not be asked."""
-        ...
 
 
 Decision = tuple[Floats | None, Decisions]

@@ -9,7 +9,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import Decisions, letter_match
 from choicewise.scoring.extraction import RULES
-from choicewise.scoring.ragged import Floats, Integers, Mask
+from choicewise.scoring.ragged import Integers, Mask
 from choicewise.scoring.readings.combiner import Combiner, Decision, Observed
 from choicewise.scoring.scores import SCORES
 
@@ -21,25 +21,22 @@ def said_options(generated: Continuations, options: Sequence[Sequence[str]], ite
     when the text begins with it, leading white space aside, and a token ends where it ends; of several the longest,
     and of equal ones the first.  As in LLM-distPred-refGames (README@286ba10): what deviates has no score.
     """
-    rows = [_longest_said(generated, item, texts) for item, texts in enumerate(options)]
     counts = np.zeros(int(item_offsets[-1]), dtype=np.int64)
-    text = [""] * int(item_offsets[-1])
-    keep: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
-    for item, (choice, tokens) in enumerate(rows):
-        text[item_offsets[item] : item_offsets[item] + len(options[item])] = options[item]
-        if tokens:
-            counts[item_offsets[item] + choice] = tokens
-            keep.append(generated.offsets[item] + np.arange(tokens))
-    flat = np.concatenate(keep) if keep else np.empty(0, dtype=np.int64)
-    return Continuations(
-        tokens=generated.tokens[flat],
-        logprobs=generated.logprobs[flat],
-        sizes=generated.sizes[flat],
-        ranks=generated.ranks[flat],
-        offsets=np.concatenate([[0], np.cumsum(counts)]),
-        text=text,
-        item_offsets=item_offsets,
+    text = [""] * len(counts)
+    said = np.zeros(len(generated.tokens), dtype=np.bool_)
+    for item, texts in enumerate(options):
+        first, start = item_offsets[item], generated.offsets[item]
+        text[first : first + len(texts)] = texts
+        choice, count = _longest_said(generated, item, texts)
+        if count:
+            counts[first + choice] = count
+            said[start : start + count] = True
+    tokens, logprobs, offsets = (
+        generated.tokens[said],
+        generated.logprobs[said],
+        np.concatenate([[0], np.cumsum(counts)]),
     )
+    return Continuations(tokens, logprobs, generated.sizes[said], generated.ranks[said], offsets, text, item_offsets)
 
 
 def option_match(said: Continuations, gold: Mask) -> Decisions:
@@ -51,11 +48,10 @@ def option_match(said: Continuations, gold: Mask) -> Decisions:
     prediction, credit = np.full(items, -1, dtype=np.int64), np.full(items, np.nan)
     for item in range(items):
         rows = range(said.item_offsets[item], said.item_offsets[item + 1])
-        found = next((row for row in rows if said.counts[row]), None)
-        if found is not None:
-            prediction[item] = found - said.item_offsets[item]
-            credit[item] = any(gold[row] for row in rows if said.text[row].strip() == said.text[found].strip())
-    return Decisions(prediction, credit, np.zeros(items, dtype=np.bool_), np.full(items, np.nan))
+        for chosen in (row for row in rows if said.counts[row]):
+            prediction[item] = chosen - said.item_offsets[item]
+            credit[item] = any(gold[row] for row in rows if said.text[row].strip() == said.text[chosen].strip())
+    return Decisions.uncompared(prediction, credit)
 
 
 def extract(
@@ -72,22 +68,20 @@ def extract(
             letter = RULES[rule](text, letters[:number])
             prediction[item] = letters[:number].find(letter) if letter else -1
             credit[item] = prediction[item] in right
-    return Decisions(prediction, credit, np.zeros(len(texts), dtype=np.bool_), np.full(len(texts), np.nan))
+    return Decisions.uncompared(prediction, credit)
 
 
 def _longest_said(generated: Continuations, item: int, texts: Sequence[str]) -> tuple[int, int]:
     """The option that the item's text says, and how many tokens it takes; 0 tokens where it says none."""
-    whole = generated.text[item]
-    spoken = whole.lstrip()
-    waiting = sorted(range(len(texts)), key=lambda index: -len(texts[index].strip()))
-    ends = np.cumsum(generated.sizes[generated.offsets[item] : generated.offsets[item + 1]])
-    for choice in waiting:
-        option = texts[choice].strip()
-        if option and spoken.startswith(option):
-            end = len(whole.encode()) - len(spoken.encode()) + len(option.encode())
-            tokens = int(np.searchsorted(ends, end)) + 1
-            return (choice, tokens) if tokens <= len(ends) and ends[tokens - 1] == end else (choice, 0)
-    return 0, 0
+    text, stripped = generated.text[item], [option.strip() for option in texts]
+    spoken = text.lstrip()
+    said = [choice for choice, option in enumerate(stripped) if option and spoken.startswith(option)]
+    if not said:
+        return 0, 0
+    choice = max(said, key=lambda choice: len(stripped[choice]))
+    end = len(text.encode()) - len(spoken.encode()) + len(stripped[choice].encode())
+    ends = np.cumsum(generated.sizes[generated.offsets[item] : generated.offsets[item + 1]]).tolist()
+    return choice, ends.index(end) + 1 if end in ends else 0
 
 
 def _decide(protocol: Protocol, observed: Observed) -> Decision:
@@ -108,8 +102,4 @@ def _options(observed: Observed) -> Continuations:
     return said_options(observed.generation(), observed.expected(), observed.item_offsets)
 
 
-def _scores(protocol: Protocol, observed: Observed) -> Floats:
-    return SCORES[protocol.score](_options(observed))
-
-
-COMBINER = Combiner(_scores, _retrieved, _decide)
+COMBINER = Combiner(lambda protocol, observed: SCORES[protocol.score](_options(observed)), _retrieved, _decide)

@@ -1,8 +1,7 @@
 """Reading ``loglikelihood``: a score of each continuation's tokens, or the calibrated probability of a label."""
 
 from choicewise.protocols.protocol import Protocol
-from choicewise.scoring.calibrated import calibrated
-from choicewise.scoring.continuations import Continuations
+from choicewise.scoring.calibration import calibrated
 from choicewise.scoring.ragged import Floats
 from choicewise.scoring.readings.combiner import Combiner, Observed
 
@@ -14,8 +13,6 @@ def _scores(protocol: Protocol, observed: Observed) -> Floats:
     return calibrated(protocol.calibration, protocol.views, sums, observed.item_offsets)
 
 
-def _retrieved(protocol: Protocol, observed: Observed) -> Continuations | None:
-    return observed.continuations() if protocol.calibration == "none" else None
-
-
-COMBINER = Combiner(_scores, _retrieved)
+COMBINER = Combiner(
+    _scores, lambda protocol, observed: observed.continuations() if protocol.calibration == "none" else None
+)

@@ -1,5 +1,3 @@
 """Reading ``masked``: the score of the continuation, of which the model's loss gives the mean log-probability."""
 
-from choicewise.scoring.readings import loglikelihood
-
-COMBINER = loglikelihood.COMBINER
+from choicewise.scoring.readings.loglikelihood import COMBINER as COMBINER

@@ -1,12 +1,12 @@
-"""Reading ``select``: the numbers that the ``select`` of SGLang's front end compares (``lang/choices.py``, ``compute_normalized_...``).
+"""Reading ``select``: the numbers that ``select`` of SGLang's front end compares (``lang/choices.py``).
 
-``parts`` holds the scored tokens, the prompt's last token where ``select`` asked for it and took it away again, and the
-scored tokens but the first, each given those alone; the last two may be missing.  Float64 [rows], NaN where missing.
+``parts`` holds the scored tokens, the prompt's last token where ``select`` asked for it and subtracted it again, and
+the scored tokens but the first, each given those alone; the last two may be missing.  All scores: float64 [rows], NaN
+where missing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 
 import numpy as np
 
@@ -19,23 +19,23 @@ Parts = Sequence[Continuations]
 
 
 def token_length_normalized(parts: Parts) -> Floats:
-    """Mean over tokens, as sglang 0.4.2 computes it: log-probabilities that are exactly 0 are no part of it.
+    """Mean over tokens, as sglang 0.4.2 computes it: log-probabilities that are exactly 0 do not count in it.
 
-    The mean is taken with the prompt's last token, and that token's share is then taken out by its number.  Where
-    nothing is exactly 0 that is the plain mean; else the prompt's token leaves its trace.
+    The mean is taken with the prompt's last token, times the number of tokens, minus the prompt's token, over the
+    scored tokens.  Where nothing is exactly 0 that is the plain mean; else the prompt's token leaves its trace.
     """
-    total, counted, tokens = _with_prompt(parts)
-    prompt = _sums(parts, 1)
-    return per(per(total, counted) * tokens - prompt, parts[0].counts.astype(np.float64))
+    tokens = parts[0].counts + (parts[1].counts if len(parts) > 1 else 0)
+    total = token_length_normalized_with_prompt(parts) * tokens
+    return per(total - _sums(parts, 1), parts[0].counts.astype(np.float64))
 
 
 def token_length_normalized_with_prompt(parts: Parts) -> Floats:
     """The same against the servers of today (sglang 0.5.23): the prompt's last token stays in the mean.
 
-    They answer one token further back, with no log-probability for it, so that ``select`` takes nothing away.
+    They answer one token further back, with no log-probability for it, so that ``select`` subtracts nothing.
     """
-    total, counted, _ = _with_prompt(parts)
-    return per(total, counted)
+    counted = sum(np.nan_to_num(part.reduce(np.add, part.logprobs != 0)) for part in parts[:2])
+    return per(parts[0].sums + _sums(parts, 1), np.asarray(counted))
 
 
 def unconditional_likelihood_normalized(parts: Parts) -> Floats:
@@ -44,7 +44,7 @@ def unconditional_likelihood_normalized(parts: Parts) -> Floats:
 
 
 def greedy_token_selection(parts: Parts) -> Floats:
-    """1 for the choices that remain when at each place all but those with the greatest log-probability are dropped, else 0.
+    """1 for the choices that remain when at each place only those with the greatest log-probability are kept, else 0.
 
     A choice that has ended counts with its mean log-probability from there on.  Tokens are compared by their
     log-probabilities alone, so choices that share none are compared, too.
@@ -53,8 +53,9 @@ def greedy_token_selection(parts: Parts) -> Floats:
     scores = np.full(len(observed.text), np.nan)
     for start, end in pairwise(observed.item_offsets.tolist()):
         if end > start and (observed.counts[start:end] > 0).all():
-            rows = [observed.logprobs[observed.offsets[row] : observed.offsets[row + 1]] for row in range(start, end)]
-            scores[start:end] = _remaining([row.astype(np.float64) for row in rows])
+            splits = observed.offsets[start + 1 : end] - observed.offsets[start]
+            logprobs = observed.logprobs[observed.offsets[start] : observed.offsets[end]].astype(np.float64)
+            scores[start:end] = _remaining(np.split(logprobs, splits))
     return scores
 
 
@@ -68,28 +69,18 @@ def _remaining(choices: Sequence[Floats]) -> list[float]:
     return [float(index in remaining) for index in range(len(choices))]
 
 
-def _with_prompt(parts: Parts) -> tuple[Floats, Floats, Floats]:
-    """Sum, tokens that are not exactly 0, and all tokens, of the scored ones and the prompt's last."""
-    total, counted, tokens = parts[0].sums, np.zeros(len(parts[0].text)), np.zeros(len(parts[0].text))
-    for part in parts[:2]:
-        counted += np.nan_to_num(part.reduce(np.add, part.logprobs != 0))
-        tokens += part.counts
-    return total + _sums(parts, 1), counted, tokens
-
-
 def _sums(parts: Parts, number: int) -> Floats:
     """Sums of a part, 0 where there is none of it."""
     return np.nan_to_num(parts[number].sums) if number < len(parts) else np.zeros(len(parts[0].text))
 
 
-SELECT: Mapping[str, Callable[[Parts], Floats]] = MappingProxyType(
-    {
-        "token_length_normalized": token_length_normalized,
-        "token_length_normalized_with_prompt": token_length_normalized_with_prompt,
-        "greedy_token_selection": greedy_token_selection,
-        "unconditional_likelihood_normalized": unconditional_likelihood_normalized,
-    }
+METHODS: tuple[Callable[[Parts], Floats], ...] = (
+    token_length_normalized,
+    token_length_normalized_with_prompt,
+    greedy_token_selection,
+    unconditional_likelihood_normalized,
 )
+SELECT = {method.__name__: method for method in METHODS}
 """By the name of the score, which is SGLang's name of the method."""
 
 COMBINER = Combiner(lambda protocol, observed: SELECT[protocol.score](observed.parts()))

@@ -24,14 +24,9 @@ def log_sum(parts: Sequence[Continuations]) -> Floats:
 
 def _held(parts: Sequence[Continuations], place: int, row: int) -> bool:
     """Whether the tokens of a spelling begin with those of another: of a shorter one, or of an equal one before it."""
-    mine = _tokens(parts[place], row)
-    others = ((number, _tokens(part, row)) for number, part in enumerate(parts) if number != place)
-    return any(mine[: len(other)] == other and (len(other) < len(mine) or number < place) for number, other in others)
-
-
-def _tokens(observed: Continuations, row: int) -> list[int]:
-    tokens: list[int] = observed.tokens[observed.offsets[row] : observed.offsets[row + 1]].tolist()
-    return tokens
+    own = parts[place].token_ids(row)
+    others = ((number, part.token_ids(row)) for number, part in enumerate(parts) if number != place)
+    return any(own[: len(other)] == other and (len(other) < len(own) or number < place) for number, other in others)
 
 
 COMBINER = Combiner(lambda protocol, observed: log_sum(observed.parts()))

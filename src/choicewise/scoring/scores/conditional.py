@@ -17,9 +17,8 @@ def pmi(observed: Continuations, null: Continuations) -> Floats:
         return observed.sums - null.sums
 
 
-def dc_pmi(observed: Continuations, null: Continuations) -> Floats:
-    """PMI with a domain premise as the null context: S(context) - S(domain premise) (Holtzman et al. 2021, DC-PMI)."""
-    return pmi(observed, null)
+dc_pmi = pmi
+"""PMI with a domain premise as the null context: S(context) - S(domain premise) (Holtzman et al. 2021, DC-PMI)."""
 
 
 def normalised_pmi(observed: Continuations, null: Continuations) -> Floats:

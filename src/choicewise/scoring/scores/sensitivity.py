@@ -6,8 +6,7 @@ import numpy as np
 
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, row_of
-from choicewise.scoring.scores import tokens, trie
-from choicewise.scoring.scores.score import Score
+from choicewise.scoring.scores import Score, tokens, trie
 
 FIXED: dict[str, float] = {**tokens.SENSITIVITY, **trie.SENSITIVITY}
 """Sensitivity of scores that look at single tokens: it can't be computed from an error spread over all tokens."""
@@ -22,9 +21,11 @@ def sensitivity(name: str, score: Score, observed: Continuations, null: Continua
     """
     if name in FIXED:
         return np.where(observed.counts > 0, FIXED[name], np.nan)
-    moved = score(_moved(observed, -_STEP), None if null is None else _moved(null, _STEP))
+    moved, still = (
+        score(_moved(observed, -step), None if null is None else _moved(null, step)) for step in (_STEP, 0.0)
+    )
     with np.errstate(invalid="ignore"):  # an impossible continuation stays impossible: not known
-        return np.abs(moved - score(_moved(observed, 0.0), None if null is None else _moved(null, 0.0))) / _STEP
+        return np.abs(moved - still) / _STEP
 
 
 def _moved(observed: Continuations, nats: float) -> Continuations:

@@ -1,1 +1,1 @@
-"""How far a number can be trusted: intervals, paired comparisons, ranks, validity.  One statistic per file."""
+"""How far a number can be trusted: intervals, paired comparisons, ranks, validity.  One question per file."""

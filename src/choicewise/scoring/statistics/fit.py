@@ -34,12 +34,8 @@ def fit(probabilities: Floats, counts: Floats, item_offsets: Integers) -> Fit:
     shares = people / totals[item][rows]
     with np.errstate(divide="ignore"):
         terms = people[people > 0] * np.log(predicted[people > 0])
-    return Fit(
-        float(terms.sum()) if known.any() else math.nan,
-        _pearson(predicted, shares),
-        int(known.sum()),
-        float(people.sum()),
-    )
+    likelihood = float(terms.sum()) if known.any() else math.nan
+    return Fit(likelihood, _pearson(predicted, shares), int(known.sum()), float(people.sum()))
 
 
 def _pearson(left: Floats, right: Floats) -> float:

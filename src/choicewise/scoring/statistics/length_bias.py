@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from choicewise.scoring.ragged import Floats, Integers
+from choicewise.scoring.ragged import Floats, Integers, by_length
 
 
 def length_correlations(scores: Floats, lengths: Floats, item_offsets: Integers) -> Floats:
@@ -11,11 +11,8 @@ def length_correlations(scores: Floats, lengths: Floats, item_offsets: Integers)
     NaN for an item with a missing choice, or whose choices all have the same length or score.
     """
     correlations = np.full(len(item_offsets) - 1, np.nan)
-    for count in np.unique(np.diff(item_offsets)):
-        if count > 1:
-            items = np.flatnonzero(np.diff(item_offsets) == count)
-            rows = item_offsets[items][:, None] + np.arange(count)
-            correlations[items] = _correlations(_ranks(scores[rows]), _ranks(lengths[rows]))
+    for items, rows in by_length(item_offsets):
+        correlations[items] = _correlations(_ranks(scores[rows]), _ranks(lengths[rows]))
     return correlations
 
 

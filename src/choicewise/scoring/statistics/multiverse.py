@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from choicewise.scoring.ragged import Floats, Integers, Mask
+from choicewise.scoring.ragged import Floats, Integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,8 @@ def panel(credits: Floats, predictions: Integers) -> Panel:
     # A protocol without a prediction (-1) counts neither as the greatest nor as the least.
     least = np.where(predicted, predictions, np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
     flips = _mean((predictions.max(axis=0, initial=-1) != least)[shared].astype(np.float64))
-    if not accuracies:
-        return Panel(math.nan, math.nan, math.nan, flips)
-    return Panel(min(accuracies), float(np.median(accuracies)), max(accuracies), flips)
+    known = accuracies or [math.nan]
+    return Panel(min(known), float(np.median(known)), max(known), flips)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +60,5 @@ def sign_agreement(left: Floats, right: Floats) -> Agreement:
 
 
 def _mean(values: Floats) -> float:
-    known: Mask = ~np.isnan(values)
-    return float(values[known].mean()) if known.any() else math.nan
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan

@@ -1,5 +1,6 @@
-"""The difference of two mean credits over the same items."""
+"""The difference of two mean credits over the same items, and how small a difference can be shown (Miller 2024)."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -36,11 +37,19 @@ def paired_difference(
     differences = (left - right)[both]
     n = len(differences)
     if n and np.ptp(differences) < 1e-9:  # 1/3 - 0 and 2/3 - 1/3 are equal but for rounding
-        se = float("nan")
+        se = math.nan
     elif clusters is None:
         se = standard_error(differences)
     else:
         se = clustered_standard_error(differences, [name for name, kept in zip(clusters, both, strict=True) if kept])
-    value = float(differences.mean()) if n else float("nan")
+    value = float(differences.mean()) if n else math.nan
     half = NormalDist().inv_cdf((1 + level) / 2) * se
     return Difference(value, se, value - half, value + half, n, len(left) - n)
+
+
+def minimum_detectable_effect(sd: float, n: int, level: float = 0.95, power: float = 0.8) -> float:
+    """(z_{α/2} + z_β) sd / √n: the difference of means that is significant with probability ``power``.
+
+    ``sd``: standard deviation over the ``n`` items of what is averaged, for two models of their paired difference.
+    """
+    return (NormalDist().inv_cdf((1 + level) / 2) + NormalDist().inv_cdf(power)) * sd / math.sqrt(n)

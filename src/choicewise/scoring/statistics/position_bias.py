@@ -1,4 +1,4 @@
-"""Does the model prefer a position (a letter) whatever the choice there?"""
+"""Does the model prefer a position (a letter) whatever the choice there, or choose the same in every order?"""
 
 import math
 from dataclasses import dataclass
@@ -13,8 +13,7 @@ class PositionBias:
     """How unevenly the model treats the positions.
 
     ``recalls``: per position, the share of the items with the right choice there that are predicted right; NaN without
-    such items.
-    ``rstd``: their standard deviation (over n), 0 without bias (Zheng et al. 2024; LLM-MCQ-Bias@da14c48).
+    such items.  ``rstd``: their standard deviation (over n), 0 without bias (Zheng et al. 2024; LLM-MCQ-Bias@da14c48).
     ``chi_square`` and ``p``: predictions per position against right choices per position.  The test is conservative,
     because right predictions follow the right choices.  NaN when fewer than two positions ever hold a right choice.
     ``n``: items with a prediction.
@@ -44,8 +43,18 @@ def position_bias(predictions: Integers, gold: Integers) -> PositionBias:
     recalls = np.divide(hits, expected, out=np.full(positions, np.nan), where=used)
     if used.sum() < 2:
         return PositionBias(tuple(recalls.tolist()), math.nan, math.nan, math.nan, n)
-    statistic = float(((counts[used] - expected[used]) ** 2 / expected[used]).sum())
-    if counts[~used].any():
-        statistic = math.inf
+    deviations = ((counts[used] - expected[used]) ** 2 / expected[used]).sum()
+    statistic = math.inf if counts[~used].any() else float(deviations)
     p = float(chdtrc(used.sum() - 1, statistic))
     return PositionBias(tuple(recalls.tolist()), float(recalls[used].std()), statistic, p, n)
+
+
+def permutation_consistency(predictions: Integers) -> float:
+    """Share of items with the same prediction in every order of the options; NaN when no item has all predictions.
+
+    ``predictions``: the option chosen, by its index in the item, int64 [orders, items]; an item with -1 in any
+    order does not count.
+    """
+    known = (predictions >= 0).all(axis=0)
+    same = (predictions == predictions[:1]).all(axis=0)
+    return float(same[known].mean()) if known.any() else math.nan

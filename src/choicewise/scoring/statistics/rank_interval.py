@@ -26,18 +26,17 @@ def rank_intervals(credits: Floats, draws: int = 2000, seed: int = 0, level: flo
 
     Every draw resamples items with replacement, the same for all models, so the pairing is kept.
     """
-    scored = ~np.asarray(np.isnan(credits).any(axis=0), dtype=np.bool_)
-    complete = credits[:, scored]
-    n = complete.shape[1]
+    complete = credits[:, ~np.isnan(credits).any(axis=0)]
+    n, missing = complete.shape[1], credits.shape[1] - complete.shape[1]
+    rank = _ranks(complete.sum(axis=1))
+    if not n:
+        return RankIntervals(rank, rank, np.full_like(rank, len(rank)), n, missing)
     rng = np.random.default_rng(seed)
     # Items with the same credits of all models are one kind, and there are far fewer kinds than items.
     kinds, counts = np.unique(complete, axis=1, return_counts=True)
-    drawn = np.array([_ranks(kinds @ rng.multinomial(n, counts / n)) for _ in range(draws if n else 0)])
-    rank = _ranks(complete.sum(axis=1))
-    if not n:
-        return RankIntervals(rank, rank, np.full_like(rank, len(rank)), 0, len(scored))
+    drawn = np.array([_ranks(kinds @ rng.multinomial(n, counts / n)) for _ in range(draws)])
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0, method="inverted_cdf").astype(np.int64)
-    return RankIntervals(rank, low, high, n, len(scored) - n)
+    return RankIntervals(rank, low, high, n, missing)
 
 
 def _ranks(totals: Floats) -> Integers:

@@ -20,8 +20,7 @@ STEPS = 10**8
 class SignFlip:
     """``left_only``, ``right_only``: items only one of the two has right; ``by_tie``: items whose credits differ in
     another way, because a tie is split; ``p``: two-sided, NaN without items that both scored; ``exact``: computed from
-    the distribution itself, not from its normal limit.
-    """
+    the distribution itself, not from its normal limit."""
 
     left_only: int
     right_only: int

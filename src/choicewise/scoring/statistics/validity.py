@@ -7,6 +7,7 @@ import numpy as np
 
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
+from choicewise.scoring.statistics.clustered import standard_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +27,17 @@ class Validity:
 
 
 def validity(decisions: Decisions, item_offsets: Integers, gold: Mask) -> Validity:
-    """The checks of one protocol's decisions; ``gold`` bool [rows], of which item i has
-    ``item_offsets[i]:item_offsets[i + 1]``."""
+    """The checks of one protocol's decisions; ``gold``: which rows are right choices, bool [rows]."""
     scored = ~decisions.missing
-    n = int(scored.sum())
-    if not n:
-        return Validity(math.nan, False, False, math.nan, math.nan)
     credit = decisions.credit[scored]
+    if not len(credit):
+        return Validity(math.nan, False, False, math.nan, math.nan)
     chance = float((reduce_rows(np.add, gold, item_offsets) / np.diff(item_offsets))[scored].mean())
-    se = float(credit.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+    at_chance = len(credit) < 2 or abs(float(credit.mean()) - chance) <= standard_error(credit)
     predicted = decisions.prediction[decisions.prediction >= 0]
     most_common = float(np.bincount(predicted).max() / len(predicted)) if len(predicted) else math.nan
-    return Validity(
-        chance=chance,
-        at_chance=abs(float(credit.mean()) - chance) <= se,
-        constant=most_common == 1.0 and len(predicted) > 1,
-        most_common=most_common,
-        tie_rate=float(decisions.tied[scored].mean()),
-    )
+    constant = most_common == 1.0 and len(predicted) > 1
+    return Validity(chance, at_chance, constant, most_common, float(decisions.tied[scored].mean()))
 
 
 def low_mass_rate(mass: Floats, threshold: float = 0.5) -> float:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from choicewise.scoring.combined import COMBINED, without_end
 
 from choicewise import evaluate, open_run
 from choicewise.protocols.catalogue import resolve
@@ -19,8 +18,11 @@ from choicewise.results.agreement import agreement
 from choicewise.results.explain import explain
 from choicewise.results.run import Run
 from choicewise.scoring.outside import OUTSIDE
+from choicewise.scoring.readings.spellings import log_sum
+from choicewise.scoring.readings.surprisal_package import without_end
 from choicewise.scoring.scores import SCORES
 from choicewise.store.blocks import SCHEMAS, read_blocks, write_block
+from choicewise.store.manifest import write_manifest
 from tests.observed import continuations, row
 from tests.worlds import write_mmlu
 
@@ -48,7 +50,7 @@ def without_tokens(run: Run) -> Run:
             for row in tables["observations"]
         ]
         blocks.append(replace(block, files=write_block(run.folder, block.name, rows)))
-    replace(run.manifest, blocks=tuple(blocks)).write(run.folder)
+    write_manifest(run.folder, replace(run.manifest, blocks=tuple(blocks)))
     return open_run(run.folder)
 
 
@@ -105,5 +107,5 @@ def test_rules_about_single_tokens_do_not_apply_to_a_total() -> None:
     assert observed.corrected(np.array([-0.5, -0.25]), np.array([0.0, 1.0])).sums.tolist() == [-1.5, -2.25]
     assert np.isnan(OUTSIDE["top100=-100"](observed).sums).tolist() == [False, True]
     assert np.isnan(without_end([observed]).sums).tolist() == [False, True]
-    spellings = COMBINED["spellings"]([observed, observed])
+    spellings = log_sum([observed, observed])
     assert np.isnan(spellings).tolist() == [False, True]

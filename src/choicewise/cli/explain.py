@@ -1,12 +1,12 @@
 """``choicewise explain``: one item of a run in full."""
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from choicewise.cli import options
+from choicewise.cli.output import print_json
 
 
 def explain(
@@ -27,7 +27,6 @@ def explain(
 
     explanation = explain_item(open_run(folder).choose(protocol), item)
     if json:
-        print(dumps(explanation.as_json(), ensure_ascii=False, indent=1))
-        return
-    for line in explanation_lines(explanation):
-        print(line)
+        print_json(explanation)
+    else:
+        print(*explanation_lines(explanation), sep="\n")

@@ -69,7 +69,7 @@ def legend(rows: Sequence[Row]) -> list[str]:
         lines.append(f"numeric: range that rounding allows; two ways of computing differ by up to {noise:.2g} nats")
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
-    return [*lines, "id: short digest of the signature; `--json` prints the signature itself"]
+    return [*lines, "id: short digest of the signature; the signature itself is in the JSON"]
 
 
 def alarms(rows: Sequence[Row]) -> list[str]:

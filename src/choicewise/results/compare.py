@@ -40,50 +40,44 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
         other = right or left
         return [_compare(left, _one(left, protocols[0]), other, _one(other, protocols[1]))]
     if right is None:
-        raise UsageError("one run was named; name another run, or two of its protocols with --protocol P --protocol Q")
+        raise UsageError("one run was named; name another run, or two of its protocols")
     sides = [
         {each.protocol.digest: each for each in run.choose(protocols).measurements.values()} for run in (left, right)
     ]
     shared = [digest for digest in sides[0] if digest in sides[1]]
     if not shared:
         raise UsageError(
-            f"{left.folder} and {right.folder} share no protocol; name two: --protocol {next(iter(left.protocols))} "
-            f"--protocol {next(iter(right.protocols))}"
+            f"{left.folder} and {right.folder} share no protocol; name one of each, "
+            f"such as {next(iter(left.protocols))} and {next(iter(right.protocols))}"
         )
     return [_compare(left, sides[0][digest], right, sides[1][digest]) for digest in shared]
 
 
 def _one(run: Run, protocol: str) -> Measurement:
-    names = list(run.choose([protocol]).protocols)
+    chosen = run.choose([protocol])
+    names = list(chosen.protocols)
     if len(names) > 1:
         shown = ", ".join(names[:3])
         raise UsageError(f"{protocol} stands for {len(names)} protocols; name one of them: {shown}, ...")
-    return run.choose([protocol]).measurements[names[0]]
+    return chosen.measurements[names[0]]
 
 
 def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: Measurement) -> Comparison:
     pair = (left_measured, right_measured)
     sides = _side(left, left_measured), _side(right, right_measured)
     subjects, credits = paired_credits(pair)
-    clusters = len(set(subjects))
-    difference = paired_difference(credits[0], credits[1], subjects if clusters >= FEWEST else None)
+    clusters = len(set(subjects)) if len(set(subjects)) >= FEWEST else None
+    difference = paired_difference(credits[0], credits[1], subjects if clusters else None)
     deviations = (credits[0] - credits[1])[~np.isnan(credits).any(axis=0)]
+    detectable = math.nan
+    if not math.isnan(difference.se):
+        detectable = minimum_detectable_effect(float(deviations.std(ddof=1)), len(deviations))
     axes = [Axis(*axis) for axis in axis_differences(left_measured.protocol, right_measured.protocol)]
-    same_texts = sides[0].i == sides[1].i
+    axes += _identity(left, right)
+    parting = None if sides[0].i == sides[1].i else first_difference(left_measured.evidence, right_measured.evidence)
     return Comparison(
-        verdict=_verdict(*sides),
-        left=sides[0],
-        right=sides[1],
-        axes=(*axes, *_identity(left, right)),
-        parting=None if same_texts else first_difference(left_measured.evidence, right_measured.evidence),
-        difference=difference,
-        clusters=clusters if clusters >= FEWEST else None,
-        test=sign_flip(*credits),
-        detectable=math.nan
-        if math.isnan(difference.se)
-        else minimum_detectable_effect(float(deviations.std(ddof=1)), len(deviations)),
-        flips=_flips(pair),
-        furthest=_furthest(pair),
+        *(_verdict(*sides), *sides, tuple(axes), parting, difference, clusters),
+        *(sign_flip(*credits), detectable, _flips(pair), _furthest(pair)),
     )
 
 
@@ -120,13 +114,15 @@ def _rung(run: Run) -> str:
 
 def _identity(left: Run, right: Run) -> list[Axis]:
     """Data, model and engine, where they differ."""
-    pairs: dict[str, tuple[Any, Any]] = {"data": (left.manifest.dataset.digest, right.manifest.dataset.digest)}
-    for key in ("name", "digest", "dtype", "device", "window"):
-        pairs[f"model {key}"] = (getattr(left.manifest.model, key), getattr(right.manifest.model, key))
-    pairs["engine path"] = (_rung(left), _rung(right))
-    for package in sorted(left.manifest.versions.keys() | right.manifest.versions.keys()):
-        pairs[f"version of {package}"] = (left.manifest.versions.get(package), right.manifest.versions.get(package))
-    return [Axis(name, _short(one), _short(other)) for name, (one, other) in pairs.items() if one != other]
+    packages = sorted(left.manifest.versions.keys() | right.manifest.versions.keys())
+    one, other = (
+        {"data": run.manifest.dataset.digest}
+        | {f"model {name}": value for name, value in asdict(run.manifest.model).items()}
+        | {"engine path": _rung(run)}
+        | {f"version of {package}": run.manifest.versions.get(package) for package in packages}
+        for run in (left, right)
+    )
+    return [Axis(name, _short(one[name]), _short(other[name])) for name in one if one[name] != other[name]]
 
 
 def _short(value: Any) -> str:

@@ -1,9 +1,7 @@
 """Two numbers compared: the same measurement, comparable, or neither, and what the difference is made of."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from choicewise.results.json_value import json_value
 from choicewise.scoring.statistics.paired import Difference
 from choicewise.scoring.statistics.sign_flip import SignFlip
 
@@ -84,7 +82,3 @@ class Comparison:
     detectable: float
     flips: Flips
     furthest: float
-
-    def as_json(self) -> dict[str, Any]:
-        """As JSON knows it."""
-        return json_value(asdict(self))

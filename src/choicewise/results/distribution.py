@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from choicewise.errors import UsageError
 from choicewise.results.choice_probabilities import links
 from choicewise.results.evidence import Evidence
 from choicewise.results.human_counts import human_counts, item_fields
-from choicewise.results.json_value import json_value
 from choicewise.scoring.ragged import Floats, Integers, reduce_rows, row_of
 from choicewise.scoring.statistics.fit import Fit, fit
 
@@ -49,10 +48,6 @@ class Distribution:
     conditions: tuple[Condition, ...]
     softmax_fit: Fit | None
     winner_fit: Fit | None
-
-    def as_json(self) -> dict[str, Any]:
-        """As JSON knows it: an impossible log-likelihood becomes null."""
-        return json_value(asdict(self))
 
 
 def distributions(run: Run, temperature: float, condition: str | None = None) -> Iterator[Distribution]:

@@ -1,8 +1,10 @@
 """What a run observed under one prompt, as the arrays that scores are computed from."""
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,7 +14,7 @@ from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import gold_rows
 from choicewise.scoring.distribution import option_mass
 from choicewise.scoring.outside import OUTSIDE
-from choicewise.scoring.ragged import Floats, Integers, Mask
+from choicewise.scoring.ragged import Floats, Integers, Mask, row_of
 from choicewise.scoring.scores import SCORES, lengths
 from choicewise.scoring.scores.sensitivity import sensitivity
 
@@ -37,7 +39,6 @@ class Evidence:
         self.item_offsets: Integers = offsets_of(self.about["choices"])
         self._spans = PromptSpans(tables, prompt, self.about["item"], self.item_offsets)
         self._scores: dict[tuple[str, str | None, str], Floats] = {}
-        self._sensitivities: dict[tuple[str, str | None, str], Floats] = {}
 
     def continuations(self, null: str | None = None) -> Continuations:
         """The scored continuations after the request's own context, or after the ``null`` context."""
@@ -66,12 +67,8 @@ class Evidence:
 
     def sensitivity(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
         """Units of the score per nat of numeric noise in a likelihood, float64 [rows]; NaN where not known."""
-        key = (name, null, outside)
-        if key not in self._sensitivities:
-            observed = OUTSIDE[outside](self.continuations())
-            after_null = None if null is None else self.continuations(null)
-            self._sensitivities[key] = sensitivity(name, SCORES[name], observed, after_null)
-        return self._sensitivities[key]
+        after_null = None if null is None else self.continuations(null)
+        return sensitivity(name, SCORES[name], OUTSIDE[outside](self.continuations()), after_null)
 
     def generated(self) -> list[str | None]:
         """The generated text of every item; None where there is none."""
@@ -91,6 +88,14 @@ class Evidence:
     def options(self) -> list[list[str]]:
         """The choices of every item as they were shown; empty where the item could not be asked."""
         return [options or [] for options in self.requests["options"].to_pylist()]
+
+    @property
+    def choices(self) -> dict[str, npt.NDArray[Any]]:
+        """``item`` (its id), ``subject`` and ``choice`` (its index) of each row, [rows] each."""
+        item = row_of(self.item_offsets)
+        names = {"item": self.ids, "subject": self.subjects}
+        columns = {name: np.asarray(values, dtype=object)[item] for name, values in names.items()}
+        return columns | {"choice": np.arange(len(item)) - self.item_offsets[:-1][item]}
 
     @cached_property
     def right(self) -> Mask:

@@ -42,19 +42,13 @@ def explain(run: Run, item: str) -> Explanation:
     for request in _of(tables.requests, item):
         if protocols := prompts.get(request["prompt"]):
             evidence = run.evidence.under(request["prompt"])
-            rescored = bool(evidence.rescored[evidence.ids.index(item)])
+            suffix = FLOAT32 if evidence.rescored[evidence.ids.index(item)] else ""
             own = [span for span in spans if span["prompt"] == request["prompt"]]
-            asked.append(_asked(protocols, request, own, answers, rescored))
-    return Explanation(
-        item=item,
-        subject=about["subject"],
-        question=about["question"],
-        choices=tuple(about["choices"]),
-        gold=tuple(about["gold"]),
-        model=run.manifest.model.name,
-        asked=tuple(asked),
-        decided=tuple(_decision(each, item) for each in run.measurements.values() if item in each.evidence.ids),
-    )
+            asked.append(_asked(protocols, request, own, answers, suffix))
+    decided = [_decision(each, item) for each in run.measurements.values() if item in each.evidence.ids]
+    choices, gold = tuple(about["choices"]), tuple(about["gold"])
+    names = item, about["subject"], about["question"]
+    return Explanation(*names, choices, gold, run.manifest.model.name, tuple(asked), tuple(decided))
 
 
 def _of(table: pa.Table, item: str) -> list[Record]:
@@ -70,46 +64,33 @@ def _answers(observations: pa.Table, spans: list[Record]) -> dict[str, Record]:
 
 
 def _asked(
-    protocols: Mapping[str, Protocol],
-    request: Record,
-    spans: list[Record],
-    answers: Mapping[str, Record],
-    rescored: bool,
+    protocols: Mapping[str, Protocol], request: Record, spans: list[Record], answers: Mapping[str, Record], suffix: str
 ) -> AskedPrompt:
+    """``suffix``: of the keys of the answers that count."""
     one = next(iter(protocols.values()))
     nulls = {protocol.null for protocol in protocols.values()} | {None}
     spans = [span for span in spans if span["null"] in nulls]
     spans.sort(key=lambda span: (span["null"] is not None, span["null"] or "", span["choice"], span["part"]))
-    suffix = FLOAT32 if rescored else ""
     scored = []
     for span in spans:
-        own, before, after = (answers.get((span[column] or "") + suffix) for column in KEYS)
-        scored.append(_scored(one, request, span, own, _total(before), _total(after)))
+        answer, before, after = (answers.get((span[column] or "") + suffix) for column in KEYS)
+        scored.append(_scored(one, request, span, answer, _total(before), _total(after)))
+    kept = ("context", "shots", "shots_dropped", "tokens_dropped", "missing")
     return AskedPrompt(
         protocols=tuple(protocols),
         reading=one.reading,
         boundary=one.boundary,
-        context=request["context"],
-        shots=request["shots"],
-        shots_dropped=request["shots_dropped"],
-        tokens_dropped=request["tokens_dropped"],
-        rescored=rescored,
-        missing=request["missing"],
+        rescored=suffix != "",
         scored=tuple(scored),
+        **{name: request[name] for name in kept},
     )
 
 
 def _scored(
-    protocol: Protocol,
-    request: Record,
-    span: Record,
-    answer: Record | None,
-    before: float | None,
-    after: float | None,
+    protocol: Protocol, request: Record, span: Record, answer: Record | None, before: float | None, after: float | None
 ) -> ScoredContinuation:
     context = span["null"] if span["null"] is not None else span["context"] or request["context"] or ""
-    text = None if answer is None else answer["text"]
-    value = None if answer is None else answer["value"]
+    text, value = (None, None) if answer is None else (answer["text"], answer["value"])
     total = _total(answer)
     if total is not None:
         total = total - (before or 0.0) + (after or 0.0)
@@ -157,13 +138,12 @@ def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tupl
 
 
 def _decision(measured: Measurement, item: str) -> ItemDecision:
-    place = measured.evidence.ids.index(item)
-    start, end = measured.evidence.item_offsets[place : place + 2]
-    decisions = measured.decisions
+    place, decisions = measured.evidence.ids.index(item), measured.decisions
+    rows = slice(*measured.evidence.item_offsets[place : place + 2])
     return ItemDecision(
         protocol=measured.name,
         score=measured.protocol.score,
-        scores=None if measured.scores is None else tuple(measured.scores[start:end].tolist()),
+        scores=None if measured.scores is None else tuple(measured.scores[rows].tolist()),
         prediction=int(decisions.prediction[place]),
         credit=float(decisions.credit[place]),
         margin=float(decisions.margin[place]),

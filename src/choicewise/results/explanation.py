@@ -1,9 +1,6 @@
 """One item of a run in full: what was sent, which tokens were scored, and what every protocol decides."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
-
-from choicewise.results.json_value import json_value
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,3 @@ class Explanation:
     model: str
     asked: tuple[AskedPrompt, ...]
     decided: tuple[ItemDecision, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """As JSON knows it; the text is as it was sent, not made visible."""
-        return json_value(asdict(self))

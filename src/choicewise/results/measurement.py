@@ -11,7 +11,6 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.results.evidence import Evidence
 from choicewise.scoring.calibrated import NOISE
-from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import AGGREGATIONS, Value, micro
 from choicewise.scoring.ragged import Floats, Mask, row_of
@@ -59,11 +58,6 @@ class Measurement:
     def likelihoods(self) -> bool:
         """Whether the scores are made of one log-likelihood of each choice, whose noise is known."""
         return READINGS[self.protocol.reading].one_likelihood
-
-    @property
-    def retrieved(self) -> Continuations | None:
-        """The scored tokens of each choice; None where the protocol retrieves no likelihood of the choice's text."""
-        return combiner(self.protocol.reading).retrieved(self.protocol, self.evidence)
 
     @property
     def invalid(self) -> Mask:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -97,9 +97,7 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
     """The panel of ``runs``: one per model and dataset.  Raises UsageError when there are not even two protocols."""
     measured = [{each.protocol.digest: each for each in run.measurements.values()} for run in runs]
     if all(len(by_digest) < 2 for by_digest in measured):
-        raise UsageError(
-            "--multiverse needs at least two protocols in a run; add some: choicewise run ... --protocol mmlu"
-        )
+        raise UsageError("a multiverse needs at least two protocols in a run; add more to the run, such as mmlu")
     spreads = [_spread(run, by_digest) for run, by_digest in zip(runs, measured, strict=True)]
     duels = [
         _duel(left, right, measured_left, measured_right)
@@ -110,13 +108,13 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
     return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement(rows)))
 
 
-def multiverse_json(shown: Multiverse) -> dict[str, Any]:
+def multiverse_json(shown: Multiverse) -> Any:
     """The panel as JSON knows it; sign agreement and counts of significant protocols are spelled out."""
-    content = asdict(shown)
+    content = json_value(shown)
     for entry, duel in zip(content["duels"], shown.duels, strict=True):
-        entry["agreement"]["share"] = duel.agreement.share
+        entry["agreement"]["share"] = json_value(duel.agreement.share)
         entry["significant"] = dict(zip(("left", "right"), duel.significant(), strict=True))
-    return json_value(content)
+    return content
 
 
 def _spread(run: Run, measured: Mapping[str, Measurement]) -> Spread:

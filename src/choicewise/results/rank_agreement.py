@@ -29,11 +29,6 @@ def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
         if models >= 3 and len(shared) == models:
             from scipy.stats import kendalltau
 
-            tau = kendalltau([values[left][key] for key in shared], [values[right][key] for key in shared]).statistic
+            tau = kendalltau(*([values[name][key] for key in shared] for name in (left, right))).statistic
             agreements.append(RankAgreement(left, right, float(tau), models))
     return agreements
-
-
-def by_agreement(agreements: Sequence[RankAgreement]) -> list[RankAgreement]:
-    """Those that have a τ, the pair that agrees least first; the one in the middle has the median."""
-    return sorted((pair for pair in agreements if pair.tau == pair.tau), key=lambda pair: pair.tau)

@@ -1,7 +1,7 @@
 """The rows of a report: one per model, dataset, protocol, metric and group."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -19,68 +19,45 @@ MANY = 3
 
 
 def rows(
-    manifest: Manifest,
-    measured: Measurement,
-    by: str | None = None,
-    intervals: str | None = None,
-    siblings: Sequence[Measurement] = (),
+    manifest: Manifest, measured: Measurement, by: str | None, intervals: str | None, siblings: Sequence[Measurement]
 ) -> list[Row]:
     """The rows of one measurement: under the protocol's own aggregation, or one row per group of ``by``.
 
     ``intervals`` names another interval (:mod:`choicewise.results.interval`); ``siblings`` are the run's measurements.
     """
-    aggregation = by or measured.protocol.aggregation
-    values, extremes = measured.values(aggregation), measured.extremes(aggregation)
+    protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
+    aggregation = by or protocol.aggregation
+    extremes = measured.extremes(aggregation)
     groups = {
-        subject: GROUPS[aggregation](subject, measured.categories)
-        for subject in dict.fromkeys(measured.evidence.subjects)
+        subject: GROUPS[aggregation](subject, measured.categories) for subject in dict.fromkeys(evidence.subjects)
     }
-    group_of = np.array([groups[subject] for subject in measured.evidence.subjects], dtype=object)
+    group_of = np.array([groups[subject] for subject in evidence.subjects], dtype=object)
     report = []
-    for group, value in values.items():
+    for group, mean in measured.values(aggregation).items():
         among = np.asarray(group_of == group, dtype=np.bool_)
-        name, value = _interval(measured, among, value, aggregation == "macro", intervals)
-        report.append(_row(manifest, measured, group, among, value, name, extremes[group], siblings))
+        interval_name, value = _interval(measured, among, mean, aggregation == "macro", intervals)
+        counted = {"invalid": measured.invalid, "near_ties": measured.near_ties, **evidence.doubts}
+        row = Row(
+            model=manifest.model.name,
+            dataset=dataset.name,
+            data=f"#D{dataset.digest[:6]}",
+            selection=selection(manifest),
+            subject=group,
+            protocol=measured.name,
+            signature=signature(protocol),
+            id=short_signature(protocol),
+            metric=protocol.metric,
+            interval=interval_name,
+            low=extremes[group][0],
+            high=extremes[group][1],
+            noise=measured.noise,
+            skipped=len(dataset.skipped),
+            **asdict(value),
+            **{name: int((items & among).sum()) for name, items in counted.items()},
+            diagnosis=diagnose(measured, among, value, siblings),
+        )
+        report.append(row)
     return report
-
-
-def _row(
-    manifest: Manifest,
-    measured: Measurement,
-    group: str,
-    among: Mask,
-    value: Value,
-    interval_name: str,
-    extremes: tuple[float, float],
-    siblings: Sequence[Measurement],
-) -> Row:
-    return Row(
-        model=manifest.model.name,
-        dataset=manifest.dataset.name,
-        data=f"#D{str(manifest.dataset.digest)[:6]}",
-        selection=selection(manifest),
-        subject=group,
-        protocol=measured.name,
-        signature=signature(measured.protocol),
-        id=short_signature(measured.protocol),
-        metric=measured.protocol.metric,
-        value=value.value,
-        se=value.se,
-        interval=interval_name,
-        ci_low=value.ci_low,
-        ci_high=value.ci_high,
-        low=extremes[0],
-        high=extremes[1],
-        n=value.n,
-        missing=value.missing,
-        invalid=int((measured.invalid & among).sum()),
-        ties=value.ties,
-        near_ties=int((measured.near_ties & among).sum()),
-        noise=measured.noise,
-        skipped=len(manifest.dataset.skipped),
-        **{doubt: int((items & among).sum()) for doubt, items in measured.evidence.doubts.items()},
-        diagnosis=diagnose(measured, among, value, siblings),
-    )
 
 
 def selection(manifest: Manifest) -> str:

@@ -19,8 +19,7 @@ from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.questions import Question, TokenScores
 from choicewise.report.comparison_text import comparison_lines
-from choicewise.results.compare import comparisons
-from choicewise.results.comparison import VERDICTS, Comparison
+from choicewise.results.comparison import VERDICTS, Comparison, comparisons
 from choicewise.results.evidence import Evidence
 from choicewise.results.json_value import json_value
 from choicewise.results.run import Run

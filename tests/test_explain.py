@@ -24,7 +24,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Cosine, Mass, Question, TokenScores
 from choicewise.report.explanation_text import explanation_lines
-from choicewise.results.explain import explain
+from choicewise.results.explanation import explain
 from choicewise.results.json_value import json_value
 from choicewise.results.run import Run
 from tests.test_rescoring import Noisy, Wide

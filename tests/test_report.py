@@ -30,8 +30,7 @@ from choicewise.results.interval import interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
 from choicewise.results.ranks import bounded, ranked
-from choicewise.results.row import Row
-from choicewise.results.rows import selection
+from choicewise.results.row import Row, selection
 from choicewise.results.run import Run
 from choicewise.scoring.metrics import AGGREGATIONS, GROUPS
 from choicewise.scoring.statistics.clustered import clustered_standard_error

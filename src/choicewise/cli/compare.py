@@ -23,7 +23,7 @@ def compare(
     Without --protocol, every protocol that both runs share. One run and two protocols: what the protocol alone changes.
     """
     from choicewise.report.comparison_text import comparison_lines
-    from choicewise.results.compare import comparisons
+    from choicewise.results.comparison import comparisons
     from choicewise.results.run import open_run
 
     compared = comparisons(open_run(left), None if right is None else open_run(right), protocol or [])

@@ -22,7 +22,7 @@ def explain(
     In the prompt ⏎ ends a line, ␠ is a space at its edge or beside another, ␉ a tab. No model is needed.
     """
     from choicewise.report.explanation_text import explanation_lines
-    from choicewise.results.explain import explain as explain_item
+    from choicewise.results.explanation import explain as explain_item
     from choicewise.results.run import open_run
 
     explanation = explain_item(open_run(folder).choose(protocol), item)

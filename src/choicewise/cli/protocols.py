@@ -20,8 +20,8 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
     from choicewise.protocols.catalogue import entries
 
     if json:
-        columns = ("name", "title", "protocols", "source")
-        print_json([{column: getattr(entry, column) for column in columns} for entry in entries()])
+        rows = ((entry.name, entry.title, list(entry.protocols), entry.source) for entry in entries())
+        print_json([dict(zip(("name", "title", "protocols", "source"), row, strict=True)) for row in rows])
         return
     width = max(len(entry.name) for entry in entries())
     for entry in entries():

@@ -19,22 +19,11 @@ if TYPE_CHECKING:
     from choicewise.results.run import Run
 
 
-class By(StrEnum):
-    """Groups a report can be split into, instead of each protocol's own aggregation."""
+By = StrEnum("By", ["micro", "macro", "subjects", "subcategories", "categories"])
+"""Groups a report can be split into, instead of each protocol's own aggregation."""
 
-    micro = "micro"
-    macro = "macro"
-    subjects = "subjects"
-    subcategories = "subcategories"
-    categories = "categories"
-
-
-class Interval(StrEnum):
-    """Ways to compute a 95 % interval."""
-
-    wilson = "wilson"
-    beta_binomial = "beta-binomial"
-    clustered = "clustered"
+Interval = StrEnum("Interval", [("wilson", "wilson"), ("beta_binomial", "beta-binomial"), ("clustered", "clustered")])
+"""Ways to compute a 95 % interval."""
 
 
 def report(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,10 +37,7 @@ def run(
     window: options.Window = None,
     batch_tokens: options.BatchTokens = None,
     rescore_near_ties: Annotated[
-        bool,
-        typer.Option(
-            "--rescore-near-ties", help="Rescore in float32 the items that 16-bit arithmetic leaves undecided."
-        ),
+        bool, typer.Option("--rescore-near-ties", help="Rescore in float32 what 16-bit arithmetic leaves undecided.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")] = False,
     json: options.Json = False,
@@ -65,29 +62,21 @@ def run(
         check_folder(out)
     elif not dry_run:
         raise UsageError("--out is missing: the folder for the observations; --dry-run needs none")
-    recipes, skip = resolve(*protocol), on_bad_item == options.OnBadItem.skip
+    recipes = resolve(*protocol)
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
     _note_repeated_choices([item for block in list_blocks(dataset, recipes, subject, limit) for item in block.items])
     load = partial(load_model, model, device=device, window=window, batch_tokens=batch_tokens)
     language_model = load(dtype=dtype)
+    skip = on_bad_item == options.OnBadItem.skip
+    chosen: dict[str, Any] = {"subjects": subject, "limit": limit, "skip_bad_items": skip}
     if out is None or dry_run:
-        planned = plan(language_model, dataset, recipes, subjects=subject, limit=limit, skip_bad_items=skip)
-        print_plan(planned, language_model, json)
+        print_plan(plan(language_model, dataset, recipes, **chosen), language_model, json)
         return
     rescored = rescore_near_ties and _has_float32_copy(language_model)
+    chosen["rescore_near_ties"] = partial(load, dtype="float32") if rescored else None
     with progress(language_model.name) as report:
-        result = evaluate(
-            model=language_model,
-            data=dataset,
-            protocols=recipes,
-            out=out,
-            subjects=subject,
-            limit=limit,
-            skip_bad_items=skip,
-            rescore_near_ties=partial(load, dtype="float32") if rescored else None,
-            progress=report,
-        )
+        result = evaluate(model=language_model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
     print_rows(ranked([row for row in result.rows() if row.protocol in recipes]), json)
     _print_summary(result, out)
 

@@ -9,8 +9,7 @@ from rich.text import Text
 
 from choicewise.report.table import percent, table, titled
 from choicewise.report.visible_text import safe
-from choicewise.results.multiverse import Duel, Multiverse, Spread
-from choicewise.results.rank_agreement import RankAgreement
+from choicewise.results.multiverse import Duel, Multiverse, RankAgreement, Spread
 
 SHOWN = 12
 """Protocols of a duel that are shown one by one; `--json` has them all."""

@@ -139,19 +139,15 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
         "95 % interval": [f"{percent(row.ci_low)} – {percent(row.ci_high)}" for row in rows],
         "numeric": [f"{percent(row.low)} – {percent(row.high)}" if row.low < row.high else "" for row in rows],
         "n": [str(row.n) for row in rows],
-        "rank": [_bounded_rank(row) for row in rows],
+        "rank": [_rank(row) for row in rows],
         "doubts": [_doubts(row) for row in rows],
         "id": [row.id for row in rows],
     }
     if len(set(columns["metric"])) == 1:
         title = f"{title}, {columns.pop('metric')[0]}"
-    if len(set(columns["group"])) == 1:
-        del columns["group"]
-    for name in ("numeric", "doubts"):
-        if not any(columns[name]):
-            del columns[name]
-    if not several:
-        del columns["rank"]
+    shown_if = {"group": len(set(columns["group"])) > 1, "rank": several}
+    shown_if |= {name: any(columns[name]) for name in ("numeric", "doubts")}
+    columns = {name: cells for name, cells in columns.items() if shown_if.get(name, True)}
     if width < _NARROW:
         columns = _stacked(columns)
     shown = table(*columns)
@@ -174,10 +170,8 @@ def _doubts(row: Row) -> str:
     return ", ".join([*row.diagnosis.flags, *counts])
 
 
-def _bounded_rank(row: Row) -> str:
-    if row.rank_low is None:
-        return str(row.rank or "")
-    return f"{row.rank} [{row.rank_low}-{row.rank_high}]"
+def _rank(row: Row) -> str:
+    return str(row.rank or "") + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low is not None else "")
 
 
 def _ranked(share: float, rank: int | None) -> str:

@@ -29,11 +29,7 @@ def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
 
 
 def choice_probabilities(measured: Measurement, temperature: float) -> pa.Table:
-    """One row per item and choice: ``item, subject, choice, score, softmax, winner, human``.
-
-    ``human`` is the number of people, null where the data gives none.  Raises UsageError for a protocol that reads
-    generated text and has no scores.
-    """
+    """The table of :meth:`choicewise.results.run.Run.distribution`; UsageError as :func:`links`."""
     softmax, winner = links(measured, temperature)
     people = human_counts(measured.evidence)
     count = np.full(len(softmax), np.nan) if people is None else people

@@ -1,6 +1,7 @@
 """What a run observed under one prompt, as the arrays that scores are computed from."""
 
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.records.manifest import Manifest
 from choicewise.results.prompt_spans import PromptSpans
-from choicewise.results.run_tables import RunTables, offsets_of
+from choicewise.results.run_tables import RunTables, offsets_of, read_run_tables
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import gold_rows
 from choicewise.scoring.distribution import option_mass
@@ -147,3 +149,22 @@ class Evidence:
                 kept.clear()
             kept[key] = self._spans.continuations(null, part)
         return kept[key]
+
+
+class RunEvidence:
+    """The evidence of the run in ``folder`` under each of its prompts.  Reads nothing before it is needed."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        self._by_prompt: dict[str, Evidence] = {}
+
+    @cached_property
+    def tables(self) -> RunTables:
+        """The four tables of the folder, checked against the manifest."""
+        return read_run_tables(self.folder, self.manifest)
+
+    def under(self, prompt: str) -> Evidence:
+        """What was observed under a prompt (``Protocol.prompt_digest``)."""
+        if prompt not in self._by_prompt:
+            self._by_prompt[prompt] = Evidence(self.tables, prompt)
+        return self._by_prompt[prompt]

@@ -82,9 +82,8 @@ class Measurement:
         return credit_range(self.scores, self.evidence.item_offsets, self.evidence.right, self.decisions, epsilon)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
-        return AGGREGATIONS[aggregation or self.protocol.aggregation](
-            decisions, self.evidence.subjects, self.categories
-        )
+        aggregate = AGGREGATIONS[aggregation or self.protocol.aggregation]
+        return aggregate(decisions, self.evidence.subjects, self.categories)
 
 
 def measure(

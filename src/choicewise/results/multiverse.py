@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from choicewise.errors import UsageError
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits, paired_predictions
-from choicewise.results.rank_agreement import RankAgreement, rank_agreement
+from choicewise.results.row import Row
 from choicewise.scoring.metrics import micro
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
@@ -85,6 +85,16 @@ class Duel:
 
 
 @dataclass(frozen=True, slots=True)
+class RankAgreement:
+    """Kendall's τ-b between two protocols' rankings of the ``models`` that both ranked; NaN where one has all equal."""
+
+    left: str
+    right: str
+    tau: float
+    models: int
+
+
+@dataclass(frozen=True, slots=True)
 class Multiverse:
     """The spread of every model, every pair of models, and how protocols agree about their order."""
 
@@ -145,10 +155,23 @@ def _duel(left: Run, right: Run, measured: Mapping[str, Measurement], others: Ma
         for pair, difference, p, p_holm in zip(pairs, differences, ps.tolist(), adjusted.tolist(), strict=True)
     ]
     signs = [sign_agreement(both[:1], both[1:]) for _, both in credits]
-    agreement = Agreement(
-        left=sum(sign.left for sign in signs),
-        right=sum(sign.right for sign in signs),
-        even=sum(sign.even for sign in signs),
-    )
+    agreement = Agreement(*map(sum, zip(*map(astuple, signs), strict=True)))
     models = left.manifest.model.name, right.manifest.model.name
     return Duel(*models, left.manifest.dataset.name, agreement, tuple(contests))
+
+
+def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
+    """One entry per pair of protocols that rank the same three or more models; fewer have no order to agree about."""
+    values: dict[str, dict[tuple[str, str, str], float]] = {}
+    for row in rows:
+        values.setdefault(row.protocol, {})[row.data, row.subject, row.model] = row.value
+    agreements = []
+    for left, right in combinations(values, 2):
+        shared = [key for key in values[left] if key in values[right]]
+        models = len({model for _, _, model in shared})
+        if models >= 3 and len(shared) == models:
+            from scipy.stats import kendalltau
+
+            tau = kendalltau(*([values[name][key] for key in shared] for name in (left, right))).statistic
+            agreements.append(RankAgreement(left, right, float(tau), models))
+    return agreements

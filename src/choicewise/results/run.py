@@ -16,10 +16,9 @@ from choicewise.protocols.signature import parse_signature
 from choicewise.records.manifest import Manifest
 from choicewise.requests.schedule import list_asks
 from choicewise.results.choice_probabilities import choice_probabilities
+from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Measurement, measure
-from choicewise.results.row import Row
-from choicewise.results.rows import rows
-from choicewise.results.run_evidence import RunEvidence
+from choicewise.results.row import Row, rows
 from choicewise.results.run_tables import RunTables
 from choicewise.scoring.ragged import row_of
 from choicewise.store.manifest import read_manifest
@@ -97,7 +96,8 @@ class Run:
         """Choice probabilities: one row per item and choice, ``item, subject, choice, score, softmax, winner, human``.
 
         ``softmax`` of the scores over ``temperature``; ``winner``: all to the best score, ties split; ``human``: the
-        counts in the items' field ``human_counts``.  Raises UsageError when the run has no such protocol.
+        counts in the items' field ``human_counts``, null where the data gives none.  Raises UsageError when the run has
+        no such protocol, or one that reads generated text and has no scores.
         """
         if protocol not in self.protocols:
             raise UsageError(f"{self.folder} has no protocol {protocol!r}; it has {', '.join(self.protocols)}")

@@ -2,14 +2,23 @@
 
 import hashlib
 import json
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from choicewise.results.comparison import FirstDifference
 from choicewise.results.evidence import Evidence
 
 BEFORE, SHOWN = 20, 80
 """Characters shown of a text: before its first difference, and in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first item whose texts differ, with the two texts from shortly before the first other character."""
+
+    item: str
+    left: str
+    right: str
 
 
 def text_digest(evidence: Evidence) -> str:

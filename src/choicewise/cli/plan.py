@@ -50,7 +50,6 @@ def _path(model: Model) -> str | None:
 
 
 def _duration(seconds: float) -> str:
-    """A duration, rounded to what a reader needs."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
     minutes = seconds / 60

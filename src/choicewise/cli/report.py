@@ -39,8 +39,7 @@ def report(
         bool, typer.Option("--multiverse", help="Show how results and conclusions vary over all protocols.")
     ] = False,
     agreement: Annotated[
-        bool,
-        typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why they differ."),
+        bool, typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why not.")
     ] = False,
     distribution: Annotated[
         bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")

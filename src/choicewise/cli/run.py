@@ -82,7 +82,6 @@ def run(
 
 
 def _note_repeated_choices(items: Sequence[Item]) -> None:
-    """Say on stderr which of the items show the same choice twice."""
     from choicewise.data.item import duplicate_choices
 
     repeated = [item.id for item in items if duplicate_choices(item)]
@@ -102,7 +101,6 @@ def _has_float32_copy(model: Model) -> bool:
 
 
 def _print_summary(result: Run, out: Path) -> None:
-    """What the run took and where it is, on stderr."""
     from choicewise.cli.plan import token_savings
 
     check, spent = result.manifest.engine.selfcheck, result.manifest.engine.spent

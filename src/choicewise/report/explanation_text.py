@@ -108,5 +108,4 @@ def _verdict(decided: ItemDecision) -> str:
 
 
 def _quoted(text: str) -> str:
-    """One line in quotation marks, spaces at its edges visible."""
     return f'"{visible_line(text)}"'

@@ -96,7 +96,9 @@ def rank_table(
         for column in chosen:
             shown.add_column(safe(column), justify="right", overflow="fold", max_width=room // len(chosen) - 2)
         for name, row in cells.items():
-            shown.add_row(safe(name), *(_ranked(*row[column]) if column in row else "" for column in chosen))
+            values = (row.get(column) for column in chosen)
+            texts = (percent(value[0]) + (f" ({value[1]})" if value[1] else "") if value else "" for value in values)
+            shown.add_row(safe(name), *texts)
         parts.append(shown)
     return Group(Text(safe(title), style="italic"), *parts)
 
@@ -139,7 +141,7 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
         "95 % interval": [f"{percent(row.ci_low)} – {percent(row.ci_high)}" for row in rows],
         "numeric": [f"{percent(row.low)} – {percent(row.high)}" if row.low < row.high else "" for row in rows],
         "n": [str(row.n) for row in rows],
-        "rank": [_rank(row) for row in rows],
+        "rank": [f"{row.rank or ''}" + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low else "") for row in rows],
         "doubts": [_doubts(row) for row in rows],
         "id": [row.id for row in rows],
     }
@@ -168,11 +170,3 @@ def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
 def _doubts(row: Row) -> str:
     counts = [f"{getattr(row, name)} {words}" for name, words in _COUNTS.items() if getattr(row, name)]
     return ", ".join([*row.diagnosis.flags, *counts])
-
-
-def _rank(row: Row) -> str:
-    return str(row.rank or "") + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low is not None else "")
-
-
-def _ranked(share: float, rank: int | None) -> str:
-    return percent(share) if rank is None else f"{percent(share)} ({rank})"

@@ -5,22 +5,17 @@ generating, by character span.  All are put on one scale first: the sum of the s
 the greater the likelier, whatever sign and divisor a protocol reports.  The remaining differences are real.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.measurement import Measurement
 from choicewise.results.retrieval import RetrievalPair, retrieval
-
-if TYPE_CHECKING:
-    from choicewise.results.run import Run
+from choicewise.results.run import Run
 
 TOLERANCE = 1e-4
 """Nats between two sums that count as agreement, where the run did not measure more noise than half of that."""

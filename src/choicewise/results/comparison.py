@@ -1,13 +1,11 @@
 """Two numbers compared: the same measurement, comparable, or neither, and what the difference is made of."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +13,11 @@ from choicewise.errors import UsageError
 from choicewise.protocols.signature import axis_differences, short_signature
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits, paired_predictions, shared_items
+from choicewise.results.run import Run
 from choicewise.results.sent_texts import FirstDifference, first_difference, text_digest
 from choicewise.scoring.statistics.paired import Difference, paired_difference
 from choicewise.scoring.statistics.power import minimum_detectable_effect
 from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
-
-if TYPE_CHECKING:
-    from choicewise.results.run import Run
 
 FEWEST = 10
 """Subjects from which on the standard error is clustered; of fewer it would come out too small."""
@@ -144,36 +140,20 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
     axes = [Axis(*axis) for axis in axis_differences(left_measured.protocol, right_measured.protocol)]
     axes += _identity(left, right)
     parting = None if sides[0].i == sides[1].i else first_difference(left_measured.evidence, right_measured.evidence)
+    identities = {"not comparable": "p", "other inputs": "i", "comparable": "r"}
+    differing = (verdict for verdict, name in identities.items() if getattr(sides[0], name) != getattr(sides[1], name))
     return Comparison(
-        *(_verdict(*sides), *sides, tuple(axes), parting, difference, clusters),
+        *(next(differing, "same measurement"), *sides, tuple(axes), parting, difference, clusters),
         *(sign_flip(*credits), detectable, _flips(pair), _furthest(pair)),
     )
 
 
 def _side(run: Run, measured: Measurement) -> Side:
-    identity = {
-        "model": {**asdict(run.manifest.model), "name": ""},
-        "versions": run.manifest.versions,
-        "engine": _rung(run),
-    }
+    model = {**asdict(run.manifest.model), "name": ""}
+    identity = {"model": model, "versions": run.manifest.versions, "engine": _rung(run)}
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    return Side(
-        folder=str(run.folder),
-        model=run.manifest.model.name,
-        protocol=measured.name,
-        p=short_signature(measured.protocol),
-        i=f"#I{text_digest(measured.evidence)[:6]}",
-        r=f"#R{digest[:6]}",
-        value=measured.overall,
-    )
-
-
-def _verdict(left: Side, right: Side) -> str:
-    if left.p != right.p:
-        return "not comparable"
-    if left.i != right.i:
-        return "other inputs"
-    return "same measurement" if left.r == right.r else "comparable"
+    short = short_signature(measured.protocol), f"#I{text_digest(measured.evidence)[:6]}", f"#R{digest[:6]}"
+    return Side(str(run.folder), run.manifest.model.name, measured.name, *short, measured.overall)
 
 
 def _rung(run: Run) -> str:
@@ -182,7 +162,6 @@ def _rung(run: Run) -> str:
 
 
 def _identity(left: Run, right: Run) -> list[Axis]:
-    """Data, model and engine, where they differ."""
     packages = sorted(left.manifest.versions.keys() | right.manifest.versions.keys())
     one, other = (
         {"data": run.manifest.dataset.digest}
@@ -205,15 +184,10 @@ def _flips(pair: tuple[Measurement, Measurement]) -> Flips:
     _, credits = paired_credits(pair)
     different = (left >= 0) & (right >= 0) & (left != right)
     noisy = pair[0].near_ties[places[0]] | pair[1].near_ties[places[1]]
-    return Flips(
-        left_better=int((credits[0] > credits[1]).sum()),
-        right_better=int((credits[0] < credits[1]).sum()),
-        predicted_differently=int(different.sum()),
-        near_ties=int((different & noisy).sum()),
-        shared=len(ids),
-        left_only=len(pair[0].evidence.ids) - len(ids),
-        right_only=len(pair[1].evidence.ids) - len(ids),
-    )
+    masks = (credits[0] > credits[1], credits[0] < credits[1], different, different & noisy)
+    left_better, right_better, changed, near_ties = (int(mask.sum()) for mask in masks)
+    left_only, right_only = (len(side.evidence.ids) - len(ids) for side in pair)
+    return Flips(left_better, right_better, changed, near_ties, len(ids), left_only, right_only)
 
 
 def _furthest(pair: tuple[Measurement, Measurement]) -> float:

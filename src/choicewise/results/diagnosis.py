@@ -67,10 +67,7 @@ class Diagnosis:
 
 
 def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequence[Measurement]) -> Diagnosis:
-    """What can be said of the items ``among`` (bool [items]), whose mean is ``value``.
-
-    ``siblings``: the measurements of the same run.
-    """
+    """What the run's measurements (``siblings``) say of the items ``among`` (bool [items]), with mean ``value``."""
     evidence = measured.evidence
     rows = among[row_of(evidence.item_offsets)]
     offsets = np.concatenate([[0], np.cumsum(np.diff(evidence.item_offsets)[among])])
@@ -119,12 +116,10 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
     )
 
 
-Fits = Callable[[Protocol, Protocol], bool]
-"""Whether the first protocol is a sibling of the second of the kind that is looked for."""
-
-
-def nearest(measured: Measurement, siblings: Sequence[Measurement], fits: Fits) -> Measurement | None:
-    """The sibling that differs from ``measured`` in the fewest axes among those that fit; the first of several."""
+def nearest(
+    measured: Measurement, siblings: Sequence[Measurement], fits: Callable[[Protocol, Protocol], bool]
+) -> Measurement | None:
+    """The first of the siblings whose protocol fits that of ``measured`` and differs from it in the fewest axes."""
     fitting = [each for each in siblings if fits(each.protocol, measured.protocol)]
     return min(fitting, key=lambda each: len(axis_differences(each.protocol, measured.protocol)), default=None)
 

@@ -1,11 +1,8 @@
 """How often each choice would be chosen on average, and how that fits what people chose."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,11 +10,9 @@ from choicewise.errors import UsageError
 from choicewise.results.choice_probabilities import links
 from choicewise.results.evidence import Evidence
 from choicewise.results.human_counts import human_counts, item_fields
+from choicewise.results.run import Run
 from choicewise.scoring.ragged import Floats, Integers, reduce_rows, row_of
 from choicewise.scoring.statistics.fit import Fit, fit
-
-if TYPE_CHECKING:
-    from choicewise.results.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,6 @@ def _conditions(
 
 
 def _names(evidence: Evidence, condition: str | None) -> list[str]:
-    """The condition of every item."""
     if condition is None or condition == "subject":
         return evidence.subjects if condition else ["all"] * len(evidence.ids)
     every = item_fields(evidence)

@@ -26,7 +26,8 @@ class Evidence:
     order of the item table.
 
     Every item has one row per choice, whether or not it could be scored; a row without an observation is missing.
-    Numbers per choice are kept; the tokens they follow from, only of the prompt that was read last.
+    Numbers per choice are kept; the tokens they follow from, only of the prompt that was read last.  ``rescored``: the
+    items whose observations are those of a float32 copy of the model, bool [items].
     """
 
     def __init__(self, tables: RunTables, prompt: str) -> None:
@@ -40,6 +41,7 @@ class Evidence:
         self.gold: list[list[int]] = self.about["gold"].to_pylist()
         self.item_offsets: Integers = offsets_of(self.about["choices"])
         self._spans = PromptSpans(tables, prompt, self.about["item"], self.item_offsets)
+        self.rescored: Mask = self._spans.rescored
         self._scores: dict[tuple[str, str | None, str], Floats] = {}
 
     def continuations(self, null: str | None = None) -> Continuations:
@@ -108,11 +110,6 @@ class Evidence:
     def gold_index(self) -> Integers:
         """The right choice of every item, int64 [items]; -1 where several are right."""
         return np.array([gold[0] if len(gold) == 1 else -1 for gold in self.gold], dtype=np.int64)
-
-    @property
-    def rescored(self) -> Mask:
-        """The items whose observations are those of a float32 copy of the model, bool [items]."""
-        return self._spans.rescored
 
     @cached_property
     def lengths(self) -> Floats:

@@ -1,11 +1,9 @@
 """One item of a run in full: what was sent, which tokens were scored, and what every protocol decides."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,10 +12,8 @@ from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.protocol import Protocol
 from choicewise.records.tables import FLOAT32
 from choicewise.results.measurement import Measurement
+from choicewise.results.run import Run
 from choicewise.results.run_tables import KEYS
-
-if TYPE_CHECKING:
-    from choicewise.results.run import Run
 
 Record = Mapping[str, Any]
 """A row of a table, by column."""
@@ -233,13 +229,6 @@ def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tupl
 def _decision(measured: Measurement, item: str) -> ItemDecision:
     place, decisions = measured.evidence.ids.index(item), measured.decisions
     rows = slice(*measured.evidence.item_offsets[place : place + 2])
-    return ItemDecision(
-        protocol=measured.name,
-        score=measured.protocol.score,
-        scores=None if measured.scores is None else tuple(measured.scores[rows].tolist()),
-        prediction=int(decisions.prediction[place]),
-        credit=float(decisions.credit[place]),
-        margin=float(decisions.margin[place]),
-        tied=bool(decisions.tied[place]),
-        near_tie=bool(measured.near_ties[place]),
-    )
+    scores = None if measured.scores is None else tuple(measured.scores[rows].tolist())
+    columns = (decisions.prediction, decisions.credit, decisions.margin, decisions.tied, measured.near_ties)
+    return ItemDecision(measured.name, measured.protocol.score, scores, *(column[place].item() for column in columns))

@@ -1,12 +1,10 @@
 """How a number, and a conclusion, vary over all the protocols that could have been chosen."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +13,12 @@ from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits, paired_predictions
 from choicewise.results.row import Row
+from choicewise.results.run import Run
 from choicewise.scoring.metrics import micro
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
 from choicewise.scoring.statistics.paired import paired_difference
 from choicewise.scoring.statistics.sign_flip import sign_flip
-
-if TYPE_CHECKING:
-    from choicewise.results.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +128,10 @@ def _spread(run: Run, measured: Mapping[str, Measurement]) -> Spread:
     known = {name: mean for name, mean in means.items() if not math.isnan(mean)}
     scored = [each for each in measured.values() if each.name in known] or list(measured.values())
     _, credits = paired_credits(scored)
-    return Spread(
-        model=run.manifest.model.name,
-        dataset=run.manifest.dataset.name,
-        protocols=len(known),
-        panel=panel(credits, paired_predictions(scored)),
-        lowest=min(known, key=known.__getitem__, default=None),
-        highest=max(known, key=known.__getitem__, default=None),
-        unmeasured=tuple(name for name in means if name not in known),
-    )
+    names = run.manifest.model.name, run.manifest.dataset.name
+    lowest, highest = (extreme(known, key=known.__getitem__, default=None) for extreme in (min, max))
+    unmeasured = tuple(name for name in means if name not in known)
+    return Spread(*names, len(known), panel(credits, paired_predictions(scored)), lowest, highest, unmeasured)
 
 
 def _duel(left: Run, right: Run, measured: Mapping[str, Measurement], others: Mapping[str, Measurement]) -> Duel:

@@ -1,23 +1,18 @@
 """The order of several models under each protocol, and how sure it is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits
 from choicewise.results.row import Row, selection
+from choicewise.results.run import Run
 from choicewise.scoring.metrics import GROUPS
 from choicewise.scoring.ragged import Floats
 from choicewise.scoring.statistics.rank_interval import rank_intervals
-
-if TYPE_CHECKING:
-    from choicewise.results.run import Run
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:

@@ -131,7 +131,6 @@ def selection(manifest: Manifest) -> str:
 
 
 def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None) -> tuple[str, Value]:
-    """The interval's name, and the value with it."""
     if name is None:
         return "normal" if macro else "wilson", value
     scored = among & ~measured.decisions.missing

@@ -127,13 +127,11 @@ class Run:
         lacking = [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
         if lacking:
             names, selection = ", ".join(lacking), self.manifest.selection
-            parts = [f"model {self.manifest.model.name}", f"data {self.manifest.dataset.name}"]
-            parts += [] if selection.subjects is None else [f"subjects {', '.join(selection.subjects)}"]
-            parts += [] if selection.limit is None else [f"limit {selection.limit}"]
-            raise UsageError(
-                f"{self.folder} was not asked what {names} asks; add it: evaluate {names} into the same folder, with "
-                f"{'; '.join(parts)}"
-            )
+            same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
+            same += f"; subjects {', '.join(selection.subjects)}" if selection.subjects else ""
+            same += f"; limit {selection.limit}" if selection.limit else ""
+            advice = f"add it: evaluate {names} into the same folder, with {same}"
+            raise UsageError(f"{self.folder} was not asked what {names} asks; {advice}")
         return recipes
 
 

@@ -119,12 +119,10 @@ class RunTables:
 
     @cached_property
     def _own_answers(self) -> Integers:
-        """The answers of the model itself, as ``answers``."""
         return self._find("")
 
     @cached_property
     def _float32_answers(self) -> Integers:
-        """The answers of the float32 copy, as ``answers``."""
         again = pc.any(pc.ends_with(self.observations["key"], FLOAT32)).as_py()
         return self._find(FLOAT32) if again else np.full((len(KEYS), len(self.spans)), -1, dtype=np.int64)
 

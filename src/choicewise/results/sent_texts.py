@@ -38,8 +38,8 @@ def first_difference(left: Evidence, right: Evidence) -> FirstDifference | None:
     for item, texts in _texts(left).items():
         if item in others and texts != others[item]:
             one, other = _joined(texts), _joined(others[item])
-            pairs = enumerate(zip_longest(one, other))
-            start = max(0, next((place for place, (a, b) in pairs if a != b), len(one)) - BEFORE)
+            differing = (place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b)
+            start = max(0, next(differing, len(one)) - BEFORE)
             return FirstDifference(item, one[start : start + SHOWN], other[start : start + SHOWN])
     return None
 

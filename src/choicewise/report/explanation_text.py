@@ -88,10 +88,10 @@ def _decisions(explanation: Explanation) -> Iterator[str]:
     for decided in explanation.decided:
         yield f"{decided.protocol:<{width}}  {_verdict(decided)}"
         if decided.scores is not None:
-            cells = [f"{score:.4f}" if not math.isnan(score) else "-" for score in decided.scores]
-            marked = [f"[{cell}]" if index == decided.prediction else cell for index, cell in enumerate(cells)]
-            line = f"{decided.score}: {'  '.join(marked)}"
-            yield from wrap(line, 78, initial_indent="  ", subsequent_indent="    ")
+            cells = ["-" if math.isnan(score) else f"{score:.4f}" for score in decided.scores]
+            if decided.prediction >= 0:
+                cells[decided.prediction] = f"[{cells[decided.prediction]}]"
+            yield from wrap(f"{decided.score}: {'  '.join(cells)}", 78, initial_indent="  ", subsequent_indent="    ")
 
 
 def _verdict(decided: ItemDecision) -> str:

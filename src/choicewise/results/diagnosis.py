@@ -166,9 +166,6 @@ def _mismatch(sibling: Measurement | None, measured: Measurement, among: Mask) -
 def _length_rho(measured: Measurement, rows: Mask, offsets: Integers) -> float:
     if measured.scores is None:
         return math.nan
-    lengths = measured.evidence.lengths[rows]
-    if not len(lengths) or lengths.min() == lengths.max():
-        return math.nan
-    rhos = length_correlations(measured.scores[rows], lengths, offsets)
+    rhos = length_correlations(measured.scores[rows], measured.evidence.lengths[rows], offsets)
     known = rhos[~np.isnan(rhos)]
     return float(known.mean()) if len(known) else math.nan

@@ -141,8 +141,7 @@ def explain(run: Run, item: str) -> Explanation:
 
 
 def _of(table: pa.Table, item: str) -> list[Record]:
-    rows: list[Record] = table.filter(pc.equal(table["item"], item)).to_pylist()
-    return rows
+    return list(table.filter(pc.equal(table["item"], item)).to_pylist())
 
 
 def _answers(observations: pa.Table, spans: list[Record]) -> dict[str, Record]:

@@ -23,8 +23,7 @@ class Retrieval:
     def tokens(self, row: int) -> list[int]:
         """The ids of the scored tokens of a row."""
         start, end = self.options.offsets[row : row + 2]
-        tokens: list[int] = self.options.tokens[start:end].tolist()
-        return tokens
+        return list(map(int, self.options.tokens[start:end]))
 
 
 def retrieval(measured: Measurement) -> Retrieval | None:

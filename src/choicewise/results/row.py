@@ -76,8 +76,7 @@ class Row:
         """The row as JSON knows it: NaN and infinity become null, flags stand beside the numbers."""
         content = asdict(self)
         diagnosis = content.pop("diagnosis")
-        flags = list(diagnosis.pop("flags"))
-        return json_value({**content, "flags": flags, "diagnosis": diagnosis})
+        return json_value({**content, "flags": diagnosis.pop("flags"), "diagnosis": diagnosis})
 
 
 def rows(

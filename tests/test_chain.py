@@ -23,7 +23,7 @@ from choicewise.questions import Conclusion, Generation, Sampling, Span, TokenSc
 from choicewise.report.explanation_text import explanation_lines
 from choicewise.requests.prepared_block import PreparedBlock
 from choicewise.requests.render import render
-from choicewise.results.explain import explain
+from choicewise.results.explanation import explain
 from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens
 from choicewise.scoring.readings.chain_of_thought import OVER_CHAINS, marginal, vote

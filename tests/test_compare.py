@@ -19,9 +19,9 @@ from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.questions import Question, TokenScores
 from choicewise.report.comparison_text import comparison_lines
-from choicewise.results.compare import comparisons
-from choicewise.results.comparison import VERDICTS, Comparison
+from choicewise.results.comparison import VERDICTS, Comparison, comparisons
 from choicewise.results.evidence import Evidence
+from choicewise.results.json_value import json_value
 from choicewise.results.run import Run
 from choicewise.results.sent_texts import text_digest
 from choicewise.scoring.statistics.sign_flip import SignFlip
@@ -65,7 +65,7 @@ def test_a_repetition_is_the_same_measurement(run: Run, data: Path, tmp_path: Pa
         assert "different results" not in told(found)
         assert "A - B = +0.00 points over 48 items no item differs in its credit, so nothing can be said" in told(found)
         assert not any(word in told(found) for word in ("interval", "McNemar", "probability"))
-        content = found.as_json()
+        content = json_value(found)
         assert content["difference"]["ci_low"] is content["difference"]["ci_high"] is content["detectable"] is None
     assert len(comparisons(run, again, [])) == 3
 
@@ -187,7 +187,7 @@ def test_wrong_use_is_told(run: Run, protocols: list[str], two: bool, reason: st
 
 def test_runs_that_share_no_protocol_say_what_to_name(run: Run, data: Path, tmp_path: Path) -> None:
     other = evaluate(model=HashModel(), data=data, protocols=["mmlu/helm"], out=tmp_path / "other")
-    with pytest.raises(UsageError, match="--protocol mmlu/original --protocol mmlu/helm"):
+    with pytest.raises(UsageError, match="such as mmlu/original and mmlu/helm"):
         comparisons(run, other, [])
     assert one(run, other, "mmlu/original", "mmlu/helm").verdict == "not comparable"
 

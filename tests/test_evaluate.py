@@ -135,12 +135,12 @@ def test_a_protocol_on_another_split_needs_its_items(data: Path, tmp_path: Path)
     assert [row.n for row in evaluate(protocols=recipes, out=tmp_path / "both", **asked).rows()] == [12, 12]
 
 
-def test_what_was_not_asked_comes_with_the_line_that_asks_it(data: Path, tmp_path: Path) -> None:
+def test_what_was_not_asked_comes_with_what_asks_it(data: Path, tmp_path: Path) -> None:
     run = evaluate(
         model=HashModel(), data=data, protocols=["mmlu/cloze:sum"], out=tmp_path / "run", subjects=["trees"], limit=3
     )
-    line = "run --model PATH --data PATH --protocol mmlu/original --subject trees --limit 3 --out"
-    with pytest.raises(UsageError, match=f"with the paths of fake:hash and data: choicewise {line}"):
+    advice = "evaluate mmlu/original into the same folder, with model fake:hash; data data; subjects trees; limit 3"
+    with pytest.raises(UsageError, match=f"not asked what mmlu/original asks; add it: {advice}"):
         run.choose(["mmlu/original"])
 
 

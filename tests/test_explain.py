@@ -24,7 +24,8 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Cosine, Mass, Question, TokenScores
 from choicewise.report.explanation_text import explanation_lines
-from choicewise.results.explain import explain
+from choicewise.results.explanation import explain
+from choicewise.results.json_value import json_value
 from choicewise.results.run import Run
 from tests.test_rescoring import Noisy, Wide
 from tests.worlds import write_mmlu
@@ -197,7 +198,7 @@ def test_rescored_items_show_the_answers_of_the_float32_copy(rescored: Run) -> N
             assert shown[decided.protocol] == pytest.approx(decided.scores, abs=1e-4)
         text = "\n".join(explanation_lines(each))
         assert ("rescored in float32" in text) == asked.rescored
-        assert [prompt["rescored"] for prompt in each.as_json()["asked"]] == [asked.rescored]
+        assert [prompt["rescored"] for prompt in json_value(each)["asked"]] == [asked.rescored]
 
 
 def test_stored_scores_follow_from_the_observations(rescored: Run) -> None:
@@ -248,4 +249,6 @@ def test_nan_is_told_wherever_it_is(model: HashModel, name: str, boundary: str, 
     assert not any(math.isnan(token.logprob) for scored in found.asked[0].scored for token in scored.tokens)
     assert math.isnan(found.decided[0].credit)
     assert "\n".join(explanation_lines(found)).count("! missing: the model answers with NaN") == 4
-    assert [scored["missing"] for scored in found.as_json()["asked"][0]["scored"]] == ["the model answers with NaN"] * 4
+    assert [scored["missing"] for scored in json_value(found)["asked"][0]["scored"]] == [
+        "the model answers with NaN"
+    ] * 4

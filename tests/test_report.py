@@ -30,8 +30,7 @@ from choicewise.results.interval import interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
 from choicewise.results.ranks import bounded, ranked
-from choicewise.results.row import Row
-from choicewise.results.rows import selection
+from choicewise.results.row import Row, selection
 from choicewise.results.run import Run
 from choicewise.scoring.metrics import AGGREGATIONS, GROUPS
 from choicewise.scoring.statistics.clustered import clustered_standard_error
@@ -243,7 +242,9 @@ def test_an_old_run_is_scored_in_further_ways(noisy: Run) -> None:
     (row,) = noisy.under({"mine": other}).rows()
     assert (row.protocol, row.n) == ("mine", 30)
     assert row.value == pytest.approx(np.nanmean(measured(noisy, "mmlu/cloze:sum").decisions.credit))
-    with pytest.raises(UsageError, match=r"not asked what mmlu/harness-v1 asks.*--protocol mmlu/harness-v1 --out"):
+    with pytest.raises(
+        UsageError, match=r"not asked what mmlu/harness-v1 asks.*evaluate mmlu/harness-v1 into the same folder"
+    ):
         noisy.choose(["mmlu/harness-v1"])
     found = CliRunner().invoke(app, ["report", str(noisy.folder), "--protocol", "mmlu/cloze:sum", "--json"])
     assert [row["protocol"] for row in json.loads(found.stdout)] == ["mmlu/cloze:sum"]

@@ -22,9 +22,8 @@ from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.report.multiverse_table import multiverse_tables
 from choicewise.results.measurement import Measurement
-from choicewise.results.multiverse import Multiverse, multiverse, multiverse_json
+from choicewise.results.multiverse import Multiverse, multiverse, multiverse_json, rank_agreement
 from choicewise.results.pairing import paired_credits, paired_predictions, shared_items
-from choicewise.results.rank_agreement import rank_agreement
 from choicewise.results.ranks import bounded, ranked
 from choicewise.results.run import Run
 from tests.worlds import write_mmlu

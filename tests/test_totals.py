@@ -15,7 +15,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.records.rows import ObservationRow
 from choicewise.report.explanation_text import explanation_lines
 from choicewise.results.agreement import agreement
-from choicewise.results.explain import explain
+from choicewise.results.explanation import explain
 from choicewise.results.run import Run
 from choicewise.scoring.outside import OUTSIDE
 from choicewise.scoring.readings.spellings import log_sum

@@ -29,16 +29,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(run)
-app.command()(report)
-app.command()(compare)
-app.command()(explain)
-app.command()(prompts)
+for command in (run, report, compare, explain, prompts, score, check, demo):
+    app.command()(command)
 app.add_typer(protocols, name="protocols")
-app.command()(score)
-app.command()(check)
-app.command()(demo)
-
 
 INTERRUPTED = 130
 """The exit code that typer gives when Ctrl-C was pressed."""
@@ -47,9 +40,8 @@ INTERRUPTED = 130
 def main() -> None:
     """Entry point: an error a user is meant to read becomes one line on stderr and its exit code."""
     warnings.formatwarning = lambda message, *_: f"note: {message}\n"
-    os.environ.setdefault(
-        "TRANSFORMERS_VERBOSITY", "error"
-    )  # it gives advice on settings that this command does not have
+    # transformers gives advice on settings that this command does not have.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     atexit.register(gc.freeze)  # else collecting garbage in all of torch and transformers takes a second at the end
     try:
         app(prog_name="choicewise")

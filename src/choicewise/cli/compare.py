@@ -1,12 +1,12 @@
 """``choicewise compare``: two numbers, and what the difference is made of."""
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from choicewise.cli import options
+from choicewise.cli.output import print_json
 
 
 def compare(
@@ -23,12 +23,12 @@ def compare(
     Without --protocol, every protocol that both runs share. One run and two protocols: what the protocol alone changes.
     """
     from choicewise.report.comparison_text import comparison_lines
-    from choicewise.results.compare import comparisons
+    from choicewise.results.comparison import comparisons
     from choicewise.results.run import open_run
 
     compared = comparisons(open_run(left), None if right is None else open_run(right), protocol or [])
     if json:
-        print(dumps([comparison.as_json() for comparison in compared], ensure_ascii=False, indent=1))
+        print_json(compared)
         return
     for number, comparison in enumerate(compared):
         print(*([""] if number else []), *comparison_lines(comparison), sep="\n")

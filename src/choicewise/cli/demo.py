@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from choicewise.cli.output import print_parts
 from choicewise.cli.progress import progress
 
 
@@ -28,15 +29,11 @@ def demo(
     dataset, protocols = open_dataset(BENCHMARK), resolve("mmlu")
     runs = []
     for folder in MODELS:
+        where = out / folder.name
         with progress(folder.name) as report:
             model = load_model(str(folder))
-            runs.append(
-                evaluate(model=model, data=dataset, protocols=protocols, out=out / folder.name, progress=report)
-            )
-    printer = console()
-    for table in report_tables(ranked([row for run in runs for row in run.rows()])):
-        printer.print(table)
-        printer.print()
-    printer.print(published_table())
+            runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report))
+    print_parts(report_tables(ranked([row for run in runs for row in run.rows()])))
+    console().print(published_table())
     wrote = " ".join(str(run.folder) for run in runs)
     print(f"\nwrote {wrote}\n`choicewise report {wrote}` shows the tables again", file=sys.stderr)

@@ -1,12 +1,12 @@
 """``choicewise explain``: one item of a run in full."""
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from choicewise.cli import options
+from choicewise.cli.output import print_json
 
 
 def explain(
@@ -22,12 +22,11 @@ def explain(
     In the prompt ⏎ ends a line, ␠ is a space at its edge or beside another, ␉ a tab. No model is needed.
     """
     from choicewise.report.explanation_text import explanation_lines
-    from choicewise.results.explain import explain as explain_item
+    from choicewise.results.explanation import explain as explain_item
     from choicewise.results.run import open_run
 
     explanation = explain_item(open_run(folder).choose(protocol), item)
     if json:
-        print(dumps(explanation.as_json(), ensure_ascii=False, indent=1))
-        return
-    for line in explanation_lines(explanation):
-        print(line)
+        print_json(explanation)
+    else:
+        print(*explanation_lines(explanation), sep="\n")

@@ -6,21 +6,11 @@ from typing import Annotated
 
 import typer
 
+OnBadItem = StrEnum("OnBadItem", ["error", "skip"])
+"""What to do with a question that can't be used."""
 
-class OnBadItem(StrEnum):
-    """What to do with a question that can't be used."""
-
-    error = "error"
-    skip = "skip"
-
-
-class Dtype(StrEnum):
-    """Arithmetic of a local model; log-softmax is float32 in every case."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-
+Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16"])
+"""Arithmetic of a local model; log-softmax is float32 in every case."""
 
 Model = Annotated[str, typer.Option("--model", help="A model folder, or fake:hash, fake:oracle, fake:anti-oracle.")]
 Data = Annotated[

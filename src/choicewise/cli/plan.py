@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from json import dumps
+from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+from choicewise.cli.output import print_json
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -18,7 +20,11 @@ def token_savings(asked: int, computed: int) -> str:
 def print_plan(plan: Plan, model: Model, json: bool) -> None:
     """The plan on stdout."""
     if json:
-        print(dumps(_as_json(plan, model), ensure_ascii=False, indent=1))
+        head = {"model": model.name, "rung": _path(model)}
+        derived = {"ratio": plan.ratio, "tokens_per_second": plan.speed, "seconds": plan.seconds}
+        asked = asdict(plan)
+        del asked["speed"]
+        print_json(head | asked | derived)
         return
     lines = {
         "requests": f"{plan.requests:,}",
@@ -39,28 +45,11 @@ def print_plan(plan: Plan, model: Model, json: bool) -> None:
         print(f"{name:<{width}}  {value}")
 
 
-def _as_json(plan: Plan, model: Model) -> dict[str, object]:
-    return {
-        "model": model.name,
-        "rung": _path(model),
-        "requests": plan.requests,
-        "tokens_asked": plan.tokens_asked,
-        "tokens_unique": plan.tokens_unique,
-        "ratio": plan.ratio,
-        "tokens_per_second": plan.speed,
-        "seconds": plan.seconds,
-        "shots_dropped": plan.shots_dropped,
-        "tokens_dropped": plan.tokens_dropped,
-        "missing": plan.missing,
-    }
-
-
 def _path(model: Model) -> str | None:
     return None if model.selfcheck is None else f"{model.selfcheck.rung} path"
 
 
 def _duration(seconds: float) -> str:
-    """A duration, rounded to what a reader needs."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
     minutes = seconds / 60

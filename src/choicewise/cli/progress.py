@@ -2,9 +2,8 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 EVERY = 5.0
 """Seconds between two plain lines."""
@@ -13,12 +12,8 @@ ENOUGH = 0.02
 """Share of the work after which a rate is shown: the first answers wait for the computation that all share."""
 
 
-class Progress(Protocol):
-    """Is called with how many of the ``total`` requests are done; a resumed run starts above zero."""
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show the state."""
-        ...
+Progress = Callable[[int, int], None]
+"""Is called with how many requests are done, and of how many; a resumed run starts above zero."""
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """``choicewise protocols``: the catalogue, one protocol in full, and the difference between two."""
 
-from json import dumps
 from typing import Annotated
 
 import typer
 
 from choicewise.cli import options
+from choicewise.cli.output import print_json
 
 protocols = typer.Typer(help="List the published protocols; show one in full; compare two.", rich_markup_mode=None)
 
@@ -20,11 +20,8 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
     from choicewise.protocols.catalogue import entries
 
     if json:
-        rows = [
-            {"name": entry.name, "title": entry.title, "protocols": list(entry.protocols), "source": entry.source}
-            for entry in entries()
-        ]
-        print(dumps(rows, ensure_ascii=False, indent=1))
+        rows = ((entry.name, entry.title, list(entry.protocols), entry.source) for entry in entries())
+        print_json([dict(zip(("name", "title", "protocols", "source"), row, strict=True)) for row in rows])
         return
     width = max(len(entry.name) for entry in entries())
     for entry in entries():
@@ -35,14 +32,12 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
 @protocols.command()
 def show(name: Name, json: options.Json = False) -> None:
     """Show what a protocol does, its source, and every axis."""
-    from dataclasses import asdict
-
     from choicewise.protocols.catalogue import entry, resolve
     from choicewise.protocols.signature import short_signature, signature
 
     recipes = resolve(name)
     if json:
-        print(dumps({label: asdict(recipe) for label, recipe in recipes.items()}, ensure_ascii=False, indent=1))
+        print_json(recipes)
         return
     first, headline = next(iter(recipes.items()))
     if "|" not in name and not name.endswith(".toml"):
@@ -66,7 +61,7 @@ def diff(left: Name, right: Name, json: options.Json = False) -> None:
     (one, first), (other, second) = (next(iter(resolve(name).items())) for name in (left, right))
     differences = axis_differences(first, second)
     if json:
-        print(dumps([{"axis": axis, one: a, other: b} for axis, a, b in differences], ensure_ascii=False, indent=1))
+        print_json([{"axis": axis, one: a, other: b} for axis, a, b in differences])
         return
     if not differences:
         print(f"{one} and {other} are the same protocol")

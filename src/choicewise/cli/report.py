@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from choicewise.cli import options
+from choicewise.cli.output import print_json, print_parts
 
 if TYPE_CHECKING:
     from choicewise.results.row import Row
     from choicewise.results.run import Run
 
 
-class By(StrEnum):
-    """Groups a report can be split into, instead of each protocol's own aggregation."""
+By = StrEnum("By", ["micro", "macro", "subjects", "subcategories", "categories"])
+"""Groups a report can be split into, instead of each protocol's own aggregation."""
 
-    micro = "micro"
-    macro = "macro"
-    subjects = "subjects"
-    subcategories = "subcategories"
-    categories = "categories"
-
-
-class Interval(StrEnum):
-    """Ways to compute a 95 % interval."""
-
-    wilson = "wilson"
-    beta_binomial = "beta-binomial"
-    clustered = "clustered"
+Interval = StrEnum("Interval", [("wilson", "wilson"), ("beta_binomial", "beta-binomial"), ("clustered", "clustered")])
+"""Ways to compute a 95 % interval."""
 
 
 def report(
@@ -49,8 +39,7 @@ def report(
         bool, typer.Option("--multiverse", help="Show how results and conclusions vary over all protocols.")
     ] = False,
     agreement: Annotated[
-        bool,
-        typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why they differ."),
+        bool, typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why not.")
     ] = False,
     distribution: Annotated[
         bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")
@@ -85,11 +74,15 @@ def report(
 
 def print_rows(rows: Sequence[Row], json: bool) -> None:
     """The rows on stdout, as a JSON list or as tables; alarms on stderr."""
-    from choicewise.report.table import alarms, legend, report_tables
+    from choicewise.report.table import alarms, console, legend, report_tables
 
     for alarm in alarms(rows):
         print(alarm, file=sys.stderr)
-    _print([row.as_json() for row in rows] if json else None, [*_spaced(report_tables(rows)), *legend(rows)])
+    if json:
+        print_json([row.as_json() for row in rows])
+    else:
+        print_parts(report_tables(rows))
+        console().print(*legend(rows), sep="\n")
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
@@ -97,17 +90,20 @@ def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
     from choicewise.results.multiverse import multiverse, multiverse_json
 
     panel = multiverse(runs)
-    _print(multiverse_json(panel) if json else None, _spaced(multiverse_tables(panel)))
+    print_json(multiverse_json(panel)) if json else print_parts(multiverse_tables(panel))
 
 
 def _print_agreement(runs: Sequence[Run], json: bool) -> None:
+    from rich.console import Group
+
     from choicewise.report.agreement_table import agreement_tables
     from choicewise.results.agreement import agreement
 
-    agreements = [(str(run.folder), agreement(run)) for run in runs]
-    listed = [{"run": folder, **pair.as_json()} for folder, pairs in agreements for pair in pairs]
-    parts = [part for folder, pairs in agreements for part in (*agreement_tables(folder, pairs), "")]
-    _print(listed if json else None, parts)
+    agreements = {str(run.folder): agreement(run) for run in runs}
+    if json:
+        print_json([{"run": folder, **asdict(pair)} for folder, pairs in agreements.items() for pair in pairs])
+    else:
+        print_parts(Group(*agreement_tables(folder, pairs)) for folder, pairs in agreements.items())
 
 
 def _print_distribution(runs: Sequence[Run], temperature: float, condition: str | None, json: bool) -> None:
@@ -115,23 +111,4 @@ def _print_distribution(runs: Sequence[Run], temperature: float, condition: str 
     from choicewise.results.distribution import distributions
 
     computed = [distribution for run in runs for distribution in distributions(run, temperature, condition)]
-    listed = [distribution.as_json() for distribution in computed]
-    _print(listed if json else None, _spaced(map(distribution_table, computed)))
-
-
-def _spaced(parts: Iterable[object]) -> Iterator[object]:
-    """Each part with an empty line after it."""
-    for part in parts:
-        yield from (part, "")
-
-
-def _print(content: object, parts: Iterable[object]) -> None:
-    """The ``content`` as JSON, or without it the parts as tables and lines."""
-    from choicewise.report.table import console
-
-    if content is not None:
-        print(dumps(content, ensure_ascii=False, indent=1))
-        return
-    out = console()
-    for part in parts:
-        out.print(part)
+    print_json(computed) if json else print_parts(map(distribution_table, computed))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,8 +15,6 @@ from choicewise.cli.progress import progress
 from choicewise.errors import UsageError
 
 if TYPE_CHECKING:
-    from choicewise.data.item import Item
-    from choicewise.models.model import Model
     from choicewise.results.run import Run
 
 
@@ -37,10 +34,7 @@ def run(
     window: options.Window = None,
     batch_tokens: options.BatchTokens = None,
     rescore_near_ties: Annotated[
-        bool,
-        typer.Option(
-            "--rescore-near-ties", help="Rescore in float32 the items that 16-bit arithmetic leaves undecided."
-        ),
+        bool, typer.Option("--rescore-near-ties", help="Rescore in float32 what 16-bit arithmetic leaves undecided.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")] = False,
     json: options.Json = False,
@@ -52,6 +46,7 @@ def run(
     from choicewise.cli.plan import print_plan
     from choicewise.cli.report import print_rows
     from choicewise.data.columns import read_mapping
+    from choicewise.data.item import duplicate_choices
     from choicewise.data.open_dataset import open_dataset
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
@@ -65,55 +60,34 @@ def run(
         check_folder(out)
     elif not dry_run:
         raise UsageError("--out is missing: the folder for the observations; --dry-run needs none")
-    recipes, skip = resolve(*protocol), on_bad_item == options.OnBadItem.skip
+    recipes = resolve(*protocol)
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
-    _note_repeated_choices([item for block in list_blocks(dataset, recipes, subject, limit) for item in block.items])
-    load = partial(load_model, model, device=device, window=window, batch_tokens=batch_tokens)
-    language_model = load(dtype=dtype)
-    if out is None or dry_run:
-        planned = plan(language_model, dataset, recipes, subjects=subject, limit=limit, skip_bad_items=skip)
-        print_plan(planned, language_model, json)
-        return
-    rescored = rescore_near_ties and _has_float32_copy(language_model)
-    with progress(language_model.name) as report:
-        result = evaluate(
-            model=language_model,
-            data=dataset,
-            protocols=recipes,
-            out=out,
-            subjects=subject,
-            limit=limit,
-            skip_bad_items=skip,
-            rescore_near_ties=partial(load, dtype="float32") if rescored else None,
-            progress=report,
-        )
-    print_rows(ranked([row for row in result.rows() if row.protocol in recipes]), json)
-    _print_summary(result, out)
-
-
-def _note_repeated_choices(items: Sequence[Item]) -> None:
-    """Say on stderr which of the items show the same choice twice."""
-    from choicewise.data.item import duplicate_choices
-
+    items = (item for block in list_blocks(dataset, recipes, subject, limit) for item in block.items)
     repeated = [item.id for item in items if duplicate_choices(item)]
     if len(repeated) == 1:
         print(f"note: item {repeated[0]} shows the same choice twice and is kept", file=sys.stderr)
     elif repeated:
         count, first = len(repeated), repeated[0]
         print(f"note: {count} items show the same choice twice and are kept: {first}, ...", file=sys.stderr)
-
-
-def _has_float32_copy(model: Model) -> bool:
-    """Whether the model is a 16-bit one, so that float32 is more exact; a note on stderr where it is not."""
-    if model.dtype in ("bfloat16", "float16"):
-        return True
-    print(f"note: --rescore-near-ties does nothing in {model.dtype}", file=sys.stderr)
-    return False
+    load = partial(load_model, model, device=device, window=window, batch_tokens=batch_tokens)
+    language_model = load(dtype=dtype)
+    skip = on_bad_item == options.OnBadItem.skip
+    chosen: dict[str, Any] = {"subjects": subject, "limit": limit, "skip_bad_items": skip}
+    if out is None or dry_run:
+        print_plan(plan(language_model, dataset, recipes, **chosen), language_model, json)
+        return
+    rescored = rescore_near_ties and language_model.dtype in ("bfloat16", "float16")
+    if rescore_near_ties and not rescored:
+        print(f"note: --rescore-near-ties does nothing in {language_model.dtype}", file=sys.stderr)
+    chosen["rescore_near_ties"] = partial(load, dtype="float32") if rescored else None
+    with progress(language_model.name) as report:
+        result = evaluate(model=language_model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
+    print_rows(ranked([row for row in result.rows() if row.protocol in recipes]), json)
+    _print_summary(result, out)
 
 
 def _print_summary(result: Run, out: Path) -> None:
-    """What the run took and where it is, on stderr."""
     from choicewise.cli.plan import token_savings
 
     check, spent = result.manifest.engine.selfcheck, result.manifest.engine.spent

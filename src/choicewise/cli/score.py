@@ -1,11 +1,11 @@
 """``choicewise score``: every score of one question, without a run."""
 
-from json import dumps
 from typing import Annotated
 
 import typer
 
 from choicewise.cli import options
+from choicewise.cli.output import print_json
 
 
 def score(
@@ -27,13 +27,12 @@ def score(
 ) -> None:
     """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
     from choicewise.models.load import load_model
-    from choicewise.results.json_value import json_value
     from choicewise.running.score_texts import score_texts
 
     language_model = load_model(model, dtype=dtype, device=device, window=window)
     table = score_texts(language_model, context, choice, boundary=boundary)
     if json:
-        print(dumps(json_value(table.to_pylist()), ensure_ascii=False, indent=1))
+        print_json(table.to_pylist())
         return
     from rich.table import Table
 

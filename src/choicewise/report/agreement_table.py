@@ -26,17 +26,9 @@ def agreement_tables(folder: str, pairs: Sequence[Agreement]) -> list[Group | Te
 def _pairs(folder: str, pairs: Sequence[Agreement]) -> Group:
     shown = table("retrieval", "and retrieval", "n", "median", "largest", "differ", "because of", "same decision")
     for pair in pairs:
-        share = f"{pair.same}/{pair.items}"
-        shown.add_row(
-            safe(pair.left),
-            safe(pair.right),
-            str(pair.n),
-            _nats(pair.median),
-            _nats(pair.largest),
-            str(pair.beyond),
-            _counts(pair.causes),
-            f"{share}: {_counts(pair.decided)}" if pair.decided else share,
-        )
+        decided = f"{pair.same}/{pair.items}" + (f": {_counts(pair.decided)}" if pair.decided else "")
+        sizes = (str(pair.n), _nats(pair.median), _nats(pair.largest), str(pair.beyond))
+        shown.add_row(safe(pair.left), safe(pair.right), *sizes, _counts(pair.causes), decided)
     beyond = f"differ: by more than {pairs[0].tolerance:.1e} nats"
     return titled(f"{safe(folder)}: retrievals of the same options, differences of their sums in nats", shown, beyond)
 
@@ -49,16 +41,9 @@ def _worst(pairs: Sequence[Agreement]) -> Group:
     for pair, worst in every:
         once.setdefault((worst.item, worst.choice), (pair, worst))
     for pair, worst in list(once.values())[:SHOWN]:
-        shown.add_row(
-            safe(worst.item),
-            safe(worst.text),
-            safe(pair.left),
-            safe(pair.right),
-            f"{worst.left:.4f}",
-            f"{worst.right:.4f}",
-            _nats(worst.difference),
-            worst.cause,
-        )
+        names = map(safe, (worst.item, worst.text, pair.left, pair.right))
+        numbers = (f"{worst.left:.4f}", f"{worst.right:.4f}", _nats(worst.difference))
+        shown.add_row(*names, *numbers, worst.cause)
     return titled("where they differ most", shown)
 
 

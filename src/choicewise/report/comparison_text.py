@@ -43,17 +43,14 @@ def _difference(compared: Comparison) -> Iterator[str]:
     yield from _wrapped(line + (f" ({difference.missing} missing on a side excluded)" if difference.missing else ""))
     if compared.test.differing:
         yield from _wrapped(_test(compared.test))
+    line = f"these items would show a difference of {100 * compared.detectable:.2f} points with probability 0.8"
     if math.isnan(compared.detectable):
         alike = "all items differ by the same" if compared.test.differing else "no item differs in its credit"
-        yield from _wrapped(f"{alike}, so nothing can be said about what difference these items would show")
-    else:
-        yield from _wrapped(
-            f"these items would show a difference of {100 * compared.detectable:.2f} points with probability 0.8"
-        )
+        line = f"{alike}, so nothing can be said about what difference these items would show"
+    yield from _wrapped(line)
     if compared.verdict == "same measurement" and (difference.value or compared.furthest > 0):
-        yield from _wrapped(
-            f"the same measurement gave different results: scores differ by up to {compared.furthest:.3g}"
-        )
+        line = f"the same measurement gave different results: scores differ by up to {compared.furthest:.3g}"
+        yield from _wrapped(line)
 
 
 def _test(test: SignFlip) -> str:

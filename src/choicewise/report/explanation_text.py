@@ -20,8 +20,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield f"  {'*' if index in explanation.gold else ' '} {index}  {safe(choice)}"
     yield "  * is right"
     for asked in explanation.asked:
-        yield ""
-        yield from _asked(asked)
+        yield from ("", *_asked(asked))
     yield ""
     yield from _decisions(explanation)
 
@@ -30,20 +29,16 @@ def _asked(asked: AskedPrompt) -> Iterator[str]:
     yield from wrap(f"prompt of {', '.join(asked.protocols)}", 78, subsequent_indent="  ")
     if asked.missing is not None:
         yield f"not asked: {safe(asked.missing)}"
-    about = [f"reading {asked.reading}", f"boundary {asked.boundary}"]
-    if asked.shots is not None:
-        about.append(f"{asked.shots} shots")
-    if asked.shots_dropped:
-        about.append(f"{asked.shots_dropped} more dropped to fit")
-    if asked.tokens_dropped:
-        about.append(f"{asked.tokens_dropped} tokens cut off")
-    if asked.rescored:
-        about.append("rescored in float32")
-    yield ", ".join(about)
+    about = {
+        f"reading {asked.reading}, boundary {asked.boundary}": True,
+        f"{asked.shots} shots": asked.shots is not None,
+        f"{asked.shots_dropped} more dropped to fit": asked.shots_dropped,
+        f"{asked.tokens_dropped} tokens cut off": asked.tokens_dropped,
+        "rescored in float32": asked.rescored,
+    }
+    yield ", ".join(words for words, true in about.items() if true)
     if asked.context is not None:
-        yield RULE
-        yield from visible(asked.context).split("\n")
-        yield RULE
+        yield from (RULE, *visible(asked.context).split("\n"), RULE)
     null: str | None = None
     context: str | None = None
     for scored in asked.scored:
@@ -62,15 +57,15 @@ def _scored(scored: ScoredContinuation) -> Iterator[str]:
     name = "generated" if scored.generated is not None or scored.choice < 0 else f"choice {scored.choice}"
     name += f" part {scored.part}" if scored.part else ""
     text = scored.continuation if scored.generated is None else scored.generated
-    flags = [
-        *(["a token straddles the end of the context"] if scored.merged else []),
-        *(["the tokens are not those of the whole text encoded at once"] if scored.noncanonical else []),
-        *(["the tokens do not spell their text"] if scored.lossy else []),
-        *([f"{scored.unknown} unknown tokens"] if scored.unknown else []),
-        *([f"{scored.bos} BOS tokens"] if scored.bos > 1 else []),
-        *([f"{scored.tokens_dropped} tokens of the context cut off"] if scored.tokens_dropped else []),
-        *([f"missing: {safe(scored.missing)}"] if scored.missing else []),
-    ]
+    flags = {
+        "a token straddles the end of the context": scored.merged,
+        "the tokens are not those of the whole text encoded at once": scored.noncanonical,
+        "the tokens do not spell their text": scored.lossy,
+        f"{scored.unknown} unknown tokens": scored.unknown,
+        f"{scored.bos} BOS tokens": scored.bos > 1,
+        f"{scored.tokens_dropped} tokens of the context cut off": scored.tokens_dropped,
+        f"missing: {safe(scored.missing or '')}": scored.missing,
+    }
     tokens = f"{len(scored.tokens)} tokens" if scored.tokens or scored.total is None else "tokens unknown"
     size = f"{tokens}, {len(text.encode(errors='surrogatepass'))} bytes, {len(text)} characters"
     total = "" if scored.total is None else f", S = {scored.total:.4f} nats"
@@ -80,8 +75,7 @@ def _scored(scored: ScoredContinuation) -> Iterator[str]:
             yield f"  {nats:.4f} nats {what}"
     if scored.value is not None:
         yield f"  observed: {scored.value:.4f}"
-    for flag in flags:
-        yield f"  ! {flag}"
+    yield from (f"  ! {flag}" for flag, true in flags.items() if true)
     if scored.tokens:
         yield f"  {'log P':>10}  {'rank':>6}  {'id':>7}  {'bytes':>5}  token"
     for token in scored.tokens:
@@ -94,10 +88,10 @@ def _decisions(explanation: Explanation) -> Iterator[str]:
     for decided in explanation.decided:
         yield f"{decided.protocol:<{width}}  {_verdict(decided)}"
         if decided.scores is not None:
-            cells = [f"{score:.4f}" if not math.isnan(score) else "-" for score in decided.scores]
-            marked = [f"[{cell}]" if index == decided.prediction else cell for index, cell in enumerate(cells)]
-            line = f"{decided.score}: {'  '.join(marked)}"
-            yield from wrap(line, 78, initial_indent="  ", subsequent_indent="    ")
+            cells = ["-" if math.isnan(score) else f"{score:.4f}" for score in decided.scores]
+            if decided.prediction >= 0:
+                cells[decided.prediction] = f"[{cells[decided.prediction]}]"
+            yield from wrap(f"{decided.score}: {'  '.join(cells)}", 78, initial_indent="  ", subsequent_indent="    ")
 
 
 def _verdict(decided: ItemDecision) -> str:
@@ -114,5 +108,4 @@ def _verdict(decided: ItemDecision) -> str:
 
 
 def _quoted(text: str) -> str:
-    """One line in quotation marks, spaces at its edges visible."""
     return f'"{visible_line(text)}"'

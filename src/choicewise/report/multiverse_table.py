@@ -1,14 +1,15 @@
 """The spread of results over protocols, as tables and sentences."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import astuple
 
 from rich.console import Group
 from rich.text import Text
 
 from choicewise.report.table import percent, table, titled
 from choicewise.report.visible_text import safe
-from choicewise.results.multiverse import Duel, Multiverse, Spread
-from choicewise.results.rank_agreement import RankAgreement, by_agreement
+from choicewise.results.multiverse import Duel, Multiverse, RankAgreement, Spread
 
 SHOWN = 12
 """Protocols of a duel that are shown one by one; `--json` has them all."""
@@ -27,12 +28,11 @@ def multiverse_tables(panel: Multiverse) -> list[Group | Text]:
         parts.append(Text(_order(panel.ranks)))
     most = max(spread.protocols for spread in panel.spreads)
     if most > 1:
-        parts.append(
-            Text(
-                f"The greatest of {most} numbers is no estimate of accuracy: it was chosen because it is the greatest. "
-                "Choose the protocol beforehand or on other items, or report the whole spread."
-            )
+        warning = (
+            f"The greatest of {most} numbers is no estimate of accuracy: it was chosen because it is the greatest. "
+            "Choose the protocol beforehand or on other items, or report the whole spread."
         )
+        parts.append(Text(warning))
     return parts
 
 
@@ -51,16 +51,9 @@ def _spreads(spreads: Sequence[Spread]) -> Group:
     shown = table("model", "protocols", "min", "median", "max", "flips")
     shown.add_column("lowest, highest", overflow="fold")
     for spread in spreads:
-        panel = spread.panel
-        shown.add_row(
-            f"{safe(spread.model)} on {safe(spread.dataset)}",
-            str(spread.protocols),
-            percent(panel.least),
-            percent(panel.median),
-            percent(panel.greatest),
-            percent(panel.flips),
-            f"{spread.lowest}, {spread.highest}" if spread.protocols else "-",
-        )
+        name, extremes = f"{safe(spread.model)} on {safe(spread.dataset)}", f"{spread.lowest}, {spread.highest}"
+        shares = map(percent, astuple(spread.panel))
+        shown.add_row(name, str(spread.protocols), *shares, extremes if spread.protocols else "-")
     title = "accuracy in % over protocols (means over items)"
     return titled(title, shown, "flips: % of items for which the protocols do not all predict the same")
 
@@ -68,15 +61,11 @@ def _spreads(spreads: Sequence[Spread]) -> Group:
 def _duel(duel: Duel) -> Group:
     shown = table("protocol", "difference", "n", "p", "p (Holm)")
     for contest in sorted(duel.measured, key=lambda each: -abs(each.difference))[:SHOWN]:
-        cells = (f"{100 * contest.difference:+.1f}", str(contest.n), _p(contest.p), _p(contest.p_holm))
-        shown.add_row(contest.protocol, *cells)
+        ps = (f"{p:.3f}" if p >= 0.001 else "<0.001" for p in (contest.p, contest.p_holm))
+        shown.add_row(contest.protocol, f"{100 * contest.difference:+.1f}", str(contest.n), *ps)
     if len(duel.measured) > SHOWN:
         shown.add_row(f"... {len(duel.measured) - SHOWN} more with smaller differences")
     return titled(f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points", shown)
-
-
-def _p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.001 else "<0.001"
 
 
 def _verdict(duel: Duel) -> str:
@@ -91,7 +80,7 @@ def _verdict(duel: Duel) -> str:
 
 
 def _order(ranks: Sequence[RankAgreement]) -> str:
-    known = by_agreement(ranks)
+    known = sorted((pair for pair in ranks if not math.isnan(pair.tau)), key=lambda pair: pair.tau)
     if not known:
         return "Of every two protocols, one gives all models the same value: their orders can't be compared."
     worst, median = known[0], known[len(known) // 2]

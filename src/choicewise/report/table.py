@@ -69,7 +69,7 @@ def legend(rows: Sequence[Row]) -> list[str]:
         lines.append(f"numeric: range that rounding allows; two ways of computing differ by up to {noise:.2g} nats")
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
-    return [*lines, "id: short digest of the signature; `--json` prints the signature itself"]
+    return [*lines, "id: short digest of the signature; the signature itself is in the JSON"]
 
 
 def alarms(rows: Sequence[Row]) -> list[str]:
@@ -96,7 +96,9 @@ def rank_table(
         for column in chosen:
             shown.add_column(safe(column), justify="right", overflow="fold", max_width=room // len(chosen) - 2)
         for name, row in cells.items():
-            shown.add_row(safe(name), *(_ranked(*row[column]) if column in row else "" for column in chosen))
+            values = (row.get(column) for column in chosen)
+            texts = (percent(value[0]) + (f" ({value[1]})" if value[1] else "") if value else "" for value in values)
+            shown.add_row(safe(name), *texts)
         parts.append(shown)
     return Group(Text(safe(title), style="italic"), *parts)
 
@@ -139,19 +141,15 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
         "95 % interval": [f"{percent(row.ci_low)} – {percent(row.ci_high)}" for row in rows],
         "numeric": [f"{percent(row.low)} – {percent(row.high)}" if row.low < row.high else "" for row in rows],
         "n": [str(row.n) for row in rows],
-        "rank": [_bounded_rank(row) for row in rows],
+        "rank": [f"{row.rank or ''}" + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low else "") for row in rows],
         "doubts": [_doubts(row) for row in rows],
         "id": [row.id for row in rows],
     }
     if len(set(columns["metric"])) == 1:
         title = f"{title}, {columns.pop('metric')[0]}"
-    if len(set(columns["group"])) == 1:
-        del columns["group"]
-    for name in ("numeric", "doubts"):
-        if not any(columns[name]):
-            del columns[name]
-    if not several:
-        del columns["rank"]
+    shown_if = {"group": len(set(columns["group"])) > 1, "rank": several}
+    shown_if |= {name: any(columns[name]) for name in ("numeric", "doubts")}
+    columns = {name: cells for name, cells in columns.items() if shown_if.get(name, True)}
     if width < _NARROW:
         columns = _stacked(columns)
     shown = table(*columns)
@@ -172,13 +170,3 @@ def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
 def _doubts(row: Row) -> str:
     counts = [f"{getattr(row, name)} {words}" for name, words in _COUNTS.items() if getattr(row, name)]
     return ", ".join([*row.diagnosis.flags, *counts])
-
-
-def _bounded_rank(row: Row) -> str:
-    if row.rank_low is None:
-        return str(row.rank or "")
-    return f"{row.rank} [{row.rank_low}-{row.rank_high}]"
-
-
-def _ranked(share: float, rank: int | None) -> str:
-    return percent(share) if rank is None else f"{percent(share)} ({rank})"

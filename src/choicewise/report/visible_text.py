@@ -30,7 +30,7 @@ def visible_line(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _CONTROLS.sub(lambda found: found[0] if found[0] in _JOINERS else _escape(found[0]), text)
+    return _CONTROLS.sub(lambda match: match[0] if match[0] in _JOINERS else _escape(match[0]), text)
 
 
 def _escape(char: str) -> str:

@@ -5,23 +5,17 @@ generating, by character span.  All are put on one scale first: the sum of the s
 the greater the likelier, whatever sign and divisor a protocol reports.  The remaining differences are real.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from choicewise.protocols.protocol import Protocol
-from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
 from choicewise.results.retrieval import RetrievalPair, retrieval
-
-if TYPE_CHECKING:
-    from choicewise.results.run import Run
+from choicewise.results.run import Run
 
 TOLERANCE = 1e-4
 """Nats between two sums that count as agreement, where the run did not measure more noise than half of that."""
@@ -30,8 +24,8 @@ WORST = 5
 """How many of the options that differ most are shown of a pair."""
 
 FREE = frozenset(
-    {"benchmark", "bos", "boundary", "reading", "new_tokens", "score", "null", "outside", "decision", "ties", "metric"}
-    | {"aggregation", "rev"}
+    {"benchmark", "bos", "boundary", "reading", "new_tokens", "score", "null", "outside"}
+    | {"decision", "ties", "metric", "aggregation", "rev"}
 )
 """Axes in which two retrievals of the same texts may differ."""
 
@@ -83,10 +77,6 @@ class Agreement:
     decided: Mapping[str, int]
     worst: Sequence[Divergence]
 
-    def as_json(self) -> dict[str, Any]:
-        """As JSON knows it: NaN and infinity become null."""
-        return json_value(asdict(self))
-
 
 def agreement(run: Run) -> list[Agreement]:
     """Every pair of the run's protocols that retrieve the same texts in different ways, in the order of the run.
@@ -94,26 +84,21 @@ def agreement(run: Run) -> list[Agreement]:
     Protocols that only make other scores of one retrieval are compared where there is a second retrieval.
     """
     tolerance = max(TOLERANCE, 2 * (run.noise or 0.0))
+    axes = [axis.name for axis in fields(Protocol) if axis.name not in FREE]
     groups: dict[tuple[object, ...], list[Measurement]] = {}
     for measured in run.measurements.values():
-        groups.setdefault(_texts(measured.protocol), []).append(measured)
-    return [agreed for group in groups.values() if _prompts(group) > 1 for agreed in _agreements(group, tolerance)]
+        texts = tuple(getattr(measured.protocol, axis) for axis in axes)
+        groups.setdefault(texts, []).append(measured)
+    agreements = []
+    for group in filter(_several_prompts, groups.values()):
+        retrieved = [side for side in map(retrieval, group) if side is not None]
+        if _several_prompts([side.measured for side in retrieved]):
+            agreements += [_agreement(RetrievalPair(*pair), tolerance) for pair in combinations(retrieved, 2)]
+    return agreements
 
 
-def _agreements(group: Sequence[Measurement], tolerance: float) -> Iterator[Agreement]:
-    retrieved = [side for side in map(retrieval, group) if side is not None]
-    if _prompts([side.measured for side in retrieved]) > 1:
-        for left, right in combinations(retrieved, 2):
-            yield _agreement(RetrievalPair(left, right), tolerance)
-
-
-def _prompts(group: Sequence[Measurement]) -> int:
-    return len({measured.protocol.prompt_digest for measured in group})
-
-
-def _texts(protocol: Protocol) -> tuple[object, ...]:
-    """The axes that say which texts are retrieved."""
-    return tuple(getattr(protocol, axis.name) for axis in fields(Protocol) if axis.name not in FREE)
+def _several_prompts(group: Sequence[Measurement]) -> bool:
+    return len({measured.protocol.prompt_digest for measured in group}) > 1
 
 
 def _agreement(pair: RetrievalPair, tolerance: float) -> Agreement:
@@ -121,9 +106,12 @@ def _agreement(pair: RetrievalPair, tolerance: float) -> Agreement:
     both = known.all(axis=0)
     with np.errstate(invalid="ignore"):  # two impossible options do not differ
         difference = np.where(pair.sums[0] == pair.sums[1], 0.0, pair.sums[0] - pair.sums[1])
-    beyond = np.flatnonzero(both & (np.abs(difference) > tolerance))
-    causes = {int(option): pair.cause(int(option)) for option in beyond}
-    worst = sorted(causes, key=lambda option: -abs(difference[option]))[:WORST]
+    beyond = np.flatnonzero(both & (np.abs(difference) > tolerance)).tolist()
+    causes = {option: pair.cause(option) for option in beyond}
+    worst = []
+    for option in sorted(causes, key=lambda option: -abs(difference[option]))[:WORST]:
+        left, right = pair.sums[:, option].tolist()
+        worst.append(Divergence(*pair.option(option), left, right, float(difference[option]), causes[option]))
     sizes = np.abs(difference[both])
     decided = (pair.predictions >= 0).all(axis=0)
     flips = np.flatnonzero(decided & (pair.predictions[0] != pair.predictions[1]))
@@ -135,24 +123,12 @@ def _agreement(pair: RetrievalPair, tolerance: float) -> Agreement:
         median=float(np.median(sizes)) if len(sizes) else np.nan,
         largest=float(sizes.max()) if len(sizes) else np.nan,
         tolerance=tolerance,
-        beyond=len(beyond),
+        beyond=len(causes),
         causes=_counted(causes.values()),
         items=int(decided.sum()),
         same=int(decided.sum()) - len(flips),
         decided=_counted(pair.cause_of_flip(int(item), causes) for item in flips),
-        worst=[_divergence(pair, option, float(difference[option]), causes[option]) for option in worst],
-    )
-
-
-def _divergence(pair: RetrievalPair, option: int, difference: float, cause: str) -> Divergence:
-    return Divergence(
-        item=pair.ids[pair.item[option]],
-        choice=int(pair.choice[option]),
-        text=pair.left.options.text[pair.rows[0][option]],
-        left=float(pair.sums[0][option]),
-        right=float(pair.sums[1][option]),
-        difference=difference,
-        cause=cause,
+        worst=worst,
     )
 
 

@@ -29,23 +29,16 @@ def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
 
 
 def choice_probabilities(measured: Measurement, temperature: float) -> pa.Table:
-    """One row per item and choice: ``item, subject, choice, score, softmax, winner, human``.
-
-    ``human`` is the number of people, null where the data gives none.  Raises UsageError for a protocol that reads
-    generated text and has no scores.
-    """
+    """The table of :meth:`choicewise.results.run.Run.distribution`; UsageError as :func:`links`."""
     softmax, winner = links(measured, temperature)
-    evidence = measured.evidence
-    item, people = row_of(evidence.item_offsets), human_counts(evidence)
-    count = np.full(len(item), np.nan) if people is None else people
-    return pa.table(
-        {
-            "item": pa.array(np.asarray(evidence.ids, dtype=object)[item], pa.string()),
-            "subject": pa.array(np.asarray(evidence.subjects, dtype=object)[item], pa.string()),
-            "choice": pa.array(np.arange(len(item)) - evidence.item_offsets[:-1][item], pa.int16()),
-            "score": pa.array(measured.scores, pa.float64()),
-            "softmax": pa.array(softmax, pa.float64()),
-            "winner": pa.array(winner, pa.float64()),
-            "human": pa.array(count, pa.float64(), mask=np.isnan(count)),
-        }
-    )
+    people = human_counts(measured.evidence)
+    count = np.full(len(softmax), np.nan) if people is None else people
+    numbers = {"score": measured.scores, "softmax": softmax, "winner": winner}
+    human = pa.array(count, pa.float64(), mask=np.isnan(count))
+    return pa.table({**measured.evidence.choices, **numbers, "human": human}, schema=_COLUMNS)
+
+
+_COLUMNS = pa.schema(
+    {"item": pa.string(), "subject": pa.string(), "choice": pa.int16()}
+    | dict.fromkeys(("score", "softmax", "winner", "human"), pa.float64())
+)

@@ -1,11 +1,26 @@
 """Two numbers compared: the same measurement, comparable, or neither, and what the difference is made of."""
 
+import hashlib
+import json
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from choicewise.results.json_value import json_value
-from choicewise.scoring.statistics.paired import Difference
-from choicewise.scoring.statistics.sign_flip import SignFlip
+import numpy as np
+
+from choicewise.errors import UsageError
+from choicewise.protocols.signature import axis_differences, short_signature
+from choicewise.results.measurement import Measurement
+from choicewise.results.pairing import paired_credits, paired_predictions, shared_items
+from choicewise.results.run import Run
+from choicewise.results.sent_texts import FirstDifference, first_difference, text_digest
+from choicewise.scoring.statistics.paired import Difference, minimum_detectable_effect, paired_difference
+from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
+
+FEWEST = 10
+"""Subjects from which on the standard error is clustered; of fewer it would come out too small."""
+
 
 VERDICTS = {
     "same measurement": "protocol, texts, model and engine agree: any difference is non-determinism",
@@ -34,15 +49,6 @@ class Axis:
     """Something in which the two differ: an axis of the protocol, or part of the run's identity."""
 
     axis: str
-    left: str
-    right: str
-
-
-@dataclass(frozen=True, slots=True)
-class FirstDifference:
-    """The first item whose texts differ, with the two texts from shortly before the first other character."""
-
-    item: str
     left: str
     right: str
 
@@ -85,6 +91,111 @@ class Comparison:
     flips: Flips
     furthest: float
 
-    def as_json(self) -> dict[str, Any]:
-        """As JSON knows it."""
-        return json_value(asdict(self))
+
+def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[Comparison]:
+    """``left`` against ``right`` under every protocol they share, or under those named; two protocols within one run.
+
+    Two names with two runs compare the first protocol of ``left`` with the second of ``right``.  Raises UsageError when
+    there is nothing to compare.
+    """
+    if len(protocols) > 2:
+        raise UsageError(f"{len(protocols)} protocols were named; compare one in two runs, or two with each other")
+    if len(protocols) == 2:
+        other = right or left
+        return [_compare(left, _one(left, protocols[0]), other, _one(other, protocols[1]))]
+    if right is None:
+        raise UsageError("one run was named; name another run, or two of its protocols")
+    sides = [
+        {each.protocol.digest: each for each in run.choose(protocols).measurements.values()} for run in (left, right)
+    ]
+    shared = [digest for digest in sides[0] if digest in sides[1]]
+    if not shared:
+        raise UsageError(
+            f"{left.folder} and {right.folder} share no protocol; name one of each, "
+            f"such as {next(iter(left.protocols))} and {next(iter(right.protocols))}"
+        )
+    return [_compare(left, sides[0][digest], right, sides[1][digest]) for digest in shared]
+
+
+def _one(run: Run, protocol: str) -> Measurement:
+    chosen = run.choose([protocol])
+    names = list(chosen.protocols)
+    if len(names) > 1:
+        shown = ", ".join(names[:3])
+        raise UsageError(f"{protocol} stands for {len(names)} protocols; name one of them: {shown}, ...")
+    return chosen.measurements[names[0]]
+
+
+def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: Measurement) -> Comparison:
+    pair = (left_measured, right_measured)
+    sides = _side(left, left_measured), _side(right, right_measured)
+    subjects, credits = paired_credits(pair)
+    clusters = len(set(subjects)) if len(set(subjects)) >= FEWEST else None
+    difference = paired_difference(credits[0], credits[1], subjects if clusters else None)
+    deviations = (credits[0] - credits[1])[~np.isnan(credits).any(axis=0)]
+    detectable = math.nan
+    if not math.isnan(difference.se):
+        detectable = minimum_detectable_effect(float(deviations.std(ddof=1)), len(deviations))
+    axes = [Axis(*axis) for axis in axis_differences(left_measured.protocol, right_measured.protocol)]
+    axes += _identity(left, right)
+    parting = None if sides[0].i == sides[1].i else first_difference(left_measured.evidence, right_measured.evidence)
+    identities = {"not comparable": "p", "other inputs": "i", "comparable": "r"}
+    differing = (verdict for verdict, name in identities.items() if getattr(sides[0], name) != getattr(sides[1], name))
+    return Comparison(
+        *(next(differing, "same measurement"), *sides, tuple(axes), parting, difference, clusters),
+        *(sign_flip(*credits), detectable, _flips(pair), _furthest(pair)),
+    )
+
+
+def _side(run: Run, measured: Measurement) -> Side:
+    model = {**asdict(run.manifest.model), "name": ""}
+    identity = {"model": model, "versions": run.manifest.versions, "engine": _rung(run)}
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    short = short_signature(measured.protocol), f"#I{text_digest(measured.evidence)[:6]}", f"#R{digest[:6]}"
+    return Side(str(run.folder), run.manifest.model.name, measured.name, *short, measured.overall)
+
+
+def _rung(run: Run) -> str:
+    check = run.manifest.engine.selfcheck
+    return "-" if check is None else check.rung
+
+
+def _identity(left: Run, right: Run) -> list[Axis]:
+    packages = sorted(left.manifest.versions.keys() | right.manifest.versions.keys())
+    one, other = (
+        {"data": run.manifest.dataset.digest}
+        | {f"model {name}": value for name, value in asdict(run.manifest.model).items()}
+        | {"engine path": _rung(run)}
+        | {f"version of {package}": run.manifest.versions.get(package) for package in packages}
+        for run in (left, right)
+    )
+    return [Axis(name, _short(one[name]), _short(other[name])) for name in one if one[name] != other[name]]
+
+
+def _short(value: Any) -> str:
+    text = "-" if value is None else str(value)
+    return text[:12] if len(text) == 64 else text
+
+
+def _flips(pair: tuple[Measurement, Measurement]) -> Flips:
+    ids, places = shared_items(pair)
+    left, right = paired_predictions(pair)
+    _, credits = paired_credits(pair)
+    different = (left >= 0) & (right >= 0) & (left != right)
+    noisy = pair[0].near_ties[places[0]] | pair[1].near_ties[places[1]]
+    masks = (credits[0] > credits[1], credits[0] < credits[1], different, different & noisy)
+    left_better, right_better, changed, near_ties = (int(mask.sum()) for mask in masks)
+    left_only, right_only = (len(side.evidence.ids) - len(ids) for side in pair)
+    return Flips(left_better, right_better, changed, near_ties, len(ids), left_only, right_only)
+
+
+def _furthest(pair: tuple[Measurement, Measurement]) -> float:
+    left, right = pair
+    if left.scores is None or right.scores is None or left.protocol != right.protocol:
+        return math.nan
+    if left.evidence.ids != right.evidence.ids or len(left.scores) != len(right.scores):
+        return math.nan
+    with np.errstate(invalid="ignore"):  # equal infinities do not differ
+        differences = np.abs(left.scores - right.scores)
+    known = differences[~np.isnan(differences)]
+    return float(known.max()) if len(known) else math.nan

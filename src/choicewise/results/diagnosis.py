@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -66,24 +66,21 @@ class Diagnosis:
 
 
 def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequence[Measurement]) -> Diagnosis:
-    """What can be said of the items ``among`` (bool [items]), whose mean is ``value``.
-
-    ``siblings``: the measurements of the same run.
-    """
-    evidence, decisions = measured.evidence, _part(measured.decisions, among)
+    """What the run's measurements (``siblings``) say of the items ``among`` (bool [items]), with mean ``value``."""
+    evidence = measured.evidence
     rows = among[row_of(evidence.item_offsets)]
     offsets = np.concatenate([[0], np.cumsum(np.diff(evidence.item_offsets)[among])])
+    decisions = Decisions(*(getattr(measured.decisions, column.name)[among] for column in fields(Decisions)))
     signs = validity(decisions, offsets, evidence.right[rows])
     single = among & (evidence.gold_index >= 0)
     position = position_bias(measured.decisions.prediction[single], evidence.gold_index[single])
     mass = evidence.mass[among] if measured.likelihoods else np.array([])
     low_mass = low_mass_rate(mass) if _labels(measured.protocol) else math.nan
     near_ties = float((measured.near_ties & among).sum() / value.n) if value.n else math.nan
-    text, choices = nearest(measured, siblings, _is_text_of), nearest(measured, siblings, _is_choices_only_of)
-    mismatch = math.nan if text is None else _mismatch(measured, text, among)
+    kinds = (_is_text_of, _is_permuted, _is_choices_only_of)
+    text, permuted, choices = (nearest(measured, siblings, fits) for fits in kinds)
+    mismatch, consistency = _mismatch(text, measured, among), _consistency(permuted, measured, among)
     alone = None if choices is None else micro(choices.decisions)
-    permuted = nearest(measured, siblings, _is_permuted)
-    consistency = math.nan if permuted is None else _consistency(permuted, measured, among)
     length = _length_rho(measured, rows, offsets)
     golds = evidence.gold_index[among]
     raised = {
@@ -118,12 +115,10 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
     )
 
 
-Fits = Callable[[Protocol, Protocol], bool]
-"""Whether the first protocol is a sibling of the second of the kind that is looked for."""
-
-
-def nearest(measured: Measurement, siblings: Sequence[Measurement], fits: Fits) -> Measurement | None:
-    """The sibling that differs from ``measured`` in the fewest axes among those that fit; the first of several."""
+def nearest(
+    measured: Measurement, siblings: Sequence[Measurement], fits: Callable[[Protocol, Protocol], bool]
+) -> Measurement | None:
+    """The first of the siblings whose protocol fits that of ``measured`` and differs from it in the fewest axes."""
     fitting = [each for each in siblings if fits(each.protocol, measured.protocol)]
     return min(fitting, key=lambda each: len(axis_differences(each.protocol, measured.protocol)), default=None)
 
@@ -132,10 +127,13 @@ def _labels(protocol: Protocol) -> bool:
     return "{letter}" in protocol.continuation and "{choice}" not in protocol.continuation
 
 
+def _shows_question(protocol: Protocol) -> bool:
+    return "{question}" in protocol.question
+
+
 def _is_text_of(other: Protocol, protocol: Protocol) -> bool:
-    return (
-        _labels(protocol) and "{choice}" in other.continuation and _shows_question(other) == _shows_question(protocol)
-    )
+    shows_text = _labels(protocol) and "{choice}" in other.continuation
+    return shows_text and _shows_question(other) == _shows_question(protocol)
 
 
 def _is_choices_only_of(other: Protocol, protocol: Protocol) -> bool:
@@ -144,26 +142,20 @@ def _is_choices_only_of(other: Protocol, protocol: Protocol) -> bool:
 
 def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
     """Whether the first asks the same with the options in several orders."""
-    return other.views in PERMUTED and replace(other, views="given", calibration="none").prompt_digest == (
-        replace(protocol, views="given", calibration="none").prompt_digest
-    )
+    given, other_given = (replace(each, views="given", calibration="none") for each in (protocol, other))
+    return other.views in PERMUTED and other_given.prompt_digest == given.prompt_digest
 
 
-def _consistency(permuted: Measurement, measured: Measurement, among: Mask) -> float:
-    evidence = permuted.evidence
-    if evidence.ids != measured.evidence.ids:  # another split: nothing to compare
+def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:
+    if sibling is None or sibling.evidence.ids != measured.evidence.ids:  # another split: nothing to compare
         return math.nan
-    predictions = order_predictions(permuted.protocol.views, evidence.part_sums, evidence.item_offsets)
+    evidence = sibling.evidence
+    predictions = order_predictions(sibling.protocol.views, evidence.part_sums, evidence.item_offsets)
     return permutation_consistency(predictions[:, among])
 
 
-def _shows_question(protocol: Protocol) -> bool:
-    """Whether the question itself is shown."""
-    return "{question}" in protocol.question
-
-
-def _mismatch(measured: Measurement, sibling: Measurement, among: Mask) -> float:
-    if sibling.evidence.ids != measured.evidence.ids:  # another split: nothing to compare
+def _mismatch(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:
+    if sibling is None or sibling.evidence.ids != measured.evidence.ids:  # another split: nothing to compare
         return math.nan
     left, right = paired_predictions([measured, sibling])[:, among]
     both = (left >= 0) & (right >= 0)
@@ -173,15 +165,6 @@ def _mismatch(measured: Measurement, sibling: Measurement, among: Mask) -> float
 def _length_rho(measured: Measurement, rows: Mask, offsets: Integers) -> float:
     if measured.scores is None:
         return math.nan
-    lengths = measured.evidence.lengths[rows]
-    if not len(lengths) or lengths.min() == lengths.max():
-        return math.nan
-    rhos = length_correlations(measured.scores[rows], lengths, offsets)
+    rhos = length_correlations(measured.scores[rows], measured.evidence.lengths[rows], offsets)
     known = rhos[~np.isnan(rhos)]
     return float(known.mean()) if len(known) else math.nan
-
-
-def _part(decisions: Decisions, among: Mask) -> Decisions:
-    return Decisions(
-        decisions.prediction[among], decisions.credit[among], decisions.tied[among], decisions.margin[among]
-    )

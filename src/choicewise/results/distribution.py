@@ -1,11 +1,8 @@
 """How often each choice would be chosen on average, and how that fits what people chose."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,12 +10,9 @@ from choicewise.errors import UsageError
 from choicewise.results.choice_probabilities import links
 from choicewise.results.evidence import Evidence
 from choicewise.results.human_counts import human_counts, item_fields
-from choicewise.results.json_value import json_value
+from choicewise.results.run import Run
 from choicewise.scoring.ragged import Floats, Integers, reduce_rows, row_of
 from choicewise.scoring.statistics.fit import Fit, fit
-
-if TYPE_CHECKING:
-    from choicewise.results.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +44,6 @@ class Distribution:
     softmax_fit: Fit | None
     winner_fit: Fit | None
 
-    def as_json(self) -> dict[str, Any]:
-        """As JSON knows it: an impossible log-likelihood becomes null."""
-        return json_value(asdict(self))
-
 
 def distributions(run: Run, temperature: float, condition: str | None = None) -> Iterator[Distribution]:
     """One per protocol that scores choices.
@@ -63,17 +53,11 @@ def distributions(run: Run, temperature: float, condition: str | None = None) ->
     for measured in run.measurements.values():
         if measured.scores is not None:
             softmax, winner = links(measured, temperature)
-            people = human_counts(measured.evidence)
-            offsets = measured.evidence.item_offsets
-            yield Distribution(
-                model=run.manifest.model.name,
-                dataset=run.manifest.dataset.name,
-                protocol=measured.name,
-                temperature=temperature,
-                conditions=tuple(_conditions(measured.evidence, condition, softmax, winner, people)),
-                softmax_fit=None if people is None else fit(softmax, people, offsets),
-                winner_fit=None if people is None else fit(winner, people, offsets),
-            )
+            people, offsets = human_counts(measured.evidence), measured.evidence.item_offsets
+            names = run.manifest.model.name, run.manifest.dataset.name, measured.name
+            conditions = tuple(_conditions(measured.evidence, condition, softmax, winner, people))
+            fits = (None if people is None else fit(link, people, offsets) for link in (softmax, winner))
+            yield Distribution(*names, temperature, conditions, *fits)
 
 
 def _conditions(
@@ -87,21 +71,13 @@ def _conditions(
     for name in dict.fromkeys(names):
         items = np.array([item for item, other in enumerate(names) if other == name], dtype=np.int64)
         scored = items[~np.isnan(softmax[offsets[:-1][items]])]
-        yield Condition(
-            name=name,
-            n=len(scored),
-            softmax=_means(softmax, offsets, scored),
-            winner=_means(winner, offsets, scored),
-            human=() if shares is None else _means(shares, offsets, scored),
-        )
+        means = (() if share is None else _means(share, offsets, scored) for share in (softmax, winner, shares))
+        yield Condition(name, len(scored), *means)
 
 
 def _names(evidence: Evidence, condition: str | None) -> list[str]:
-    """The condition of every item."""
-    if condition is None:
-        return ["all"] * len(evidence.ids)
-    if condition == "subject":
-        return evidence.subjects
+    if condition is None or condition == "subject":
+        return evidence.subjects if condition else ["all"] * len(evidence.ids)
     every = item_fields(evidence)
     for item, fields in zip(evidence.ids, every, strict=True):
         if condition not in fields:
@@ -116,8 +92,8 @@ def _means(shares: Floats, offsets: Integers, items: Integers) -> tuple[float, .
     """Mean share by place of the choice, over the ``items`` that have one there and whose share is known."""
     counts = np.diff(offsets)[items]
     means = []
-    for choice in range(int(counts.max()) if len(items) else 0):
+    for choice in range(counts.max(initial=0)):
         values = shares[offsets[:-1][items[counts > choice]] + choice]
         known = values[~np.isnan(values)]
         means.append(float(known.mean()) if len(known) else math.nan)
-    return tuple(means) if any(not math.isnan(mean) for mean in means) else ()
+    return () if all(map(math.isnan, means)) else tuple(means)

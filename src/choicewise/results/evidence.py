@@ -1,18 +1,22 @@
 """What a run observed under one prompt, as the arrays that scores are computed from."""
 
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.records.manifest import Manifest
 from choicewise.results.prompt_spans import PromptSpans
-from choicewise.results.run_tables import RunTables, offsets_of
+from choicewise.results.run_tables import RunTables, offsets_of, read_run_tables
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import gold_rows
 from choicewise.scoring.distribution import option_mass
 from choicewise.scoring.outside import OUTSIDE
-from choicewise.scoring.ragged import Floats, Integers, Mask
+from choicewise.scoring.ragged import Floats, Integers, Mask, row_of
 from choicewise.scoring.scores import SCORES, lengths
 from choicewise.scoring.scores.sensitivity import sensitivity
 
@@ -22,7 +26,8 @@ class Evidence:
     order of the item table.
 
     Every item has one row per choice, whether or not it could be scored; a row without an observation is missing.
-    Numbers per choice are kept; the tokens they follow from, only of the prompt that was read last.
+    Numbers per choice are kept; the tokens they follow from, only of the prompt that was read last.  ``rescored``: the
+    items whose observations are those of a float32 copy of the model, bool [items].
     """
 
     def __init__(self, tables: RunTables, prompt: str) -> None:
@@ -36,8 +41,8 @@ class Evidence:
         self.gold: list[list[int]] = self.about["gold"].to_pylist()
         self.item_offsets: Integers = offsets_of(self.about["choices"])
         self._spans = PromptSpans(tables, prompt, self.about["item"], self.item_offsets)
+        self.rescored: Mask = self._spans.rescored
         self._scores: dict[tuple[str, str | None, str], Floats] = {}
-        self._sensitivities: dict[tuple[str, str | None, str], Floats] = {}
 
     def continuations(self, null: str | None = None) -> Continuations:
         """The scored continuations after the request's own context, or after the ``null`` context."""
@@ -66,12 +71,8 @@ class Evidence:
 
     def sensitivity(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
         """Units of the score per nat of numeric noise in a likelihood, float64 [rows]; NaN where not known."""
-        key = (name, null, outside)
-        if key not in self._sensitivities:
-            observed = OUTSIDE[outside](self.continuations())
-            after_null = None if null is None else self.continuations(null)
-            self._sensitivities[key] = sensitivity(name, SCORES[name], observed, after_null)
-        return self._sensitivities[key]
+        after_null = None if null is None else self.continuations(null)
+        return sensitivity(name, SCORES[name], OUTSIDE[outside](self.continuations()), after_null)
 
     def generated(self) -> list[str | None]:
         """The generated text of every item; None where there is none."""
@@ -92,6 +93,14 @@ class Evidence:
         """The choices of every item as they were shown; empty where the item could not be asked."""
         return [options or [] for options in self.requests["options"].to_pylist()]
 
+    @property
+    def choices(self) -> dict[str, npt.NDArray[Any]]:
+        """``item`` (its id), ``subject`` and ``choice`` (its index) of each row, [rows] each."""
+        item = row_of(self.item_offsets)
+        names = {"item": self.ids, "subject": self.subjects}
+        columns = {name: np.asarray(values, dtype=object)[item] for name, values in names.items()}
+        return columns | {"choice": np.arange(len(item)) - self.item_offsets[:-1][item]}
+
     @cached_property
     def right(self) -> Mask:
         """Which rows are right choices, bool [rows]."""
@@ -101,11 +110,6 @@ class Evidence:
     def gold_index(self) -> Integers:
         """The right choice of every item, int64 [items]; -1 where several are right."""
         return np.array([gold[0] if len(gold) == 1 else -1 for gold in self.gold], dtype=np.int64)
-
-    @property
-    def rescored(self) -> Mask:
-        """The items whose observations are those of a float32 copy of the model, bool [items]."""
-        return self._spans.rescored
 
     @cached_property
     def lengths(self) -> Floats:
@@ -142,3 +146,22 @@ class Evidence:
                 kept.clear()
             kept[key] = self._spans.continuations(null, part)
         return kept[key]
+
+
+class RunEvidence:
+    """The evidence of the run in ``folder`` under each of its prompts.  Reads nothing before it is needed."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        self._by_prompt: dict[str, Evidence] = {}
+
+    @cached_property
+    def tables(self) -> RunTables:
+        """The four tables of the folder, checked against the manifest."""
+        return read_run_tables(self.folder, self.manifest)
+
+    def under(self, prompt: str) -> Evidence:
+        """What was observed under a prompt (``Protocol.prompt_digest``)."""
+        if prompt not in self._by_prompt:
+            self._by_prompt[prompt] = Evidence(self.tables, prompt)
+        return self._by_prompt[prompt]

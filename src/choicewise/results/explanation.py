@@ -1,9 +1,22 @@
 """One item of a run in full: what was sent, which tokens were scored, and what every protocol decides."""
 
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from choicewise.results.json_value import json_value
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from choicewise.errors import UsageError, did_you_mean
+from choicewise.protocols.protocol import Protocol
+from choicewise.records.tables import FLOAT32
+from choicewise.results.measurement import Measurement
+from choicewise.results.run import Run
+from choicewise.results.run_tables import KEYS
+
+Record = Mapping[str, Any]
+"""A row of a table, by column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +111,123 @@ class Explanation:
     asked: tuple[AskedPrompt, ...]
     decided: tuple[ItemDecision, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """As JSON knows it; the text is as it was sent, not made visible."""
-        return json_value(asdict(self))
+
+def explain(run: Run, item: str) -> Explanation:
+    """Everything ``run`` holds about ``item``, from its files alone.
+
+    Raises UsageError, with the nearest ids, when the run has no such item.
+    """
+    tables = run.tables
+    ids = tables.items["item"].to_pylist()
+    if item not in ids:
+        raise UsageError(f"{run.folder} has no item {item!r}; {did_you_mean(item, ids)}")
+    about = tables.items.slice(ids.index(item), 1).to_pylist()[0]
+    spans = _of(tables.spans, item)
+    answers = _answers(tables.observations, spans)
+    prompts: dict[str, dict[str, Protocol]] = {}
+    for name, protocol in run.protocols.items():
+        prompts.setdefault(protocol.prompt_digest, {})[name] = protocol
+    asked = []
+    for request in _of(tables.requests, item):
+        if protocols := prompts.get(request["prompt"]):
+            evidence = run.evidence.under(request["prompt"])
+            suffix = FLOAT32 if evidence.rescored[evidence.ids.index(item)] else ""
+            own = [span for span in spans if span["prompt"] == request["prompt"]]
+            asked.append(_asked(protocols, request, own, answers, suffix))
+    decided = [_decision(each, item) for each in run.measurements.values() if item in each.evidence.ids]
+    choices, gold = tuple(about["choices"]), tuple(about["gold"])
+    names = item, about["subject"], about["question"]
+    return Explanation(*names, choices, gold, run.manifest.model.name, tuple(asked), tuple(decided))
+
+
+def _of(table: pa.Table, item: str) -> list[Record]:
+    return list(table.filter(pc.equal(table["item"], item)).to_pylist())
+
+
+def _answers(observations: pa.Table, spans: list[Record]) -> dict[str, Record]:
+    """The observations of these spans by key, those of a float32 copy included."""
+    named = {span[column] for span in spans for column in KEYS} - {None}
+    keys = pa.array([key + suffix for key in sorted(named) for suffix in ("", FLOAT32)], pa.string())
+    return {row["key"]: row for row in observations.filter(pc.is_in(observations["key"], keys)).to_pylist()}
+
+
+def _asked(
+    protocols: Mapping[str, Protocol], request: Record, spans: list[Record], answers: Mapping[str, Record], suffix: str
+) -> AskedPrompt:
+    """``suffix``: of the keys of the answers that count."""
+    one = next(iter(protocols.values()))
+    nulls = {protocol.null for protocol in protocols.values()} | {None}
+    spans = [span for span in spans if span["null"] in nulls]
+    spans.sort(key=lambda span: (span["null"] is not None, span["null"] or "", span["choice"], span["part"]))
+    scored = []
+    for span in spans:
+        answer, before, after = (answers.get((span[column] or "") + suffix) for column in KEYS)
+        scored.append(_scored(one, request, span, answer, _total(before), _total(after)))
+    kept = ("context", "shots", "shots_dropped", "tokens_dropped", "missing")
+    return AskedPrompt(
+        protocols=tuple(protocols),
+        reading=one.reading,
+        boundary=one.boundary,
+        rescored=suffix != "",
+        scored=tuple(scored),
+        **{name: request[name] for name in kept},
+    )
+
+
+def _scored(
+    protocol: Protocol, request: Record, span: Record, answer: Record | None, before: float | None, after: float | None
+) -> ScoredContinuation:
+    context = span["null"] if span["null"] is not None else span["context"] or request["context"] or ""
+    text, value = (None, None) if answer is None else (answer["text"], answer["value"])
+    total = _total(answer)
+    if total is not None:
+        total = total - (before or 0.0) + (after or 0.0)
+    no_number = any(number is not None and math.isnan(number) for number in (total, value))
+    kept = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
+    flags = ("merged", "noncanonical", "lossy", "unknown")
+    return ScoredContinuation(
+        **{name: span[name] for name in (*kept, *flags)},
+        missing=span["missing"] or ("the model answers with NaN" if no_number else None),
+        before=before,
+        after=after,
+        total=total,
+        value=value,
+        tokens=() if answer is None else _tokens(protocol, context, text or span["continuation"], answer),
+        generated=text,
+    )
+
+
+def _total(answer: Record | None) -> float | None:
+    """The log-likelihood of an observation in nats; None where it has none."""
+    if answer is None:
+        return None
+    total: float | None = answer["total"]
+    return float(sum(answer["logprobs"])) if answer["logprobs"] else total
+
+
+def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tuple[Token, ...]:
+    """The tokens with the text they stand for: the bytes that the scored tokens end with, split by their sizes."""
+    size = sum(answer["sizes"])
+    scored = text.encode(errors="surrogatepass")
+    if answer["text"] is not None:  # generated: what follows the text are special tokens without bytes
+        source = scored
+    elif protocol.boundary == "separate":  # before the text is the space that the tokenizer put there
+        source = b" " * max(0, size - len(scored)) + scored
+    else:  # scored tokens may begin within the context, or after the beginning of the continuation
+        source = context.encode(errors="surrogatepass") + scored
+    place = max(0, len(source) - size)
+    tokens = []
+    columns = (answer[name] for name in ("tokens", "sizes", "logprobs", "ranks"))
+    for token, length, logprob, rank in zip(*columns, strict=True):
+        part = source[place : place + length]
+        tokens.append(Token(token, part.decode(errors="backslashreplace"), length, logprob, rank))
+        place += length
+    return tuple(tokens)
+
+
+def _decision(measured: Measurement, item: str) -> ItemDecision:
+    place, decisions = measured.evidence.ids.index(item), measured.decisions
+    rows = slice(*measured.evidence.item_offsets[place : place + 2])
+    scores = None if measured.scores is None else tuple(measured.scores[rows].tolist())
+    columns = (decisions.prediction, decisions.credit, decisions.margin, decisions.tied, measured.near_ties)
+    return ItemDecision(measured.name, measured.protocol.score, scores, *(column[place].item() for column in columns))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 
@@ -37,10 +38,8 @@ def _counts(item: str, text: str, choices: int) -> list[float]:
         counts = json.loads(text)
     except ValueError as error:
         raise DataError(f"{where}, which is no JSON list; write one count per choice, as in [3, 7]") from error
-    if not isinstance(counts, list) or not all(
-        isinstance(count, int | float) and not isinstance(count, bool) and math.isfinite(count) and count >= 0
-        for count in counts
-    ):
+    numbers: list[Any] = counts if isinstance(counts, list) else [None]
+    if not all(type(number) in (int, float) and math.isfinite(number) and number >= 0 for number in numbers):
         raise DataError(f"{where}; it must be a list of counts, none below 0, as in [3, 7]")
     if len(counts) != choices:
         raise DataError(f"{where}: {len(counts)} counts for {choices} choices; give one count per choice")

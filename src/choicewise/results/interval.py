@@ -33,18 +33,13 @@ def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) ->
         least, most = math.floor(total), math.ceil(total)
         low, high = betaincinv(least + 1, n - least + 1, 0.025), betaincinv(most + 1, n - most + 1, 0.975)
         return name, float(low), float(high)
-    return name, *_clustered(credit, subjects, macro)
-
-
-def _clustered(credit: Floats, subjects: Sequence[str], macro: bool) -> tuple[float, float]:
-    names = np.asarray(subjects, dtype=object)
     clusters = list(dict.fromkeys(subjects))
     if len(clusters) < 2:
-        return math.nan, math.nan
+        return name, math.nan, math.nan
+    mean, se = float(credit.mean()), clustered_standard_error(credit, subjects)
     if macro:
-        means = np.array([credit[names == cluster].mean() for cluster in clusters])
+        of = np.asarray(subjects, dtype=object)
+        means = np.array([credit[of == cluster].mean() for cluster in clusters])
         mean, se = float(means.mean()), standard_error(means)
-    else:
-        mean, se = float(credit.mean()), clustered_standard_error(credit, subjects)
     half = NormalDist().inv_cdf(0.975) * se
-    return max(0.0, mean - half), min(1.0, mean + half)
+    return name, max(0.0, mean - half), min(1.0, mean + half)

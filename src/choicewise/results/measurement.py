@@ -11,7 +11,6 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.results.evidence import Evidence
 from choicewise.scoring.calibration import NOISE
-from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import AGGREGATIONS, Value, micro
 from choicewise.scoring.ragged import Floats, Mask, row_of
@@ -61,11 +60,6 @@ class Measurement:
         return READINGS[self.protocol.reading].one_likelihood
 
     @property
-    def retrieved(self) -> Continuations | None:
-        """The scored tokens of each choice; None where the protocol retrieves no likelihood of the choice's text."""
-        return combiner(self.protocol.reading).retrieved(self.protocol, self.evidence)
-
-    @property
     def invalid(self) -> Mask:
         """Items whose generated text names no option, and which count as wrong, bool [items]."""
         no_option = (self.decisions.prediction < 0) & ~self.decisions.missing
@@ -88,9 +82,8 @@ class Measurement:
         return credit_range(self.scores, self.evidence.item_offsets, self.evidence.right, self.decisions, epsilon)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
-        return AGGREGATIONS[aggregation or self.protocol.aggregation](
-            decisions, self.evidence.subjects, self.categories
-        )
+        aggregate = AGGREGATIONS[aggregation or self.protocol.aggregation]
+        return aggregate(decisions, self.evidence.subjects, self.categories)
 
 
 def measure(

@@ -1,12 +1,10 @@
 """How a number, and a conclusion, vary over all the protocols that could have been chosen."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,15 +12,13 @@ from choicewise.errors import UsageError
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits, paired_predictions
-from choicewise.results.rank_agreement import RankAgreement, rank_agreement
+from choicewise.results.row import Row
+from choicewise.results.run import Run
 from choicewise.scoring.metrics import micro
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
 from choicewise.scoring.statistics.paired import paired_difference
 from choicewise.scoring.statistics.sign_flip import sign_flip
-
-if TYPE_CHECKING:
-    from choicewise.results.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +81,16 @@ class Duel:
 
 
 @dataclass(frozen=True, slots=True)
+class RankAgreement:
+    """Kendall's τ-b between two protocols' rankings of the ``models`` that both ranked; NaN where one has all equal."""
+
+    left: str
+    right: str
+    tau: float
+    models: int
+
+
+@dataclass(frozen=True, slots=True)
 class Multiverse:
     """The spread of every model, every pair of models, and how protocols agree about their order."""
 
@@ -97,9 +103,7 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
     """The panel of ``runs``: one per model and dataset.  Raises UsageError when there are not even two protocols."""
     measured = [{each.protocol.digest: each for each in run.measurements.values()} for run in runs]
     if all(len(by_digest) < 2 for by_digest in measured):
-        raise UsageError(
-            "--multiverse needs at least two protocols in a run; add some: choicewise run ... --protocol mmlu"
-        )
+        raise UsageError("a multiverse needs at least two protocols in a run; add more to the run, such as mmlu")
     spreads = [_spread(run, by_digest) for run, by_digest in zip(runs, measured, strict=True)]
     duels = [
         _duel(left, right, measured_left, measured_right)
@@ -110,13 +114,13 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
     return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement(rows)))
 
 
-def multiverse_json(shown: Multiverse) -> dict[str, Any]:
+def multiverse_json(shown: Multiverse) -> Any:
     """The panel as JSON knows it; sign agreement and counts of significant protocols are spelled out."""
-    content = asdict(shown)
+    content = json_value(shown)
     for entry, duel in zip(content["duels"], shown.duels, strict=True):
-        entry["agreement"]["share"] = duel.agreement.share
+        entry["agreement"]["share"] = json_value(duel.agreement.share)
         entry["significant"] = dict(zip(("left", "right"), duel.significant(), strict=True))
-    return json_value(content)
+    return content
 
 
 def _spread(run: Run, measured: Mapping[str, Measurement]) -> Spread:
@@ -124,15 +128,10 @@ def _spread(run: Run, measured: Mapping[str, Measurement]) -> Spread:
     known = {name: mean for name, mean in means.items() if not math.isnan(mean)}
     scored = [each for each in measured.values() if each.name in known] or list(measured.values())
     _, credits = paired_credits(scored)
-    return Spread(
-        model=run.manifest.model.name,
-        dataset=run.manifest.dataset.name,
-        protocols=len(known),
-        panel=panel(credits, paired_predictions(scored)),
-        lowest=min(known, key=known.__getitem__, default=None),
-        highest=max(known, key=known.__getitem__, default=None),
-        unmeasured=tuple(name for name in means if name not in known),
-    )
+    names = run.manifest.model.name, run.manifest.dataset.name
+    lowest, highest = (extreme(known, key=known.__getitem__, default=None) for extreme in (min, max))
+    unmeasured = tuple(name for name in means if name not in known)
+    return Spread(*names, len(known), panel(credits, paired_predictions(scored)), lowest, highest, unmeasured)
 
 
 def _duel(left: Run, right: Run, measured: Mapping[str, Measurement], others: Mapping[str, Measurement]) -> Duel:
@@ -147,10 +146,23 @@ def _duel(left: Run, right: Run, measured: Mapping[str, Measurement], others: Ma
         for pair, difference, p, p_holm in zip(pairs, differences, ps.tolist(), adjusted.tolist(), strict=True)
     ]
     signs = [sign_agreement(both[:1], both[1:]) for _, both in credits]
-    agreement = Agreement(
-        left=sum(sign.left for sign in signs),
-        right=sum(sign.right for sign in signs),
-        even=sum(sign.even for sign in signs),
-    )
+    agreement = Agreement(*map(sum, zip(*map(astuple, signs), strict=True)))
     models = left.manifest.model.name, right.manifest.model.name
     return Duel(*models, left.manifest.dataset.name, agreement, tuple(contests))
+
+
+def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
+    """One entry per pair of protocols that rank the same three or more models; fewer have no order to agree about."""
+    values: dict[str, dict[tuple[str, str, str], float]] = {}
+    for row in rows:
+        values.setdefault(row.protocol, {})[row.data, row.subject, row.model] = row.value
+    agreements = []
+    for left, right in combinations(values, 2):
+        shared = [key for key in values[left] if key in values[right]]
+        models = len({model for _, _, model in shared})
+        if models >= 3 and len(shared) == models:
+            from scipy.stats import kendalltau
+
+            tau = kendalltau(*([values[name][key] for key in shared] for name in (left, right))).statistic
+            agreements.append(RankAgreement(left, right, float(tau), models))
+    return agreements

@@ -21,9 +21,8 @@ def shared_items(measured: Sequence[Measurement]) -> tuple[list[str], list[Integ
 def paired_credits(measured: Sequence[Measurement]) -> tuple[list[str], Floats]:
     """The subjects and credits of the shared items, the latter float64 [measured, items] with NaN for missing."""
     _, places = shared_items(measured)
-    subjects = [measured[0].evidence.subjects[place] for place in places[0]]
     credits = [each.decisions.credit[place] for each, place in zip(measured, places, strict=True)]
-    return subjects, np.array(credits).reshape(len(measured), -1)
+    return [measured[0].evidence.subjects[place] for place in places[0]], np.array(credits).reshape(len(measured), -1)
 
 
 def paired_predictions(measured: Sequence[Measurement]) -> Integers:

@@ -28,8 +28,8 @@ class PromptSpans:
         self._choice = self._spans["choice"].to_numpy()
         self._answers = tables.answers[0][chosen]
         self._corrections = [nats[chosen] for nats in tables.corrections]
-        self.rescored: Mask = np.zeros(len(item_offsets) - 1, dtype=np.bool_)
-        self.rescored[self._item[tables.rescored[chosen]]] = True
+        self._items, self._rows = len(item_offsets) - 1, int(item_offsets[-1])
+        self.rescored: Mask = _filled(self._items, False, self._item[tables.rescored[chosen]], True)
 
     @property
     def parts(self) -> int:
@@ -41,32 +41,26 @@ class PromptSpans:
         spans, row = self._scored(null, part)
         text: npt.NDArray[Any] = np.full(self._rows, "", dtype=object)
         text[row] = self._spans["continuation"].filter(pa.array(spans)).to_numpy()
-        corrections = [np.zeros(self._rows), np.zeros(self._rows)]
-        for by_row, nats in zip(corrections, self._corrections, strict=True):
-            by_row[row] = nats[spans]
-        uncorrected = self._tables.continuations(self._by_row(row, spans), text.tolist(), self._item_offsets)
-        return uncorrected.corrected(*corrections)
+        observations = _filled(self._rows, -1, row, self._answers[spans])
+        uncorrected = self._tables.continuations(observations, text.tolist(), self._item_offsets)
+        return uncorrected.corrected(*(_filled(self._rows, 0.0, row, nats[spans]) for nats in self._corrections))
 
     def values(self) -> Floats:
         """What was observed of each choice that is no log-probability, float64 [rows]; NaN where there is nothing."""
         spans, row = self._scored(None, 0)
         known = np.asarray(self._tables.observations["value"].to_numpy(), dtype=np.float64)
-        return np.append(known, np.nan)[self._by_row(row, spans)]
+        return np.append(known, np.nan)[_filled(self._rows, -1, row, self._answers[spans])]
 
     @property
     def generations(self) -> Integers:
         """Each item's generation among the observations, int64 [items]; -1 where there is none."""
         spans = self._choice == GENERATED
-        observation = np.full(len(self._item_offsets) - 1, -1, dtype=np.int64)
-        observation[self._item[spans]] = self._answers[spans]
-        return observation
+        return _filled(self._items, -1, self._item[spans], self._answers[spans])
 
     def flagged(self, column: str) -> Mask:
         """Items with a choice whose ``column`` is true or above zero, bool [items]."""
         raised = pc.greater(pc.fill_null(pc.cast(self._spans[column], pa.int64()), 0), 0).to_numpy()
-        items = np.zeros(len(self._item_offsets) - 1, dtype=np.bool_)
-        items[self._item[raised]] = True
-        return items
+        return _filled(self._items, False, self._item[raised], True)
 
     def column(self, name: str) -> Integers:
         """A number or flag of the requests' own spans by row, int64 [rows]; 0 where there is none.
@@ -83,10 +77,6 @@ class PromptSpans:
         rows[self._row(scored)] = value[scored]
         return rows
 
-    @property
-    def _rows(self) -> int:
-        return int(self._item_offsets[-1])
-
     def _scored(self, null: str | None, part: int) -> tuple[Mask, Integers]:
         """Which spans score a choice after this context, bool [spans], and the row of each."""
         context = pc.is_null(self._spans["null"]) if null is None else pc.equal(self._spans["null"], null)
@@ -97,8 +87,9 @@ class PromptSpans:
     def _row(self, spans: Mask) -> Integers:
         return np.asarray(self._item_offsets[:-1][self._item[spans]] + self._choice[spans], dtype=np.int64)
 
-    def _by_row(self, row: Integers, spans: Mask) -> Integers:
-        """The observation of each row; -1 where there is none."""
-        observation = np.full(self._rows, -1, dtype=np.int64)
-        observation[row] = self._answers[spans]
-        return observation
+
+def _filled(size: int, fill: float, places: Integers, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """An array of ``fill`` with ``values`` at the ``places``."""
+    array = np.full(size, fill)
+    array[places] = values
+    return array

@@ -1,24 +1,18 @@
 """The order of several models under each protocol, and how sure it is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits
-from choicewise.results.row import Row
-from choicewise.results.rows import selection
+from choicewise.results.row import Row, selection
+from choicewise.results.run import Run
 from choicewise.scoring.metrics import GROUPS
 from choicewise.scoring.ragged import Floats
 from choicewise.scoring.statistics.rank_interval import rank_intervals
-
-if TYPE_CHECKING:
-    from choicewise.results.run import Run
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
@@ -31,9 +25,7 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
 
 def rank(value: float, rivals: Sequence[float]) -> int | None:
     """1 for the greatest; equal values share a rank; None for NaN, which is no value."""
-    if math.isnan(value):
-        return None
-    return 1 + sum(rival > value for rival in rivals)
+    return None if math.isnan(value) else 1 + sum(rival > value for rival in rivals)
 
 
 def bounded(rows: Sequence[Row], runs: Sequence[Run], by: str | None = None) -> list[Row]:
@@ -53,15 +45,14 @@ def bounded(rows: Sequence[Row], runs: Sequence[Run], by: str | None = None) -> 
                 for (run, _), *edges in zip(group, low, high, strict=True):
                     bounds[run.manifest.model.name, f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
     keys = [(row.model, row.data, row.selection, row.id[2:], row.subject) for row in rows]
-    return [_with_bounds(row, bounds.get(key)) for row, key in zip(rows, keys, strict=True)]
+    return [
+        replace(row, rank_low=bounds[key][0], rank_high=bounds[key][1]) if key in bounds else row
+        for row, key in zip(rows, keys, strict=True)
+    ]
 
 
 def _measured_as(row: Row) -> tuple[str, ...]:
     return row.data, row.selection, row.subject, row.signature
-
-
-def _with_bounds(row: Row, edges: tuple[int, int] | None) -> Row:
-    return row if edges is None else replace(row, rank_low=edges[0], rank_high=edges[1])
 
 
 def _bounds(measured: Sequence[Measurement], by: str | None) -> list[tuple[str, list[int], list[int]]]:

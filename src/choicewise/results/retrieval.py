@@ -10,6 +10,7 @@ from choicewise.protocols.readings import READINGS
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_predictions, shared_items
 from choicewise.scoring.continuations import Continuations
+from choicewise.scoring.readings import combiner
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -22,13 +23,13 @@ class Retrieval:
     def tokens(self, row: int) -> list[int]:
         """The ids of the scored tokens of a row."""
         start, end = self.options.offsets[row : row + 2]
-        tokens: list[int] = self.options.tokens[start:end].tolist()
-        return tokens
+        return list(map(int, self.options.tokens[start:end]))
 
 
 def retrieval(measured: Measurement) -> Retrieval | None:
     """What was retrieved under the protocol of ``measured``; None when that is no likelihood of an option."""
-    return None if measured.retrieved is None else Retrieval(measured, measured.retrieved)
+    options = combiner(measured.protocol.reading).retrieved(measured.protocol, measured.evidence)
+    return None if options is None else Retrieval(measured, options)
 
 
 class RetrievalPair:
@@ -50,6 +51,11 @@ class RetrievalPair:
         self.sums = np.array([side.options.sums[rows] for side, rows in zip((left, right), self.rows, strict=True)])
         self.predictions = paired_predictions((left.measured, right.measured))
 
+    def option(self, option: int) -> tuple[str, int, str]:
+        """An option's item, its index there, and its text."""
+        text = self.left.options.text[self.rows[0][option]]
+        return self.ids[self.item[option]], int(self.choice[option]), text
+
     def cause(self, option: int) -> str:
         """Why the two sums of an option differ (:data:`choicewise.results.agreement.CAUSES`)."""
         rows = [int(side[option]) for side in self.rows]
@@ -63,7 +69,7 @@ class RetrievalPair:
         if evidence[0].context_tokens[rows[0]] != evidence[1].context_tokens[rows[1]]:
             return "context"
         renormalised = {READINGS[side.measured.protocol.reading].renormalised for side in (self.left, self.right)}
-        return "renormalised" if len(renormalised) == 2 else "precision"
+        return "renormalised" if len(renormalised) > 1 else "precision"
 
     def cause_of_flip(self, item: int, causes: Mapping[int, str]) -> str:
         """The cause of most of the item's options; the divisor where the sums alone would predict the same."""

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from shlex import quote
 
-import numpy as np
 import pyarrow as pa
 
 from choicewise.errors import UsageError
@@ -18,10 +16,9 @@ from choicewise.protocols.signature import parse_signature
 from choicewise.records.manifest import Manifest
 from choicewise.requests.schedule import list_asks
 from choicewise.results.choice_probabilities import choice_probabilities
+from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Measurement, measure
-from choicewise.results.row import Row
-from choicewise.results.rows import rows
-from choicewise.results.run_evidence import RunEvidence
+from choicewise.results.row import Row, rows
 from choicewise.results.run_tables import RunTables
 from choicewise.scoring.ragged import row_of
 from choicewise.store.manifest import read_manifest
@@ -35,31 +32,21 @@ def open_run(folder: str | Path) -> Run:
 
 
 class Run:
-    """One model's observations on one dataset, under some protocols."""
+    """One model's observations on one dataset, under some protocols.
+
+    ``folder``: where the run is kept; ``manifest``: what was measured and how; ``protocols``: by name, in the order
+    they were asked for.
+    """
 
     def __init__(self, evidence: RunEvidence, protocols: Mapping[str, Protocol]) -> None:
-        self.evidence = evidence
-        self._protocols = dict(protocols)
-
-    @property
-    def folder(self) -> Path:
-        """Where the run is kept."""
-        return self.evidence.folder
-
-    @property
-    def manifest(self) -> Manifest:
-        """What was measured and how."""
-        return self.evidence.manifest
+        self.evidence, self.protocols = evidence, dict(protocols)
+        self.folder: Path = evidence.folder
+        self.manifest: Manifest = evidence.manifest
 
     @property
     def tables(self) -> RunTables:
         """The four tables of the folder, checked against the manifest."""
         return self.evidence.tables
-
-    @property
-    def protocols(self) -> dict[str, Protocol]:
-        """Name → protocol, in the order they were asked for."""
-        return dict(self._protocols)
 
     def under(self, protocols: Mapping[str, Protocol] | None) -> Run:
         """The same observations under other protocols than those the run was made for; None leaves it as it is.
@@ -77,13 +64,13 @@ class Run:
             return self
         chosen: dict[str, Protocol] = {}
         for name in names:
-            chosen |= {name: self._protocols[name]} if name in self._protocols else resolve(name)
+            chosen |= {name: self.protocols[name]} if name in self.protocols else resolve(name)
         return self.under(chosen)
 
     @cached_property
     def measurements(self) -> dict[str, Measurement]:
         """Name → scores, decisions and values under each of the run's protocols."""
-        return measure(self._protocols, self.evidence.under, self.noise, self.manifest.dataset.categories)
+        return measure(self.protocols, self.evidence.under, self.noise, self.manifest.dataset.categories)
 
     @property
     def noise(self) -> float | None:
@@ -109,10 +96,11 @@ class Run:
         """Choice probabilities: one row per item and choice, ``item, subject, choice, score, softmax, winner, human``.
 
         ``softmax`` of the scores over ``temperature``; ``winner``: all to the best score, ties split; ``human``: the
-        counts in the items' field ``human_counts``.  Raises UsageError when the run has no such protocol.
+        counts in the items' field ``human_counts``, null where the data gives none.  Raises UsageError when the run has
+        no such protocol, or one that reads generated text and has no scores.
         """
-        if protocol not in self._protocols:
-            raise UsageError(f"{self.folder} has no protocol {protocol!r}; it has {', '.join(self._protocols)}")
+        if protocol not in self.protocols:
+            raise UsageError(f"{self.folder} has no protocol {protocol!r}; it has {', '.join(self.protocols)}")
         return choice_probabilities(self.measurements[protocol], temperature)
 
     def report(self, by: str | None = None, interval: str | None = None) -> pa.Table:
@@ -129,7 +117,7 @@ class Run:
         return [row for each in measured for row in rows(self.manifest, each, by, interval, measured)]
 
     def _on_split(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-        """The protocols on the split of this run; UsageError naming what was not asked, and the line that asks it."""
+        """The protocols on the split of this run; UsageError naming what was not asked, and what adds it to the run."""
         splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
         recipes = {
             name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
@@ -138,39 +126,24 @@ class Run:
         known = {ask for block in self.manifest.blocks for ask in block.asks}
         lacking = [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
         if lacking:
-            model, data, chosen = self.manifest.model.name, self.manifest.dataset.name, self.manifest.selection
-            options = [f"--protocol {quote(name)}" for name in lacking]
-            options += [f"--subject {quote(subject)}" for subject in chosen.subjects or ()]
-            options += [] if chosen.limit is None else [f"--limit {chosen.limit}"]
-            raise UsageError(
-                f"{self.folder} was not asked what {', '.join(lacking)} asks; add it to the run, with the paths of "
-                f"{model} and {data}: choicewise run --model PATH --data PATH {' '.join(options)} "
-                f"--out {quote(str(self.folder))}"
-            )
+            names, selection = ", ".join(lacking), self.manifest.selection
+            same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
+            same += f"; subjects {', '.join(selection.subjects)}" if selection.subjects else ""
+            same += f"; limit {selection.limit}" if selection.limit else ""
+            advice = f"add it: evaluate {names} into the same folder, with {same}"
+            raise UsageError(f"{self.folder} was not asked what {names} asks; {advice}")
         return recipes
 
 
 _SCORES = pa.schema(
-    [
-        ("protocol", pa.string()),
-        ("item", pa.string()),
-        ("choice", pa.int16()),
-        ("score", pa.float64()),
-        ("prediction", pa.int64()),
-        ("credit", pa.float64()),
-    ]
+    {"protocol": pa.string(), "item": pa.string(), "choice": pa.int16()}
+    | {"score": pa.float64(), "prediction": pa.int64(), "credit": pa.float64()}
 )
 
 
 def _score_rows(measured: Measurement) -> pa.Table:
     evidence, decisions = measured.evidence, measured.decisions
     item = row_of(evidence.item_offsets)
-    columns = {
-        "protocol": pa.array([measured.name] * len(item), pa.string()),
-        "item": pa.array(np.asarray(evidence.ids, dtype=object)[item], pa.string()),
-        "choice": pa.array(np.arange(len(item)) - evidence.item_offsets[:-1][item], pa.int16()),
-        "score": pa.array(measured.scores, pa.float64()),
-        "prediction": pa.array(decisions.prediction[item], pa.int64()),
-        "credit": pa.array(decisions.credit[item], pa.float64()),
-    }
+    decided = {"prediction": decisions.prediction[item], "credit": decisions.credit[item]}
+    columns = {**evidence.choices, "protocol": [measured.name] * len(item), "score": measured.scores, **decided}
     return pa.table(columns, schema=_SCORES)

@@ -53,10 +53,8 @@ class RunTables:
             return np.zeros(len(answered), dtype=np.bool_)
         named = np.stack([pc.is_valid(self.spans[column]).to_numpy() for column in KEYS])
         lacking = answered & (named & (again < 0)).any(axis=0)
-        prompt, item = (
-            self.spans[column].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-            for column in ("prompt", "item")
-        )
+        columns = (self.spans[name].combine_chunks().dictionary_encode() for name in ("prompt", "item"))
+        prompt, item = (column.indices.to_numpy().astype(np.int64) for column in columns)
         number = prompt * len(self.spans) + item
         return np.asarray(answered & ~np.isin(number, number[lacking]), dtype=np.bool_)
 
@@ -74,9 +72,8 @@ class RunTables:
         summed = (np.diff(self.offsets) > 0) | pc.is_valid(self.observations["total"]).to_numpy()
         no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
         nan = np.append((summed & np.isnan(self._totals)) | no_value, False)  # row -1: none
-        items: list[str] = pc.unique(
-            self.spans["item"].filter(pa.array(nan[self._own_answers].any(axis=0)))
-        ).to_pylist()
+        spans = self.spans.filter(pa.array(nan[self._own_answers].any(axis=0)))
+        items: list[str] = pc.unique(spans["item"]).to_pylist()
         return items
 
     @cached_property
@@ -98,16 +95,9 @@ class RunTables:
         counts = np.where(rows < 0, 0, self.offsets[rows + 1] - starts)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         flat = np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])
-        return Continuations(
-            tokens=self._flat["tokens"][flat],
-            logprobs=self._flat["logprobs"][flat],
-            sizes=self._flat["sizes"][flat],
-            ranks=self._flat["ranks"][flat],
-            offsets=offsets,
-            text=text,
-            item_offsets=item_offsets,
-            totals=None if self._given is None else np.append(self._given, np.nan)[rows],
-        )
+        totals = None if self._given is None else np.append(self._given, np.nan)[rows]
+        columns = {name: values[flat] for name, values in self._flat.items()}
+        return Continuations(**columns, offsets=offsets, text=text, item_offsets=item_offsets, totals=totals)
 
     @cached_property
     def _flat(self) -> dict[str, npt.NDArray[Any]]:
@@ -129,12 +119,10 @@ class RunTables:
 
     @cached_property
     def _own_answers(self) -> Integers:
-        """The answers of the model itself, as ``answers``."""
         return self._find("")
 
     @cached_property
     def _float32_answers(self) -> Integers:
-        """The answers of the float32 copy, as ``answers``."""
         again = pc.any(pc.ends_with(self.observations["key"], FLOAT32)).as_py()
         return self._find(FLOAT32) if again else np.full((len(KEYS), len(self.spans)), -1, dtype=np.int64)
 
@@ -144,8 +132,7 @@ class RunTables:
         return np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
 
     def with_answers(self) -> pa.Table:
-        """The spans with the columns of the observations that count for them, under the keys of those, and the nats
-        that a boundary policy adds at the first and the last token (``correction_first``, ``correction_last``)."""
+        """The table of :meth:`choicewise.results.run.Run.observations`."""
         table = self.spans
         rows = [pa.array(answers, mask=answers < 0) for answers in self.answers]
         for name, row in zip(KEYS, rows, strict=True):

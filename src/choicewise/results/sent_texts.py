@@ -2,14 +2,23 @@
 
 import hashlib
 import json
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from choicewise.results.comparison import FirstDifference
 from choicewise.results.evidence import Evidence
 
 BEFORE, SHOWN = 20, 80
 """Characters shown of a text: before its first difference, and in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first item whose texts differ, with the two texts from shortly before the first other character."""
+
+    item: str
+    left: str
+    right: str
 
 
 def text_digest(evidence: Evidence) -> str:
@@ -29,8 +38,8 @@ def first_difference(left: Evidence, right: Evidence) -> FirstDifference | None:
     for item, texts in _texts(left).items():
         if item in others and texts != others[item]:
             one, other = _joined(texts), _joined(others[item])
-            pairs = enumerate(zip_longest(one, other))
-            start = max(0, next((place for place, (a, b) in pairs if a != b), len(one)) - BEFORE)
+            differing = (place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b)
+            start = max(0, next(differing, len(one)) - BEFORE)
             return FirstDifference(item, one[start : start + SHOWN], other[start : start + SHOWN])
     return None
 

@@ -1,5 +1,6 @@
 """From rows to a dataset: a row that can't be used is an error or is recorded as skipped, never silently dropped."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from choicewise.data.cell import UnusableRow
@@ -19,18 +20,19 @@ class DatasetBuilder:
         self._rows: dict[tuple[str, str], str] = {}
         self._skipped: list[BadItem] = []
 
-    def reject(self, file: Path, row: int, reason: UnusableRow) -> None:
-        """Record the row as skipped, or raise DataError unless bad items are to be skipped."""
-        if not self._skip:
-            raise DataError(f"{place(file, row)}: {reason}; correct the row, or skip bad items") from reason
-        self._skipped.append(BadItem(str(file), row, str(reason)))
+    def add(self, file: Path, row: int, split: str, make: Callable[[], Item]) -> None:
+        """Add the item that ``make`` returns; record the row as skipped when it raises UnusableRow.
 
-    def accept(self, file: Path, row: int, split: str, item: Item) -> None:
-        """Add the item, or reject its row when it is no valid question.  Raises DataError for a repeated id."""
+        Raises DataError for a repeated id, and for a row that can't be used unless bad items are to be skipped.
+        """
         try:
+            item = make()
             check_item(item)
         except UnusableRow as reason:
-            return self.reject(file, row, reason)
+            if not self._skip:
+                raise DataError(f"{place(file, row)}: {reason}; correct the row, or skip bad items") from reason
+            self._skipped.append(BadItem(str(file), row, str(reason)))
+            return
         key = (split, item.id)
         if key in self._rows:
             raise DataError(f"{self._rows[key]} and {place(file, row)} have the same id {item.id!r}; ids must differ")

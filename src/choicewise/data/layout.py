@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from choicewise.data.row_readers import ROW_READERS
+from choicewise.data.table_reader import ROW_READERS
 from choicewise.errors import DataError
 
 SPLITS: Final = {"test": "test", "dev": "dev", "val": "validation", "validation": "validation", "train": "train"}
@@ -44,20 +44,20 @@ def folder_files(folder: Path) -> dict[str, list[Path]]:
     parts: dict[tuple[str, int], dict[int, Path]] = {}
     for file in sorted(folder.iterdir()):
         shard = _SHARD.fullmatch(file.stem)
-        stem = shard["split"] if shard else file.stem
-        if file.suffix not in ROW_READERS or stem not in SPLITS:
+        split = SPLITS.get(shard["split"] if shard else file.stem)
+        if file.suffix not in ROW_READERS or split is None:
             continue
         if shard:
-            parts.setdefault((SPLITS[stem], int(shard["count"])), {})[int(shard["number"])] = file
+            parts.setdefault((split, int(shard["count"])), {})[int(shard["number"])] = file
         else:
-            claims.setdefault(SPLITS[stem], []).append(file)
+            claims.setdefault(split, []).append(file)
     for (split, count), shards in parts.items():
         if missing := [number for number in range(count) if number not in shards]:
             raise DataError(f"{folder}: {split} has {count} parts, and part {missing[0]:05d} is missing")
-        if split in claims:
-            raise DataError(f"{folder}: {claims[split][0].name} and {shards[0].name} both claim the split {split}")
+        claims.setdefault(split, []).append(shards[0])
+    _refuse_two_files(claims)
+    for (split, count), shards in parts.items():
         claims[split] = [shards[number] for number in range(count)]
-    _refuse_two_files({split: files for split, files in claims.items() if split not in {split for split, _ in parts}})
     if not claims:
         raise DataError(
             f"{folder} holds no dataset: looked for a folder test/ with <subject>_test.csv (the MMLU layout) and for"

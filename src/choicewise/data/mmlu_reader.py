@@ -4,6 +4,7 @@ Columns: question, the choices, the letter of the right one; four choices in MML
 github.com/hendrycks/test and the way its ``evaluate.py`` reads it.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -38,25 +39,17 @@ def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
         if name == "test" and not files:
             raise DataError(f"{folder / name} holds no <subject>_test.csv")
         for file in files:
-            _read_subject(builder, file, name)
+            subject, split = file.stem.removesuffix(f"_{name}"), SPLITS[name]
+            if subject == file.stem:
+                raise DataError(
+                    f"{file} is not named <subject>_{name}.csv, so its subject is unknown; rename or remove it"
+                )
+            rows = cells(file)
+            if not rows:
+                raise DataError(f"{file} is empty; remove it, or fetch the data again")
+            for number, row in enumerate(rows):
+                builder.add(file, number, split, partial(_item, f"{subject}/{split}/{number}", subject, row))
     return builder.dataset(folder.resolve().name)
-
-
-def _read_subject(builder: DatasetBuilder, file: Path, name: str) -> None:
-    subject = file.stem.removesuffix(f"_{name}")
-    if subject == file.stem:
-        raise DataError(f"{file} is not named <subject>_{name}.csv, so its subject is unknown; rename or remove it")
-    rows = cells(file)
-    if not rows:
-        raise DataError(f"{file} is empty; remove it, or fetch the data again")
-    split = SPLITS[name]
-    for number, row in enumerate(rows):
-        try:
-            item = _item(f"{subject}/{split}/{number}", subject, row)
-        except UnusableRow as reason:
-            builder.reject(file, number, reason)
-        else:
-            builder.accept(file, number, split, item)
 
 
 def _item(id: str, subject: str, row: list[str]) -> Item:

@@ -7,8 +7,7 @@ from choicewise.data.columns import Columns
 from choicewise.data.dataset import Dataset
 from choicewise.data.layout import folder_files, sibling_files
 from choicewise.data.mmlu_reader import is_mmlu, read_mmlu
-from choicewise.data.row_readers import ROW_READERS
-from choicewise.data.table_reader import read_tabular
+from choicewise.data.table_reader import ROW_READERS, read_tabular
 from choicewise.errors import DataError
 
 

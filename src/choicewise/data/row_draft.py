@@ -1,6 +1,5 @@
 """A row on its way to an item: everything is read but the answer, whose kind is decided once for the dataset."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from choicewise.data.answer import Answer
 from choicewise.data.cell import Number, UnusableRow, is_number, spell, text, value_at
 from choicewise.data.columns import RESERVED, Columns
 from choicewise.data.item import Item
+from choicewise.data.jsonl_reader import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,10 @@ class Draft:
 
 def draft(row: Mapping[str, Any], columns: Columns) -> Draft:
     """Read one row.  Raises UnusableRow when a column is missing or holds what it can't."""
-    id = "" if columns.id is None else text(value_at(row, columns.id), columns.id)
+    named = (columns.id, columns.question, columns.subject)
+    id, question, subject = ("" if name is None else text(value_at(row, name), name) for name in named)
     if columns.id is not None and not id:
         raise UnusableRow(f"column {columns.id} is empty where an id is needed")
-    question = "" if columns.question is None else text(value_at(row, columns.question), columns.question)
-    subject = "" if columns.subject is None else text(value_at(row, columns.subject), columns.subject)
     answer: Answer | None = None
     gold: tuple[int, ...] = ()
     if columns.right is not None and columns.wrong is not None:
@@ -94,16 +93,12 @@ def _cells(row: Mapping[str, Any], source: str | tuple[str, ...]) -> tuple[list[
 
 def _parsed(cell: str, column: str) -> object:
     try:
-        return json.loads(cell, parse_int=Number, parse_float=Number, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+        return parse_json(cell)
+    except (ValueError, RecursionError, UnusableRow) as error:
         raise UnusableRow(
             f"column {column} holds a text where a list of choices is needed; write it as a JSON list,"
             " or give each choice its own column"
         ) from error
-
-
-def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:

@@ -19,11 +19,12 @@ Tokens need not stop where the context stops, so a protocol must say what it sco
 The formulae and when to use which: ``docs/design/boundaries.md``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from choicewise.errors import ProtocolError
+from choicewise.protocols.boundary import BOUNDARIES
 from choicewise.questions import Ids, Span
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.common_prefix import common_prefix
@@ -53,8 +54,8 @@ def choice_questions_batch(
     ``bos``: see :mod:`choicewise.tokens.encodings`.  Raises ModelError when the tokenizer appends tokens to every text,
     or when an empty context has no prefix token, and ProtocolError when ``policy`` is none of those above.
     """
-    if policy not in _RULES:
-        raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(_RULES)}")
+    if policy not in BOUNDARIES:
+        raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(BOUNDARIES)}")
     texts = [_with_space_moved(policy, *pair) for pair in zip(contexts, continuations, strict=True)]
     encodings = Encodings(tokenizer, bos)
     encodings.add_sequences(context for context, _ in texts)
@@ -64,7 +65,7 @@ def choice_questions_batch(
     encodings.add_plain(
         choice for context, choices in texts if policy == "separate" or not context for choice in choices
     )
-    return [_ask(policy, TokenizedRequest.of(encodings, *pair), gold) for pair, gold in zip(texts, golds, strict=True)]
+    return [_ask(policy, TokenizedRequest(encodings, *pair), gold) for pair, gold in zip(texts, golds, strict=True)]
 
 
 def _with_space_moved(policy: str, context: str, choices: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -77,13 +78,15 @@ def _with_space_moved(policy: str, context: str, choices: Sequence[str]) -> tupl
 
 
 def _ask(policy: str, request: TokenizedRequest, gold: Sequence[int]) -> list[ChoiceQuestion]:
-    pairs = _RULES[policy](request)
-    questions = [_choice_question(request, index, *pair, index in gold) for index, pair in enumerate(pairs)]
-    return correct(policy, request, questions) if policy in CORRECTIONS else questions
+    pairs = enumerate(_pairs(policy, request))
+    questions = [_choice_question(request, index, *pair, gold=index in gold) for index, pair in pairs]
+    if policy not in CORRECTIONS:
+        return questions
+    return [correct(policy, request, index, question) for index, question in enumerate(questions)]
 
 
 def _choice_question(
-    request: TokenizedRequest, index: int, context: Ids, continuation: Ids, gold: bool
+    request: TokenizedRequest, index: int, context: Ids, continuation: Ids, *, gold: bool
 ) -> ChoiceQuestion:
     encodings, joined, choice = request.encodings, request.joined[index], request.choices[index]
     merged = common_prefix([request.context, joined]) < len(request.context)
@@ -102,38 +105,18 @@ def _choice_question(
     )
 
 
-BoundaryRule = Callable[[TokenizedRequest], list[tuple[Ids, Ids]]]
-"""The tokens of context and continuation for every choice."""
-
-
-def _joint(request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
-    return [(request.context, tokens[len(request.context) :]) for tokens in request.joined]
-
-
-def _separate(request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
-    return [(request.context, request.encodings.plain(choice)) for choice in request.choices]
-
-
-def _count(request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
-    length = len(request.context)
-    return [(tokens[:length], tokens[length:]) for tokens in request.joined]
-
-
-def _lcp(request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
+def _pairs(policy: str, request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
+    """The tokens of context and continuation for every choice."""
+    context, joined, encodings = request.context, request.joined, request.encodings
+    match policy:
+        case "joint":
+            return [(context, tokens[len(context) :]) for tokens in joined]
+        case "separate":
+            return [(context, encodings.plain[choice]) for choice in request.choices]
+        case "count":
+            return [(tokens[: len(context)], tokens[len(context) :]) for tokens in joined]
+        case "last-token":
+            return [(context, encodings.sequences[choice][-1:]) for choice in request.choices]
     # where not even the first token is common, all of every text is scored after the prefix token
-    context = request.context[: request.shared] if request.shared else request.encodings.prefix_token
-    return [(context, tokens[request.shared :]) for tokens in request.joined]
-
-
-def _last_token(request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
-    return [(request.context, request.encodings.sequence(choice)[-1:]) for choice in request.choices]
-
-
-_RULES: dict[str, BoundaryRule] = {
-    "joint": _joint,
-    "separate": _separate,
-    "count": _count,
-    "lcp": _lcp,
-    "last-token": _last_token,
-    **dict.fromkeys(CORRECTIONS, _lcp),
-}
+    context = context[: request.shared] if request.shared else encodings.prefix_token
+    return [(context, tokens[request.shared :]) for tokens in joined]

@@ -1,7 +1,5 @@
 """A request in tokens: its context alone, and its context with every choice."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,19 +12,21 @@ from choicewise.tokens.vocabulary import Vocabulary, vocabulary
 
 @dataclass(frozen=True, eq=False)
 class TokenizedRequest:
-    """The texts of one request and their tokens: ``joined[k]`` are those of context + ``choices[k]`` as one text."""
+    """The texts of one request, which ``encodings`` has encoded."""
 
     encodings: Encodings
     context_text: str
     choices: Sequence[str]
-    context: Ids
-    joined: Sequence[Ids]
 
-    @classmethod
-    def of(cls, encodings: Encodings, context: str, choices: Sequence[str]) -> TokenizedRequest:
-        """The request whose texts ``encodings`` has encoded."""
-        joined = [encodings.joined(context, choice) for choice in choices]
-        return cls(encodings, context, choices, encodings.context(context), joined)
+    @cached_property
+    def context(self) -> Ids:
+        """The tokens of the context alone."""
+        return self.encodings.context(self.context_text)
+
+    @cached_property
+    def joined(self) -> list[Ids]:
+        """The tokens of the context and each choice as one text."""
+        return [self.encodings.joined(self.context_text, choice) for choice in self.choices]
 
     @cached_property
     def shared(self) -> int:

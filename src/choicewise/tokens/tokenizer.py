@@ -1,6 +1,6 @@
 """What the engine needs of a tokenizer, and the simplest one: bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from choicewise.questions import Ids
 
 
-class Tokenizer(Protocol):
+class Tokenizer(Hashable, Protocol):
     """Text to token ids, and the bytes every token stands for.
 
     ``token_bytes[i]`` holds the bytes of token ``i``; special tokens stand for no bytes.  ``unknown_id`` is the token
@@ -44,7 +44,7 @@ class ByteTokenizer:
     digest = "0" * 64
 
     def __init__(self) -> None:
-        self.token_bytes: Sequence[bytes] = [bytes([byte]) for byte in range(256)] + [b""]
+        self.token_bytes: Sequence[bytes] = [*(bytes([byte]) for byte in range(256)), b""]
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Token ids of each text, with a BOS in front when ``special``."""

@@ -11,8 +11,7 @@ from typing import Final
 from choicewise.data.answer import Answer
 from choicewise.data.cell import UnusableRow
 from choicewise.data.csv_reader import cells
-from choicewise.data.dataset import Dataset
-from choicewise.data.dataset_builder import DatasetBuilder
+from choicewise.data.dataset import Dataset, DatasetBuilder
 from choicewise.data.item import Item
 from choicewise.data.layout import SPLITS
 from choicewise.errors import DataError

@@ -14,24 +14,25 @@ from choicewise.data.jsonl_reader import parse_json
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One row under a mapping.  ``id`` is empty where the file names none, ``gold`` where ``answer`` gives it.
+    """One row under a mapping.  ``id`` is empty where the file names none.
 
-    ``answer_is`` is how the mapping says the answer is spelled, or ``any``.
+    ``answer`` is the answer, or the indices of the right choices where the columns say them.  ``answer_is`` is how the
+    mapping says the answer is spelled, or ``any``.
     """
 
     id: str
     question: str
     choices: tuple[str, ...]
-    answer: Answer | None
+    answer: Answer | tuple[int, ...]
     answer_is: str
-    gold: tuple[int, ...]
     subject: str
     fields: Mapping[str, str]
 
     def item(self, id: str, kind: str) -> Item:
         """The item; ``kind`` is how to read an answer that may be of any kind.  Raises UnusableRow."""
-        kind = kind if self.answer_is == "any" else self.answer_is
-        gold = self.gold if self.answer is None else self.answer.gold(kind)
+        gold = self.answer
+        if isinstance(gold, Answer):
+            gold = gold.gold(kind if self.answer_is == "any" else self.answer_is)
         return Item(id, self.question, self.choices, gold, self.subject, self.fields)
 
 
@@ -41,18 +42,16 @@ def draft(row: Mapping[str, Any], columns: Columns) -> Draft:
     id, question, subject = ("" if name is None else text(value_at(row, name), name) for name in named)
     if columns.id is not None and not id:
         raise UnusableRow(f"column {columns.id} is empty where an id is needed")
-    answer: Answer | None = None
-    gold: tuple[int, ...] = ()
+    answer: Answer | tuple[int, ...]
     if columns.right is not None and columns.wrong is not None:
         right, wrong = (_texts(row, source, columns.drop_empty) for source in (columns.right, columns.wrong))
-        choices = right + wrong
-        gold = tuple(range(len(right)))
-        if not gold:
+        if not right:
             raise UnusableRow("no choice is right")
+        choices, answer = right + wrong, tuple(range(len(right)))
     else:
         choices, labels, numbers = _choices(row, columns)
         answer = Answer(value_at(row, columns.answer or ""), choices, labels, numbers)
-    return Draft(id, question, choices, answer, columns.answer_is, gold, subject, _fields(row, columns))
+    return Draft(id, question, choices, answer, columns.answer_is, subject, _fields(row, columns))
 
 
 def _choices(row: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, ...], tuple[str, ...], bool]:

@@ -6,12 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from choicewise.data.answer import answer_kind
+from choicewise.data.answer import Answer, answer_kind
 from choicewise.data.cell import UnusableRow
 from choicewise.data.columns import Columns
 from choicewise.data.csv_reader import csv_rows
-from choicewise.data.dataset import Dataset
-from choicewise.data.dataset_builder import DatasetBuilder, place
+from choicewise.data.dataset import Dataset, DatasetBuilder, place
 from choicewise.data.item import Item
 from choicewise.data.jsonl_reader import jsonl_rows
 from choicewise.data.parquet_reader import parquet_rows
@@ -45,7 +44,7 @@ def read_tabular(
     kind = answer_kind(
         (place(file, number), row.answer)
         for _, file, number, _, row in drafts
-        if isinstance(row, Draft) and row.answer is not None and row.answer_is == "any"
+        if isinstance(row, Draft) and isinstance(row.answer, Answer) and row.answer_is == "any"
     )
     for split, file, number, id, row in drafts:
         builder.add(file, number, split, partial(_item, row, id, kind))

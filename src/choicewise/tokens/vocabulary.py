@@ -38,7 +38,7 @@ class Vocabulary:
             low = bisect_left(self._bytes, text)
             high = bisect_right(self._bytes, text, low, key=lambda spelled: spelled[: len(text)])
             if low == high:
-                return _NOTHING
+                return TokenSet([])
             self._continuing[text] = TokenSet(self._ids[low:high])
         return self._continuing[text]
 
@@ -66,6 +66,3 @@ class Vocabulary:
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     """The vocabulary of ``tokenizer``, sorted once: cached by identity, as tokenizers have no other equality."""
     return Vocabulary(tokenizer)
-
-
-_NOTHING = TokenSet([])

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -92,46 +92,37 @@ class Dataset:
         return self._by_subject.get((split, subject), ())
 
 
-class DatasetBuilder:
-    """Collects the items of every split in order: a row that can't be used is an error, or recorded as skipped.
+def build_dataset(
+    name: str, rows: Iterable[tuple[Path, int, str, Callable[[], Item]]], on_bad_item: str = "error"
+) -> Dataset:
+    """The dataset of ``rows``: the file, the row in it from 0, the split, and what returns the item.
 
-    Rows are counted from 0, as in ids.
+    A row whose item is no valid question, or raises UnusableRow, is an error, or is recorded as skipped where
+    ``on_bad_item`` is ``skip``.  Raises DataError for such a row, for a repeated id, and when there are no items.
     """
-
-    def __init__(self, on_bad_item: str) -> None:
-        if on_bad_item not in ("error", "skip"):
-            raise UsageError(f"on_bad_item is {on_bad_item!r}; it must be error or skip")
-        self._skip = on_bad_item == "skip"
-        self._splits: dict[str, dict[str, Item]] = {}
-        self._rows: dict[tuple[str, str], str] = {}
-        self._skipped: list[BadItem] = []
-
-    def add(self, file: Path, row: int, split: str, make: Callable[[], Item]) -> None:
-        """Add the item that ``make`` returns; record the row as skipped when it raises UnusableRow.
-
-        Raises DataError for a repeated id, and for a row that can't be used unless bad items are to be skipped.
-        """
+    if on_bad_item not in ("error", "skip"):
+        raise UsageError(f"on_bad_item is {on_bad_item!r}; it must be error or skip")
+    splits: dict[str, list[Item]] = {}
+    places: dict[tuple[str, str], str] = {}
+    skipped: list[BadItem] = []
+    for file, row, split, make in rows:
         try:
             item = make()
             check_item(item)
         except UnusableRow as reason:
-            if not self._skip:
+            if on_bad_item == "error":
                 raise DataError(f"{place(file, row)}: {reason}; correct the row, or skip bad items") from reason
-            self._skipped.append(BadItem(str(file), row, str(reason)))
-            return
-        key = (split, item.id)
-        if key in self._rows:
-            raise DataError(f"{self._rows[key]} and {place(file, row)} have the same id {item.id!r}; ids must differ")
-        self._rows[key] = place(file, row)
-        self._splits.setdefault(split, {})[item.id] = item
-
-    def dataset(self, name: str) -> Dataset:
-        """The dataset of all accepted items.  Raises DataError when there are none."""
-        if not self._splits:
-            why = f"; every row was skipped, the first because {self._skipped[0].reason}" if self._skipped else ""
-            raise DataError(f"{name} holds no questions that can be used{why}")
-        splits = {split: tuple(items.values()) for split, items in self._splits.items()}
-        return Dataset(name, splits, tuple(self._skipped))
+            skipped.append(BadItem(str(file), row, str(reason)))
+            continue
+        key, where = (split, item.id), place(file, row)
+        if key in places:
+            raise DataError(f"{places[key]} and {where} have the same id {item.id!r}; ids must differ")
+        places[key] = where
+        splits.setdefault(split, []).append(item)
+    if not splits:
+        why = f"; every row was skipped, the first because {skipped[0].reason}" if skipped else ""
+        raise DataError(f"{name} holds no questions that can be used{why}")
+    return Dataset(name, {split: tuple(items) for split, items in splits.items()}, tuple(skipped))
 
 
 def check_item(item: Item) -> None:

@@ -4,6 +4,7 @@ Columns: question, the choices, the letter of the right one; four choices in MML
 github.com/hendrycks/test and the way its ``evaluate.py`` reads it.
 """
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 from choicewise.data.answer import Answer
 from choicewise.data.cell import UnusableRow
 from choicewise.data.csv_reader import cells
-from choicewise.data.dataset import Dataset, DatasetBuilder
+from choicewise.data.dataset import Dataset, build_dataset
 from choicewise.data.item import Item
 from choicewise.data.layout import SPLITS
 from choicewise.errors import DataError
@@ -32,7 +33,10 @@ def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
     """
     if not (folder / "test").is_dir():
         raise DataError(f"{folder} has no folder test/; the MMLU layout is dev/, val/ and test/ with one CSV a subject")
-    builder = DatasetBuilder(on_bad_item)
+    return build_dataset(folder.resolve().name, _rows(folder), on_bad_item)
+
+
+def _rows(folder: Path) -> Iterator[tuple[Path, int, str, Callable[[], Item]]]:
     for name in FOLDERS:
         files = sorted(file for file in (folder / name).glob("*.csv") if not file.name.startswith("."))
         if name == "test" and not files:
@@ -47,8 +51,7 @@ def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
             if not rows:
                 raise DataError(f"{file} is empty; remove it, or fetch the data again")
             for number, row in enumerate(rows):
-                builder.add(file, number, split, partial(_item, f"{subject}/{split}/{number}", subject, row))
-    return builder.dataset(folder.resolve().name)
+                yield file, number, split, partial(_item, f"{subject}/{split}/{number}", subject, row)
 
 
 def _item(id: str, subject: str, row: list[str]) -> Item:

@@ -10,7 +10,7 @@ from choicewise.data.answer import Answer, answer_kind
 from choicewise.data.cell import UnusableRow
 from choicewise.data.columns import Columns
 from choicewise.data.csv_reader import csv_rows
-from choicewise.data.dataset import Dataset, DatasetBuilder, place
+from choicewise.data.dataset import Dataset, build_dataset, place
 from choicewise.data.item import Item
 from choicewise.data.jsonl_reader import jsonl_rows
 from choicewise.data.parquet_reader import parquet_rows
@@ -39,16 +39,14 @@ def read_tabular(
     Raises DataError for an empty file, an unknown shape, an answer that can be read in several ways, an id given
     twice, and, unless ``on_bad_item`` is ``skip``, for any row that can't be used.
     """
-    builder = DatasetBuilder(on_bad_item)
     drafts = [(split, *drafted) for split, paths in files.items() for drafted in _drafts(split, paths, columns)]
     kind = answer_kind(
         (place(file, number), row.answer)
         for _, file, number, _, row in drafts
         if isinstance(row, Draft) and isinstance(row.answer, Answer) and row.answer_is == "any"
     )
-    for split, file, number, id, row in drafts:
-        builder.add(file, number, split, partial(_item, row, id, kind))
-    return builder.dataset(name)
+    rows = ((file, number, split, partial(_item, row, id, kind)) for split, file, number, id, row in drafts)
+    return build_dataset(name, rows, on_bad_item)
 
 
 def _item(row: Draft | UnusableRow, id: str, kind: str) -> Item:

@@ -57,14 +57,12 @@ def choice_questions_batch(
     if policy not in BOUNDARIES:
         raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(BOUNDARIES)}")
     texts = [_with_space_moved(policy, *pair) for pair in zip(contexts, continuations, strict=True)]
-    encodings = Encodings(tokenizer, bos)
-    encodings.add_sequences(context for context, _ in texts)
-    encodings.add_sequences(context + choice for context, choices in texts for choice in choices)
+    sequences = [context for context, _ in texts]
+    sequences += [context + choice for context, choices in texts for choice in choices]
     if policy == "last-token":
-        encodings.add_sequences(choice for _, choices in texts for choice in choices)
-    encodings.add_plain(
-        choice for context, choices in texts if policy == "separate" or not context for choice in choices
-    )
+        sequences += [choice for _, choices in texts for choice in choices]
+    plain = [choice for context, choices in texts if policy == "separate" or not context for choice in choices]
+    encodings = Encodings(tokenizer, bos, sequences, plain)
     return [_ask(policy, TokenizedRequest(encodings, *pair), gold) for pair, gold in zip(texts, golds, strict=True)]
 
 
@@ -88,19 +86,18 @@ def _ask(policy: str, request: TokenizedRequest, gold: Sequence[int]) -> list[Ch
 def _choice_question(
     request: TokenizedRequest, index: int, context: Ids, continuation: Ids, *, gold: bool
 ) -> ChoiceQuestion:
-    encodings, joined, choice = request.encodings, request.joined[index], request.choices[index]
+    tokenizer, joined, choice = request.encodings.tokenizer, request.joined[index], request.choices[index]
     merged = common_prefix([request.context, joined]) < len(request.context)
     if not len(continuation):
         reason = "its characters merge into the context's tokens" if merged else "it has no tokens"
         return ChoiceQuestion(None, merged, 0, missing=f"continuation {choice!r} leaves nothing to score: {reason}")
-    tokens, tokenizer = np.concatenate([context, continuation]), encodings.tokenizer
+    tokens = np.concatenate([context, continuation])
     return ChoiceQuestion(
         Span(context, continuation, gold),
         merged,
         count(continuation, tokenizer.unknown_id),
         noncanonical=not np.array_equal(tokens[len(tokens) - len(joined) :], joined),
-        lossy=encodings.is_lossy(request.context_text)
-        or not spells(tokenizer, continuation, request.context_text, choice),
+        lossy=request.lossy or not spells(tokenizer, continuation, request.context_text, choice),
         bos=count(tokens, tokenizer.bos_id),
     )
 

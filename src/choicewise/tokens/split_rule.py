@@ -81,15 +81,12 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
 
 def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
     """Whether it handles the text before a newline and the text from it on separately, and keeps visible ASCII."""
-    match normalizer["type"]:
-        case "NFC":
+    match normalizer:
+        case {"type": "NFC"} | {"type": "Prepend", "prepend": "▁"}:
             return True
-        case "Prepend":
-            return normalizer["prepend"] == "▁"
-        case "Replace":
-            return normalizer["pattern"] == {"String": " "} and normalizer["content"] == "▁"
-        case _:
-            return False
+        case {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}:
+            return True
+    return False
 
 
 def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, Any]]) -> bool:
@@ -106,11 +103,10 @@ def _byte_level(splitter: Mapping[str, Any], *, use_regex: bool) -> bool:
 
 
 def _ends_at_newlines(splitters: Sequence[Mapping[str, Any]]) -> bool:
-    if len(splitters) != 2 or splitters[0]["type"] != "Split":
-        return False
-    split, level = splitters
-    known = split["pattern"].get("Regex") in SPLITS.values()
-    return known and split["behavior"] == "Isolated" and not split["invert"] and _byte_level(level, use_regex=False)
+    match splitters:
+        case [{"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}, level]:
+            return regex in SPLITS.values() and _byte_level(level, use_regex=False)
+    return False
 
 
 def _never_merges_newlines(model: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]]) -> bool:

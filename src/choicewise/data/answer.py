@@ -3,15 +3,14 @@
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from choicewise.data.cell import UnusableRow, is_number, repeated, text
 from choicewise.data.shapes import LETTERS
 from choicewise.errors import DataError
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """One row's answer cell with the choices it is about.
 
     ``labels`` are the source's own, one per choice, or empty; ``numbers`` says that some choices are numbers.
@@ -111,15 +110,14 @@ def answer_kind(answers: Iterable[tuple[str, Answer]]) -> str:
 
 def _refuse_counting_from_one(answers: Iterable[tuple[str, Answer]]) -> None:
     """DataError where an index is the number of choices and none is 0: skipping its row would make the others wrong."""
-    beyond = ""
-    for where, answer in answers:
-        cells = [] if answer.labels else map(str, answer.cells)
-        indices = [int(cell) for cell in cells if re.fullmatch("[0-9]{1,9}", cell)]
-        if 0 in indices:
-            return
-        if len(answer.choices) in indices:
-            beyond = beyond or where
-    if beyond:
+    indices = [
+        (where, len(answer.choices), int(cell))
+        for where, answer in answers
+        for cell in map(str, () if answer.labels else answer.cells)
+        if re.fullmatch("[0-9]{1,9}", cell)
+    ]
+    beyond = next((where for where, count, index in indices if index == count), None)
+    if beyond and all(index for _, _, index in indices):
         raise DataError(
             f"{beyond}: the answer is the number of choices, and no answer is 0: they seem to be counted from 1, where "
             'an index counts from 0; subtract 1, write letters, or declare answer_is = "index" in a mapping'

@@ -36,9 +36,8 @@ def open_dataset(path: str | Path, *, on_bad_item: str = "error", columns: Colum
 
 
 def _hub_hint(path: str) -> str:
-    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or path.endswith(tuple(ROW_READERS)):
-        return f" from {Path.cwd()}"
-    return (
-        f" from {Path.cwd()}. If it is a dataset on the Hub: the Hub is not read yet; download it as Parquet or JSONL"
-        " and give the path of that"
-    )
+    hint = f" from {Path.cwd()}"
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) and not path.endswith(tuple(ROW_READERS)):
+        hint += ". If it is a dataset on the Hub: the Hub is not read yet; download it as Parquet or JSONL"
+        hint += " and give the path of that"
+    return hint

@@ -1,9 +1,8 @@
 """A row on its way to an item: everything is read but the answer, whose kind is decided once for the dataset."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from choicewise.data.answer import Answer
 from choicewise.data.cell import Number, UnusableRow, is_number, spell, text, value_at
@@ -12,8 +11,7 @@ from choicewise.data.item import Item
 from choicewise.data.jsonl_reader import parse_json
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """One row under a mapping.  ``id`` is empty where the file names none.
 
     ``answer`` is the answer, or the indices of the right choices where the columns say them.  ``answer_is`` is how the
@@ -49,21 +47,23 @@ def draft(row: Mapping[str, Any], columns: Columns) -> Draft:
             raise UnusableRow("no choice is right")
         choices, answer = right + wrong, tuple(range(len(right)))
     else:
-        choices, labels, numbers = _choices(row, columns)
-        answer = Answer(value_at(row, columns.answer or ""), choices, labels, numbers)
+        answer = _answer(row, columns)
+        choices = answer.choices
     return Draft(id, question, choices, answer, columns.answer_is, subject, _fields(row, columns))
 
 
-def _choices(row: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
+    answer = columns.answer or ""
     if columns.choices is None:
-        return columns.fixed, columns.labels, False
+        return Answer(value_at(row, answer), columns.fixed, columns.labels)
     cells, labels, name = _cells(row, columns.choices)
     if labels is not None and len(labels) != len(cells):
         raise UnusableRow(f"column {name} has {len(labels)} labels for {len(cells)} choices")
     own = columns.labels[: len(cells)] if labels is None else tuple(text(label, f"{name} (label)") for label in labels)
     if 0 < len(own) < len(cells):
         raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(own)}")
-    return tuple(text(cell, name) for cell in cells), own, any(is_number(cell) for cell in cells)
+    choices = tuple(text(cell, name) for cell in cells)
+    return Answer(value_at(row, answer), choices, own, numbers=any(map(is_number, cells)))
 
 
 def _texts(row: Mapping[str, Any], source: str | tuple[str, ...], drop_empty: bool) -> tuple[str, ...]:

@@ -27,11 +27,10 @@ from choicewise.errors import ProtocolError
 from choicewise.protocols.boundary import BOUNDARIES
 from choicewise.questions import Ids, Span
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.common_prefix import common_prefix
 from choicewise.tokens.correction import CORRECTIONS, correct
 from choicewise.tokens.encodings import Encodings, spells
 from choicewise.tokens.tokenized_request import TokenizedRequest
-from choicewise.tokens.tokenizer import Tokenizer, count
+from choicewise.tokens.tokenizer import Tokenizer, common_prefix, count
 
 
 def choice_questions(

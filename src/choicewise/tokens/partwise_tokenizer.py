@@ -44,22 +44,13 @@ class PartwiseTokenizer:
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Token ids of each text, exactly as ``inner`` gives them.
 
-        Raises ModelError when the comparison finds other tokens, which no known tokenizer causes.
+        Raises ModelError when the longest text has other tokens without splitting, which no known tokenizer causes.
         """
         if self.rule is None or not texts:
             return self.inner.encode(texts, special=special)
         encoded: list[Ids] = []
         for start in range(0, len(texts), TEXTS):
             encoded += self._encode(self.rule, texts[start : start + TEXTS], special)
-        self._compare(encoded, texts, special)
-        return encoded
-
-    def decode(self, ids: Ids) -> str:
-        """As ``inner`` does."""
-        return self.inner.decode(ids)
-
-    def _compare(self, encoded: Sequence[Ids], texts: Sequence[str], special: bool) -> None:
-        """ModelError unless the longest text has the tokens that it has without splitting."""
         longest = max(range(len(texts)), key=lambda index: len(texts[index]))
         text = texts[longest]
         if "\n" in text and not np.array_equal(encoded[longest], self.inner.encode([text], special=special)[0]):
@@ -67,6 +58,11 @@ class PartwiseTokenizer:
                 f"encoded in parts, {text[:80]!r}... has other tokens than as a whole; results with this tokenizer "
                 "can't be trusted: please report its tokenizer.json and the version of tokenizers"
             )
+        return encoded
+
+    def decode(self, ids: Ids) -> str:
+        """As ``inner`` does."""
+        return self.inner.decode(ids)
 
     def _prepare(self, rule: SplitRule) -> bool:
         """Learn what is put around every text; whether the probes have the tokens that they have without splitting."""

@@ -7,9 +7,8 @@ token's text (sglang 0.4.2, ``lang/backend/runtime_endpoint.py``, ``RuntimeEndpo
 
 from choicewise.questions import Ids, Span
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.common_prefix import common_prefix
 from choicewise.tokens.encodings import encode_contexts
-from choicewise.tokens.tokenizer import Tokenizer, count
+from choicewise.tokens.tokenizer import Tokenizer, common_prefix, count
 
 
 def select_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:

@@ -6,8 +6,7 @@ any; the proofs are in ``docs/design/encoding.md``.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from choicewise.tokens.token_bytes import declared_steps
 
@@ -25,8 +24,7 @@ SPLITS = {
 """The expressions by which published tokenizers split a text so that a newline ends a piece."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitRule:
+class SplitRule(NamedTuple):
     """A kind of place at which texts may be split.
 
     ``newline`` matches the newlines at which to split, before them when ``before``, else after.  With ``prefixed`` the
@@ -62,17 +60,13 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
         step["type"] in ("Prepend", "Metaspace") and step.get("prepend_scheme") != "never"
         for step in (*normalizers, *splitters)
     )
-    if before:
-        # GPT-2's own splitting: no piece holds a visible character and then white space
-        gpt2 = len(splitters) == 1 and _byte_level(splitters[0], use_regex=True)
-        if not gpt2 and not _never_merges_newlines(model, splitters):
-            return None
-    elif prefixed:
-        return None
+    # GPT-2's own splitting: no piece holds a visible character and then white space
+    gpt2 = len(splitters) == 1 and _byte_level(splitters[0], use_regex=True)
+    proven = gpt2 or _never_merges_newlines(model, splitters) if before else not prefixed
     newline = NEWLINE_STARTS if before else NEWLINE_ENDS
     added: Sequence[Mapping[str, Any]] = tokenizer.get("added_tokens") or []
     hazards = [token for token in added if prefixed or token["lstrip"] or token["rstrip"] or token["single_word"]]
-    if any(newline.search(token["content"]) for token in added):
+    if not proven or any(newline.search(token["content"]) for token in added):
         return None
     if not all(_seen_in_text(token, normalizers) for token in hazards):
         return None

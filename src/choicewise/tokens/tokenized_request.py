@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from choicewise.questions import Ids
-from choicewise.tokens.common_prefix import common_prefix
 from choicewise.tokens.encodings import Encodings, spells
-from choicewise.tokens.tokenizer import count
+from choicewise.tokens.tokenizer import common_prefix, count
 from choicewise.tokens.vocabulary import Vocabulary, vocabulary
 
 

@@ -35,6 +35,15 @@ def count(ids: Ids, token: int | None) -> int:
     return 0 if token is None else int(np.count_nonzero(ids == token))
 
 
+def common_prefix(sequences: Sequence[Ids]) -> int:
+    """Length (tokens) of the longest prefix that all ``sequences``, at least one, have in common."""
+    length = min(map(len, sequences))
+    for sequence in sequences[1:]:
+        differ = sequences[0][:length] != sequence[:length]
+        length = int(differ.argmax()) if differ.any() else length
+    return length
+
+
 class ByteTokenizer:
     """Every UTF-8 byte is a token, 256 is BOS: for the fakes and for tests."""
 

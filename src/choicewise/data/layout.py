@@ -25,10 +25,9 @@ def sibling_files(file: Path) -> tuple[str, dict[str, list[Path]]]:
     name, _ = _name_and_split(file)
     claims: dict[str, list[Path]] = {}
     for other in sorted(file.parent.glob(f"*{file.suffix}")):
-        if other.is_file() and not other.name.startswith("."):
-            other_name, split = _name_and_split(other)
-            if other_name == name:
-                claims.setdefault(split, []).append(other)
+        other_name, split = _name_and_split(other)
+        if other_name == name and other.is_file() and not other.name.startswith("."):
+            claims.setdefault(split, []).append(other)
     _refuse_two_files(claims)
     return name or file.parent.resolve().name, claims
 
@@ -54,7 +53,7 @@ def folder_files(folder: Path) -> dict[str, list[Path]]:
     for (split, count), shards in parts.items():
         if missing := [number for number in range(count) if number not in shards]:
             raise DataError(f"{folder}: {split} has {count} parts, and part {missing[0]:05d} is missing")
-        claims.setdefault(split, []).append(shards[0])
+        claims.setdefault(split, []).append(next(iter(shards.values())))
     _refuse_two_files(claims)
     for (split, count), shards in parts.items():
         claims[split] = [shards[number] for number in range(count)]
@@ -83,6 +82,5 @@ def _name_and_split(file: Path) -> tuple[str, str]:
 def _refuse_two_files(claims: Mapping[str, list[Path]]) -> None:
     for split, files in claims.items():
         if len(files) > 1:
-            raise DataError(
-                f"{files[0].parent}: {files[0].name} and {files[1].name} both claim the split {split}; move one away"
-            )
+            one, other, *_ = files
+            raise DataError(f"{one.parent}: {one.name} and {other.name} both claim the split {split}; move one away")

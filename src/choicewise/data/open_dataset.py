@@ -20,18 +20,18 @@ def open_dataset(path: str | Path, *, on_bad_item: str = "error", columns: Colum
     Raises DataError when nothing is there, the layout is unknown or a row can't be used.
     """
     place = Path(path)
-    if place.is_dir():
-        if not is_mmlu(place):
-            name, files = place.resolve().name, folder_files(place)
-            return read_tabular(name, files, on_bad_item=on_bad_item, columns=columns)
+    if is_mmlu(place):
         if columns is not None:
             raise DataError(f"{place} has the MMLU layout, whose columns are fixed; leave the mapping out")
         return read_mmlu(place, on_bad_item=on_bad_item)
-    if not place.exists():
+    if place.is_dir():
+        name, files = place.resolve().name, folder_files(place)
+    elif not place.exists():
         raise DataError(f"{path} does not exist; looked for a file or folder of that name{_hub_hint(str(path))}")
-    if place.suffix not in ROW_READERS:
+    elif place.suffix not in ROW_READERS:
         raise DataError(f"{path} is no dataset by its ending; files of questions end in {', '.join(ROW_READERS)}")
-    name, files = sibling_files(place)
+    else:
+        name, files = sibling_files(place)
     return read_tabular(name, files, on_bad_item=on_bad_item, columns=columns)
 
 

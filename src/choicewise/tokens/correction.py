@@ -8,6 +8,7 @@ know which bytes are scored, so a choice whose tokens do not spell its text is m
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 
@@ -41,12 +42,8 @@ def _heal(request: TokenizedRequest, _: str, end: bytes, question: ChoiceQuestio
 
 def _beginnings(words: Vocabulary, tokens: Ids, text: bytes) -> Iterator[Spelling]:
     """The beginnings of ``tokens`` that spell a beginning of ``text``, but not all of it."""
-    spelled = b""
-    for length, token in enumerate(tokens.tolist()):
-        if not text.startswith(spelled) or len(spelled) >= len(text):
-            return
-        yield tuple(tokens[:length].tolist())
-        spelled += words.spelled([token])
+    starts = (tuple(tokens[:length].tolist()) for length in range(len(tokens)))
+    return takewhile(lambda start: (spelled := words.spelled(start)) != text and text.startswith(spelled), starts)
 
 
 def _word(request: TokenizedRequest, choice: str, _: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:

@@ -62,7 +62,7 @@ class Encodings:
 
 def _encode(tokenizer: Tokenizer, texts: Iterable[str], *, special: bool) -> dict[str, Ids]:
     distinct = list(dict.fromkeys(texts))
-    return dict(zip(distinct, tokenizer.encode(distinct, special=special), strict=True))
+    return dict(zip(distinct, tokenizer.encode(distinct, special=special), strict=True)) if distinct else {}
 
 
 def spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, complete: bool = False) -> bool:

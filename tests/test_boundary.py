@@ -13,9 +13,8 @@ from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.questions import Span
 from choicewise.tokens.boundary import choice_questions, choice_questions_batch
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.common_prefix import common_prefix
 from choicewise.tokens.encodings import encode_contexts
-from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
+from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, common_prefix
 from choicewise.tokens.window import cut_end, fit_span
 from tests.conftest import SHARED
 

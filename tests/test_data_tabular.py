@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from choicewise.data.cell import UnusableRow
 from choicewise.data.columns import Columns
 from choicewise.data.csv_reader import cells, csv_rows
-from choicewise.data.dataset import BadItem
-from choicewise.data.dataset_builder import DatasetBuilder, check_item, place
+from choicewise.data.dataset import BadItem, build_dataset, check_item, place
 from choicewise.data.item import Item, duplicate_choices
 from choicewise.data.open_dataset import open_dataset
 from choicewise.data.parquet_reader import parquet_rows
@@ -245,7 +244,7 @@ def test_declared_columns(tmp_path: Path) -> None:
     columns = Columns("q", right=("good",), wrong="bad", subject="area", rename={"question": "asks"})
     (item,) = open_dataset(jsonl(tmp_path, row), columns=columns).splits["test"]
     assert item == Item("law/test/0", "Q", ("a", "b", "c"), (0,), "law", {"asks": "why"})
-    assert draft(row, columns) == Draft("", "Q", ("a", "b", "c"), None, "any", (0,), "law", {"asks": "why"})
+    assert draft(row, columns) == Draft("", "Q", ("a", "b", "c"), (0,), "any", "law", {"asks": "why"})
 
 
 def test_read_tabular_counts_ids_over_the_parts_of_a_split(tmp_path: Path) -> None:
@@ -256,9 +255,9 @@ def test_read_tabular_counts_ids_over_the_parts_of_a_split(tmp_path: Path) -> No
 
 def test_intake() -> None:
     with pytest.raises(UsageError, match="on_bad_item is 'ignore'"):
-        DatasetBuilder("ignore")
+        build_dataset("nothing", [], "ignore")
     with pytest.raises(DataError, match="nothing holds no questions"):
-        DatasetBuilder("error").dataset("nothing")
+        build_dataset("nothing", [])
     check_item(Item("x", "", ("a", "b"), (0, 1)))
     for gold in ((), (-1,), (2,)):
         with pytest.raises(UnusableRow, match="not among the 2"):

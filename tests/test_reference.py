@@ -24,13 +24,7 @@ from tests.toy import ToyModel, ToyTokenizer
 PROTOCOLS = ["mmlu/original", "mmlu/cloze", "options/cloze"]
 REAL = [folder for folder in MODELS if folder.name in ("merrow-bpe-512", "merrow-unigram-1000")]
 REAL += [SHARED / "models" / "stories260K", SHARED / "models" / "babyllama-tok105"]
-SCORES: dict[str, Callable[[reference.Choice], float]] = {
-    "sum": reference.log_likelihood,
-    "token_mean": reference.token_mean,
-    "byte_mean_bare": reference.byte_mean_bare,
-    "char_mean": reference.char_mean,
-    "char_mean_bare": reference.char_mean_bare,
-}
+SCORES = ["sum", "pmi", *reference.LENGTHS]
 
 
 def plain(model: Model, next_token: Callable[[tuple[int, ...]], Sequence[float]]) -> reference.Model:
@@ -74,16 +68,14 @@ def scores_of(model: reference.Model, name: str, null: str | None, choices: list
     if name == "pmi":
         assert null is not None
         return [reference.pmi(choice, reference.score(model, null, choice.text)) for choice in choices]
-    if name == "byte_mean":
-        return [reference.byte_mean(model, choice) for choice in choices]
-    return [SCORES[name](choice) for choice in choices]
+    if name == "sum":
+        return [reference.log_likelihood(choice) for choice in choices]
+    return [reference.mean(name, model, choice) for choice in choices]
 
 
 def compare(model: Model, slow: reference.Model, out: Path, tolerance: float) -> None:
     """Every score, prediction and accuracy of a run on the bundled questions."""
-    covered = {
-        name: recipe for name, recipe in resolve(*PROTOCOLS).items() if recipe.score in (*SCORES, "byte_mean", "pmi")
-    }
+    covered = {name: recipe for name, recipe in resolve(*PROTOCOLS).items() if recipe.score in SCORES}
     run = evaluate(model=model, data=BENCHMARK, protocols=covered, out=out, subjects=["food", "trades"], limit=1)
     requests = {(row["prompt"], row["item"]): row for row in run.tables.requests.to_pylist()}
     table = run.scores().to_pylist()
@@ -138,7 +130,7 @@ def test_random_texts_agree(context: str, choices: list[str]) -> None:
         return
     table = score_texts(model, context, choices, boundary="joint")
     assert table["tokens"].to_pylist() == [len(choice.tokens) for choice in expected]
-    for name in (*SCORES, "byte_mean", "pmi"):
+    for name in SCORES:
         if name.endswith("_bare") and any(choice == " " for choice in choices):
             continue  # nothing is left to divide by
         assert table[name].to_pylist() == pytest.approx(scores_of(slow, name, "", expected), abs=1e-5), name
@@ -150,11 +142,11 @@ def test_numbers_by_hand() -> None:
     model = reference.Model(lambda _: [half, quarter, quarter], lambda text: [ord(c) % 3 for c in text], [b"xy"], 0)
     choice = reference.Choice(" é", [0, 1], [half, quarter])
     assert reference.log_likelihood(choice) == pytest.approx(3 * half)
-    assert reference.token_mean(choice) == pytest.approx(1.5 * half)
-    assert reference.byte_mean_bare(choice) == pytest.approx(1.5 * half)
-    assert reference.char_mean(choice) == pytest.approx(1.5 * half)
-    assert reference.char_mean_bare(choice) == pytest.approx(3 * half)
-    assert reference.byte_mean(model, choice._replace(tokens=[0])) == pytest.approx(1.5 * half)
+    assert reference.mean("token_mean", model, choice) == pytest.approx(1.5 * half)
+    assert reference.mean("byte_mean_bare", model, choice) == pytest.approx(1.5 * half)
+    assert reference.mean("char_mean", model, choice) == pytest.approx(1.5 * half)
+    assert reference.mean("char_mean_bare", model, choice) == pytest.approx(3 * half)
+    assert reference.mean("byte_mean", model, choice._replace(tokens=[0])) == pytest.approx(1.5 * half)
     assert reference.pmi(choice, choice._replace(logprobs=[quarter])) == pytest.approx(half)
     assert reference.split(model, "", "ab") == ([0], [1, 2])
     assert reference.split(model, "a ", "b") == ([1], [2, 2])

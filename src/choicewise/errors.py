@@ -1,13 +1,7 @@
 """Everything Choicewise raises on purpose.
 
-ChoicewiseError            exit code 1
-├── UsageError             2  the command line or a call asks for something that does not exist
-├── DataError              3  a question, a split or a file of them can't be used as it is
-├── ProtocolError          4  a protocol file, name or signature is not a protocol
-├── ModelError             5  a model or its tokenizer can't be loaded or can't answer as asked
-└── StoreError             6  a run folder is foreign, damaged, newer than this version or can't be written
-
-A message says what is wrong, where, and what to do next; the command line prints it without a traceback.
+A message says what is wrong, where, and what to do next; the command line prints it without a traceback and ends with
+the class's ``exit_code``.
 """
 
 from collections.abc import Collection

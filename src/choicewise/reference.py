@@ -80,29 +80,19 @@ def log_likelihood(choice: Choice) -> float:
     return sum(choice.logprobs)
 
 
-def token_mean(choice: Choice) -> float:
-    """Per token."""
-    return log_likelihood(choice) / len(choice.tokens)
+LENGTHS: dict[str, Callable[[Model, Choice], int]] = {
+    "token_mean": lambda _, choice: len(choice.tokens),
+    "byte_mean": lambda model, choice: sum(len(model.token_bytes[token]) for token in choice.tokens),
+    "byte_mean_bare": lambda _, choice: len(choice.text.removeprefix(" ").encode()),
+    "char_mean": lambda _, choice: len(choice.text),
+    "char_mean_bare": lambda _, choice: len(choice.text.removeprefix(" ")),
+}
+"""The lengths that published protocols divide by: all but the bare ones count the leading space."""
 
 
-def byte_mean(model: Model, choice: Choice) -> float:
-    """Per byte of the scored tokens, the leading space counted."""
-    return log_likelihood(choice) / sum(len(model.token_bytes[token]) for token in choice.tokens)
-
-
-def byte_mean_bare(choice: Choice) -> float:
-    """Per byte of the text without its leading space."""
-    return log_likelihood(choice) / len(choice.text.removeprefix(" ").encode())
-
-
-def char_mean(choice: Choice) -> float:
-    """Per character of the text, the leading space counted."""
-    return log_likelihood(choice) / len(choice.text)
-
-
-def char_mean_bare(choice: Choice) -> float:
-    """Per character of the text without its leading space."""
-    return log_likelihood(choice) / len(choice.text.removeprefix(" "))
+def mean(name: str, model: Model, choice: Choice) -> float:
+    """The log-likelihood per token, byte or character."""
+    return log_likelihood(choice) / LENGTHS[name](model, choice)
 
 
 def pmi(choice: Choice, unconditional: Choice) -> float:

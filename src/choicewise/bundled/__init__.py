@@ -13,5 +13,3 @@ _HERE: Final = Path(__file__).parent
 BENCHMARK: Final = _HERE / "merrowick"
 MODELS: Final = tuple(sorted(path.parent for path in (_HERE / "models").glob("*/config.json")))
 PUBLISHED_MMLU: Final = _HERE / "published_mmlu.json"
-
-__all__ = ["BENCHMARK", "MODELS", "PUBLISHED_MMLU"]

@@ -3,15 +3,14 @@
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from choicewise.data.cell import UnusableRow, is_number, text
+from choicewise.data.cell import UnusableRow, is_number, repeated, text
 from choicewise.data.shapes import LETTERS
 from choicewise.errors import DataError
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """One row's answer cell with the choices it is about.
 
     ``labels`` are the source's own, one per choice, or empty; ``numbers`` says that some choices are numbers.
@@ -28,8 +27,10 @@ class Answer:
         Where the source has labels of its own, they are the only way; where the choices are texts, a number can only
         be an index.
         """
-        kinds = ("label",) if self.labels else ("label", "index", "text")
-        if not self.labels and not self.numbers and all(is_number(cell) for cell in self.cells):
+        kinds: tuple[str, ...] = ("label", "index", "text")
+        if self.labels:
+            kinds = ("label",)
+        elif not self.numbers and all(map(is_number, self.cells)):
             kinds = ("index",)
         readings = {}
         for kind in kinds:
@@ -42,13 +43,18 @@ class Answer:
 
         Raises UnusableRow when it can't be read this way, or names no choice or one twice.
         """
+        # JSON's spelling, so that labels can name true and false.
+        answers = [str(cell).lower() if isinstance(cell, bool) else text(cell, "of the answer") for cell in self.cells]
+        count = len(self.choices)
         if kind == "flags":
-            return self._flagged()
-        if not self.cells:
+            if len(answers) != count or not set(answers) <= {"0", "1"} or "1" not in answers:
+                raise UnusableRow(f"the answer must be 1 or 0 for each of {count} choices, and 1 at least once")
+            return tuple(index for index, flag in enumerate(answers) if flag == "1")
+        if not answers:
             raise UnusableRow("the list of answers is empty")
-        gold = sorted(self._one(_spelling(cell), kind) for cell in self.cells)
-        if len(set(gold)) < len(gold):
-            raise UnusableRow(f"the answers name choice {_repeated(gold)} (counted from 0) twice")
+        gold = sorted(self._index(answer, kind) for answer in answers)
+        if (twice := repeated(gold)) is not None:
+            raise UnusableRow(f"the answers name choice {twice} (counted from 0) twice")
         return tuple(gold)
 
     @property
@@ -56,11 +62,15 @@ class Answer:
         """The answers of a row that may have several."""
         return list(self.cell) if isinstance(self.cell, list | tuple) else [self.cell]
 
-    def _one(self, answer: str, kind: str) -> int:
+    def _index(self, answer: str, kind: str) -> int:
         if answer == "":
             raise UnusableRow("the answer is empty; a split without published answers can't be scored")
         if kind == "index":
-            return _index(answer, len(self.choices))
+            if not re.fullmatch(r"-?(0|[1-9][0-9]{0,8})", answer):
+                raise UnusableRow(f"the answer {answer!r} is no index, which counts the choices from 0")
+            if not 0 <= int(answer) < len(self.choices):
+                raise UnusableRow(f"the answer is index {answer}, outside 0 to {len(self.choices) - 1}")
+            return int(answer)
         names = self.choices if kind == "text" else self.labels or tuple(LETTERS[: len(self.choices)])
         if answer not in names:
             known = "the texts of the choices" if kind == "text" else ", ".join(names)
@@ -68,12 +78,6 @@ class Answer:
         if names.count(answer) > 1:
             raise UnusableRow(f"the answer {answer!r} is the {kind} of more than one choice")
         return names.index(answer)
-
-    def _flagged(self) -> tuple[int, ...]:
-        flags = [_spelling(cell) for cell in self.cells]
-        if len(flags) != len(self.choices) or not set(flags) <= {"0", "1"} or "1" not in flags:
-            raise UnusableRow(f"the answer must be 1 or 0 for each of {len(self.choices)} choices, and 1 at least once")
-        return tuple(index for index, flag in enumerate(flags) if flag == "1")
 
 
 def answer_kind(answers: Iterable[tuple[str, Answer]]) -> str:
@@ -106,33 +110,15 @@ def answer_kind(answers: Iterable[tuple[str, Answer]]) -> str:
 
 def _refuse_counting_from_one(answers: Iterable[tuple[str, Answer]]) -> None:
     """DataError where an index is the number of choices and none is 0: skipping its row would make the others wrong."""
-    beyond = ""
-    for where, answer in answers:
-        cells = [] if answer.labels else map(str, answer.cells)
-        indices = [int(cell) for cell in cells if re.fullmatch("[0-9]{1,9}", cell)]
-        if 0 in indices:
-            return
-        if len(answer.choices) in indices:
-            beyond = beyond or where
-    if beyond:
+    indices = [
+        (where, len(answer.choices), int(cell))
+        for where, answer in answers
+        for cell in map(str, () if answer.labels else answer.cells)
+        if re.fullmatch("[0-9]{1,9}", cell)
+    ]
+    beyond = next((where for where, count, index in indices if index == count), None)
+    if beyond and all(index for _, _, index in indices):
         raise DataError(
             f"{beyond}: the answer is the number of choices, and no answer is 0: they seem to be counted from 1, where "
             'an index counts from 0; subtract 1, write letters, or declare answer_is = "index" in a mapping'
         )
-
-
-def _spelling(cell: object) -> str:
-    # JSON's spelling, so that labels can name true and false.
-    return str(cell).lower() if isinstance(cell, bool) else text(cell, "of the answer")
-
-
-def _index(answer: str, count: int) -> int:
-    if not re.fullmatch(r"-?(0|[1-9][0-9]{0,8})", answer):
-        raise UnusableRow(f"the answer {answer!r} is no index, which counts the choices from 0")
-    if not 0 <= int(answer) < count:
-        raise UnusableRow(f"the answer is index {answer}, outside 0 to {count - 1}")
-    return int(answer)
-
-
-def _repeated(values: list[int]) -> int:
-    return next(value for value in values if values.count(value) > 1)

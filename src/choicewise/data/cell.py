@@ -1,10 +1,12 @@
 """One cell of a row: a text, a number that keeps its spelling, or something nested."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from choicewise.errors import DataError
+
+Value = TypeVar("Value")
 
 
 class UnusableRow(DataError):
@@ -36,15 +38,15 @@ def text(cell: object, column: str) -> str:
 
     Raises UnusableRow for null, true/false, binary floats (their spelling is lost) and anything nested.
     """
-    if isinstance(cell, str):
-        return str(cell)
-    if isinstance(cell, int) and not isinstance(cell, bool):
+    if isinstance(cell, str | int) and not isinstance(cell, bool):
         return str(cell)
     if cell is None:
         raise UnusableRow(f"column {column} is null where a text is needed")
     if isinstance(cell, float):
         raise UnusableRow(f"column {column} holds the binary number {cell!r}, whose spelling is lost; store it as text")
-    raise UnusableRow(f"column {column} holds {_kind(cell)} where a text is needed")
+    kinds = {bool: "true or false", list: "a list", dict: "a nested object", bytes: "bytes"}
+    kind = kinds.get(type(cell), f"a {type(cell).__name__}")
+    raise UnusableRow(f"column {column} holds {kind} where a text is needed")
 
 
 def spell(cell: object, column: str) -> str:
@@ -70,9 +72,11 @@ def value_at(row: Mapping[str, Any], path: str) -> object:
     return value
 
 
-def _kind(cell: object) -> str:
-    kinds = {bool: "true or false", list: "a list", dict: "a nested object", bytes: "bytes"}
-    return kinds.get(type(cell), f"a {type(cell).__name__}")
+def repeated(values: Sequence[Value]) -> Value | None:
+    """The first value that is there more than once; None when all differ."""
+    if len(set(values)) == len(values):
+        return None
+    return next(value for value in values if values.count(value) > 1)
 
 
 def _json(cell: object, column: str) -> str:
@@ -84,6 +88,4 @@ def _json(cell: object, column: str) -> str:
         return "[" + ", ".join(_json(part, column) for part in cell) + "]"
     if isinstance(cell, dict):
         return "{" + ", ".join(f"{_json(key, column)}: {_json(part, column)}" for key, part in cell.items()) + "}"
-    if cell is None or isinstance(cell, str | int | float):
-        return json.dumps(cell, ensure_ascii=False)
-    return json.dumps(str(cell), ensure_ascii=False)
+    return json.dumps(cell, ensure_ascii=False, default=str)

@@ -81,11 +81,10 @@ def read_mapping(path: Path) -> Columns:
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} can't be read as a mapping in TOML: {error}") from error
     kinds = {spec.name: str(spec.type) for spec in fields(Columns)}
-    values: dict[str, Any] = {}
-    for key, value in declared.items():
+    for key in declared:
         if key not in kinds:
             raise DataError(f"{path}: {key!r} is no key of a mapping; {did_you_mean(key, kinds)}")
-        values[key] = _checked(value, kinds[key], f"{path}: {key}")
+    values = {key: _checked(value, kinds[key], f"{path}: {key}") for key, value in declared.items()}
     if values.get("question") == "":
         values["question"] = None
     try:
@@ -103,6 +102,6 @@ def _checked(value: object, kind: str, where: str) -> Any:
         return tuple(value)
     if isinstance(value, dict) and kind.startswith("Mapping") and all(isinstance(v, str) for v in value.values()):
         return value
-    words = {"bool": "true or false", "Mapping[str, str]": "a table of names"}
-    texts = "a text or a list of texts" if kind.startswith("str | tuple") else "a list of texts"
-    raise DataError(f"{where} is {value!r}; it must be {words.get(kind, 'a text' if 'tuple' not in kind else texts)}")
+    words = {"bool": "true or false", "Mapping[str, str]": "a table of names", "tuple[str, ...]": "a list of texts"}
+    texts = "a text or a list of texts" if "tuple" in kind else "a text"
+    raise DataError(f"{where} is {value!r}; it must be {words.get(kind, texts)}")

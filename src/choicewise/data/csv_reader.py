@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from choicewise.data.cell import UnusableRow
+from choicewise.data.cell import UnusableRow, repeated
 from choicewise.data.text_file import read_text
 from choicewise.errors import DataError
 
@@ -34,12 +34,10 @@ def csv_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
 
     Raises DataError as `cells` does, and when two columns of the header have the same name.
     """
-    table = cells(path)
-    header = table[0] if table else []
-    if len(set(header)) < len(header):
-        name = next(name for name in header if header.count(name) > 1)
+    header, *rows = cells(path) or [[]]
+    if (name := repeated(header)) is not None:
         raise DataError(f"{path}: the header names two columns {name!r}; rename one of them")
-    for row in table[1:]:
+    for row in rows:
         if len(row) == len(header):
             yield dict(zip(header, row, strict=True))
         else:

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from choicewise.data.categories import categories_of
+from choicewise.data.cell import UnusableRow
 from choicewise.data.item import Item
 from choicewise.errors import DataError, UsageError, did_you_mean
 
@@ -88,3 +90,51 @@ class Dataset:
     def rows(self, split: str, subject: str) -> tuple[Item, ...]:
         """The items of one subject in one split, in file order; empty when there are none."""
         return self._by_subject.get((split, subject), ())
+
+
+def build_dataset(
+    name: str, rows: Iterable[tuple[Path, int, str, Callable[[], Item]]], on_bad_item: str = "error"
+) -> Dataset:
+    """The dataset of ``rows``: the file, the row in it from 0, the split, and what returns the item.
+
+    A row whose item is no valid question, or raises UnusableRow, is an error, or is recorded as skipped where
+    ``on_bad_item`` is ``skip``.  Raises DataError for such a row, for a repeated id, and when there are no items.
+    """
+    if on_bad_item not in ("error", "skip"):
+        raise UsageError(f"on_bad_item is {on_bad_item!r}; it must be error or skip")
+    splits: dict[str, list[Item]] = {}
+    places: dict[tuple[str, str], str] = {}
+    skipped: list[BadItem] = []
+    for file, row, split, make in rows:
+        try:
+            item = make()
+            check_item(item)
+        except UnusableRow as reason:
+            if on_bad_item == "error":
+                raise DataError(f"{place(file, row)}: {reason}; correct the row, or skip bad items") from reason
+            skipped.append(BadItem(str(file), row, str(reason)))
+            continue
+        key, where = (split, item.id), place(file, row)
+        if key in places:
+            raise DataError(f"{places[key]} and {where} have the same id {item.id!r}; ids must differ")
+        places[key] = where
+        splits.setdefault(split, []).append(item)
+    if not splits:
+        why = f"; every row was skipped, the first because {skipped[0].reason}" if skipped else ""
+        raise DataError(f"{name} holds no questions that can be used{why}")
+    return Dataset(name, {split: tuple(items) for split, items in splits.items()}, tuple(skipped))
+
+
+def check_item(item: Item) -> None:
+    """Raises UnusableRow for fewer than two choices, a blank one, or gold outside them."""
+    if len(item.choices) < 2:
+        raise UnusableRow(f"a question with {len(item.choices)} choice{'s' * (len(item.choices) != 1)} asks nothing")
+    if blank := [index for index, choice in enumerate(item.choices) if not choice.strip()]:
+        raise UnusableRow(f"choice {blank[0]} (counted from 0) is {item.choices[blank[0]]!r}, nothing to score")
+    if not item.gold or item.gold[0] < 0 or item.gold[-1] >= len(item.choices):
+        raise UnusableRow(f"the right choices {list(item.gold)} are not among the {len(item.choices)} choices")
+
+
+def place(file: Path, row: int) -> str:
+    """The place of a row, for messages."""
+    return f"{file}, row {row} (counted from 0)"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from choicewise.data.cell import Number, UnusableRow
+from choicewise.data.cell import Number, UnusableRow, repeated
 from choicewise.data.text_file import read_text
 
 
@@ -22,13 +22,7 @@ def jsonl_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
 
 def _row(line: str) -> dict[str, Any] | UnusableRow:
     try:
-        row = json.loads(
-            line,
-            parse_int=Number,
-            parse_float=Number,
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_refuse_repeated_keys,
-        )
+        row = parse_json(line, object_pairs_hook=_refuse_repeated_keys)
     except UnusableRow as reason:
         return reason
     except json.JSONDecodeError as error:
@@ -38,13 +32,16 @@ def _row(line: str) -> dict[str, Any] | UnusableRow:
     return row if isinstance(row, dict) else UnusableRow("the line holds no JSON object")
 
 
+def parse_json(text: str, **hooks: Any) -> Any:
+    """What a JSON text holds, numbers in their own spelling.  Raises UnusableRow for NaN and infinities."""
+    return json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, **hooks)
+
+
 def _refuse_constant(constant: str) -> object:
     raise UnusableRow(f"the line holds {constant}, which is no JSON")
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise UnusableRow(f"key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
-    return row
+    if (twice := repeated([key for key, _ in pairs])) is not None:
+        raise UnusableRow(f"key {twice!r} is there twice")
+    return dict(pairs)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from choicewise.data.row_readers import ROW_READERS
+from choicewise.data.table_reader import ROW_READERS
 from choicewise.errors import DataError
 
 SPLITS: Final = {"test": "test", "dev": "dev", "val": "validation", "validation": "validation", "train": "train"}
@@ -25,10 +25,9 @@ def sibling_files(file: Path) -> tuple[str, dict[str, list[Path]]]:
     name, _ = _name_and_split(file)
     claims: dict[str, list[Path]] = {}
     for other in sorted(file.parent.glob(f"*{file.suffix}")):
-        if other.is_file() and not other.name.startswith("."):
-            other_name, split = _name_and_split(other)
-            if other_name == name:
-                claims.setdefault(split, []).append(other)
+        other_name, split = _name_and_split(other)
+        if other_name == name and other.is_file() and not other.name.startswith("."):
+            claims.setdefault(split, []).append(other)
     _refuse_two_files(claims)
     return name or file.parent.resolve().name, claims
 
@@ -44,20 +43,20 @@ def folder_files(folder: Path) -> dict[str, list[Path]]:
     parts: dict[tuple[str, int], dict[int, Path]] = {}
     for file in sorted(folder.iterdir()):
         shard = _SHARD.fullmatch(file.stem)
-        stem = shard["split"] if shard else file.stem
-        if file.suffix not in ROW_READERS or stem not in SPLITS:
+        split = SPLITS.get(shard["split"] if shard else file.stem)
+        if file.suffix not in ROW_READERS or split is None:
             continue
         if shard:
-            parts.setdefault((SPLITS[stem], int(shard["count"])), {})[int(shard["number"])] = file
+            parts.setdefault((split, int(shard["count"])), {})[int(shard["number"])] = file
         else:
-            claims.setdefault(SPLITS[stem], []).append(file)
+            claims.setdefault(split, []).append(file)
     for (split, count), shards in parts.items():
         if missing := [number for number in range(count) if number not in shards]:
             raise DataError(f"{folder}: {split} has {count} parts, and part {missing[0]:05d} is missing")
-        if split in claims:
-            raise DataError(f"{folder}: {claims[split][0].name} and {shards[0].name} both claim the split {split}")
+        claims.setdefault(split, []).append(next(iter(shards.values())))
+    _refuse_two_files(claims)
+    for (split, count), shards in parts.items():
         claims[split] = [shards[number] for number in range(count)]
-    _refuse_two_files({split: files for split, files in claims.items() if split not in {split for split, _ in parts}})
     if not claims:
         raise DataError(
             f"{folder} holds no dataset: looked for a folder test/ with <subject>_test.csv (the MMLU layout) and for"
@@ -83,6 +82,5 @@ def _name_and_split(file: Path) -> tuple[str, str]:
 def _refuse_two_files(claims: Mapping[str, list[Path]]) -> None:
     for split, files in claims.items():
         if len(files) > 1:
-            raise DataError(
-                f"{files[0].parent}: {files[0].name} and {files[1].name} both claim the split {split}; move one away"
-            )
+            one, other, *_ = files
+            raise DataError(f"{one.parent}: {one.name} and {other.name} both claim the split {split}; move one away")

@@ -4,14 +4,15 @@ Columns: question, the choices, the letter of the right one; four choices in MML
 github.com/hendrycks/test and the way its ``evaluate.py`` reads it.
 """
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from choicewise.data.answer import Answer
 from choicewise.data.cell import UnusableRow
 from choicewise.data.csv_reader import cells
-from choicewise.data.dataset import Dataset
-from choicewise.data.dataset_builder import DatasetBuilder
+from choicewise.data.dataset import Dataset, build_dataset
 from choicewise.data.item import Item
 from choicewise.data.layout import SPLITS
 from choicewise.errors import DataError
@@ -32,31 +33,25 @@ def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
     """
     if not (folder / "test").is_dir():
         raise DataError(f"{folder} has no folder test/; the MMLU layout is dev/, val/ and test/ with one CSV a subject")
-    builder = DatasetBuilder(on_bad_item)
+    return build_dataset(folder.resolve().name, _rows(folder), on_bad_item)
+
+
+def _rows(folder: Path) -> Iterator[tuple[Path, int, str, Callable[[], Item]]]:
     for name in FOLDERS:
         files = sorted(file for file in (folder / name).glob("*.csv") if not file.name.startswith("."))
         if name == "test" and not files:
             raise DataError(f"{folder / name} holds no <subject>_test.csv")
         for file in files:
-            _read_subject(builder, file, name)
-    return builder.dataset(folder.resolve().name)
-
-
-def _read_subject(builder: DatasetBuilder, file: Path, name: str) -> None:
-    subject = file.stem.removesuffix(f"_{name}")
-    if subject == file.stem:
-        raise DataError(f"{file} is not named <subject>_{name}.csv, so its subject is unknown; rename or remove it")
-    rows = cells(file)
-    if not rows:
-        raise DataError(f"{file} is empty; remove it, or fetch the data again")
-    split = SPLITS[name]
-    for number, row in enumerate(rows):
-        try:
-            item = _item(f"{subject}/{split}/{number}", subject, row)
-        except UnusableRow as reason:
-            builder.reject(file, number, reason)
-        else:
-            builder.accept(file, number, split, item)
+            subject, split = file.stem.removesuffix(f"_{name}"), SPLITS[name]
+            if subject == file.stem:
+                raise DataError(
+                    f"{file} is not named <subject>_{name}.csv, so its subject is unknown; rename or remove it"
+                )
+            rows = cells(file)
+            if not rows:
+                raise DataError(f"{file} is empty; remove it, or fetch the data again")
+            for number, row in enumerate(rows):
+                yield file, number, split, partial(_item, f"{subject}/{split}/{number}", subject, row)
 
 
 def _item(id: str, subject: str, row: list[str]) -> Item:

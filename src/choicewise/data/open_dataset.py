@@ -7,8 +7,7 @@ from choicewise.data.columns import Columns
 from choicewise.data.dataset import Dataset
 from choicewise.data.layout import folder_files, sibling_files
 from choicewise.data.mmlu_reader import is_mmlu, read_mmlu
-from choicewise.data.row_readers import ROW_READERS
-from choicewise.data.table_reader import read_tabular
+from choicewise.data.table_reader import ROW_READERS, read_tabular
 from choicewise.errors import DataError
 
 
@@ -21,25 +20,24 @@ def open_dataset(path: str | Path, *, on_bad_item: str = "error", columns: Colum
     Raises DataError when nothing is there, the layout is unknown or a row can't be used.
     """
     place = Path(path)
-    if place.is_dir():
-        if not is_mmlu(place):
-            name, files = place.resolve().name, folder_files(place)
-            return read_tabular(name, files, on_bad_item=on_bad_item, columns=columns)
+    if is_mmlu(place):
         if columns is not None:
             raise DataError(f"{place} has the MMLU layout, whose columns are fixed; leave the mapping out")
         return read_mmlu(place, on_bad_item=on_bad_item)
-    if not place.exists():
+    if place.is_dir():
+        name, files = place.resolve().name, folder_files(place)
+    elif not place.exists():
         raise DataError(f"{path} does not exist; looked for a file or folder of that name{_hub_hint(str(path))}")
-    if place.suffix not in ROW_READERS:
+    elif place.suffix not in ROW_READERS:
         raise DataError(f"{path} is no dataset by its ending; files of questions end in {', '.join(ROW_READERS)}")
-    name, files = sibling_files(place)
+    else:
+        name, files = sibling_files(place)
     return read_tabular(name, files, on_bad_item=on_bad_item, columns=columns)
 
 
 def _hub_hint(path: str) -> str:
-    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or path.endswith(tuple(ROW_READERS)):
-        return f" from {Path.cwd()}"
-    return (
-        f" from {Path.cwd()}. If it is a dataset on the Hub: the Hub is not read yet; download it as Parquet or JSONL"
-        " and give the path of that"
-    )
+    hint = f" from {Path.cwd()}"
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) and not path.endswith(tuple(ROW_READERS)):
+        hint += ". If it is a dataset on the Hub: the Hub is not read yet; download it as Parquet or JSONL"
+        hint += " and give the path of that"
+    return hint

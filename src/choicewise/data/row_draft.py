@@ -1,71 +1,69 @@
 """A row on its way to an item: everything is read but the answer, whose kind is decided once for the dataset."""
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from choicewise.data.answer import Answer
 from choicewise.data.cell import Number, UnusableRow, is_number, spell, text, value_at
 from choicewise.data.columns import RESERVED, Columns
 from choicewise.data.item import Item
+from choicewise.data.jsonl_reader import parse_json
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """One row under a mapping.  ``id`` is empty where the file names none, ``gold`` where ``answer`` gives it.
+class Draft(NamedTuple):
+    """One row under a mapping.  ``id`` is empty where the file names none.
 
-    ``answer_is`` is how the mapping says the answer is spelled, or ``any``.
+    ``answer`` is the answer, or the indices of the right choices where the columns say them.  ``answer_is`` is how the
+    mapping says the answer is spelled, or ``any``.
     """
 
     id: str
     question: str
     choices: tuple[str, ...]
-    answer: Answer | None
+    answer: Answer | tuple[int, ...]
     answer_is: str
-    gold: tuple[int, ...]
     subject: str
     fields: Mapping[str, str]
 
     def item(self, id: str, kind: str) -> Item:
         """The item; ``kind`` is how to read an answer that may be of any kind.  Raises UnusableRow."""
-        kind = kind if self.answer_is == "any" else self.answer_is
-        gold = self.gold if self.answer is None else self.answer.gold(kind)
+        gold = self.answer
+        if isinstance(gold, Answer):
+            gold = gold.gold(kind if self.answer_is == "any" else self.answer_is)
         return Item(id, self.question, self.choices, gold, self.subject, self.fields)
 
 
 def draft(row: Mapping[str, Any], columns: Columns) -> Draft:
     """Read one row.  Raises UnusableRow when a column is missing or holds what it can't."""
-    id = "" if columns.id is None else text(value_at(row, columns.id), columns.id)
+    named = (columns.id, columns.question, columns.subject)
+    id, question, subject = ("" if name is None else text(value_at(row, name), name) for name in named)
     if columns.id is not None and not id:
         raise UnusableRow(f"column {columns.id} is empty where an id is needed")
-    question = "" if columns.question is None else text(value_at(row, columns.question), columns.question)
-    subject = "" if columns.subject is None else text(value_at(row, columns.subject), columns.subject)
-    answer: Answer | None = None
-    gold: tuple[int, ...] = ()
+    answer: Answer | tuple[int, ...]
     if columns.right is not None and columns.wrong is not None:
         right, wrong = (_texts(row, source, columns.drop_empty) for source in (columns.right, columns.wrong))
-        choices = right + wrong
-        gold = tuple(range(len(right)))
-        if not gold:
+        if not right:
             raise UnusableRow("no choice is right")
+        choices, answer = right + wrong, tuple(range(len(right)))
     else:
-        choices, labels, numbers = _choices(row, columns)
-        answer = Answer(value_at(row, columns.answer or ""), choices, labels, numbers)
-    return Draft(id, question, choices, answer, columns.answer_is, gold, subject, _fields(row, columns))
+        answer = _answer(row, columns)
+        choices = answer.choices
+    return Draft(id, question, choices, answer, columns.answer_is, subject, _fields(row, columns))
 
 
-def _choices(row: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
+    answer = columns.answer or ""
     if columns.choices is None:
-        return columns.fixed, columns.labels, False
+        return Answer(value_at(row, answer), columns.fixed, columns.labels)
     cells, labels, name = _cells(row, columns.choices)
     if labels is not None and len(labels) != len(cells):
         raise UnusableRow(f"column {name} has {len(labels)} labels for {len(cells)} choices")
     own = columns.labels[: len(cells)] if labels is None else tuple(text(label, f"{name} (label)") for label in labels)
     if 0 < len(own) < len(cells):
         raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(own)}")
-    return tuple(text(cell, name) for cell in cells), own, any(is_number(cell) for cell in cells)
+    choices = tuple(text(cell, name) for cell in cells)
+    return Answer(value_at(row, answer), choices, own, numbers=any(map(is_number, cells)))
 
 
 def _texts(row: Mapping[str, Any], source: str | tuple[str, ...], drop_empty: bool) -> tuple[str, ...]:
@@ -94,16 +92,12 @@ def _cells(row: Mapping[str, Any], source: str | tuple[str, ...]) -> tuple[list[
 
 def _parsed(cell: str, column: str) -> object:
     try:
-        return json.loads(cell, parse_int=Number, parse_float=Number, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+        return parse_json(cell)
+    except (ValueError, RecursionError, UnusableRow) as error:
         raise UnusableRow(
             f"column {column} holds a text where a list of choices is needed; write it as a JSON list,"
             " or give each choice its own column"
         ) from error
-
-
-def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from choicewise.data.cell import UnusableRow, value_at
@@ -17,43 +18,34 @@ class Shape(NamedTuple):
     also: tuple[str, ...] = ()
 
 
+_labelled = partial(Columns, answer="answerKey", answer_is="label")
+_indexed = partial(Columns, answer="label", answer_is="index")
+
+
 # The first shape with all its columns in the file is used, so a shape comes before those whose columns it includes.
 SHAPES: Final[Mapping[str, Shape]] = {
     # allenai.org/data/arc as released, then the fields of allenai/openbookqa, allenai/ai2_arc, tau/commonsense_qa
-    "ARC, original": Shape(Columns("question.stem", "question.choices", answer="answerKey", answer_is="label")),
-    "OpenBookQA": Shape(Columns("question_stem", "choices", answer="answerKey", answer_is="label")),
-    "ARC, CommonsenseQA": Shape(Columns("question", "choices", answer="answerKey", answer_is="label")),
-    "PIQA": Shape(Columns("goal", ("sol1", "sol2"), answer="label", answer_is="index")),
+    "ARC, original": Shape(_labelled("question.stem", "question.choices")),
+    "OpenBookQA": Shape(_labelled("question_stem", "choices")),
+    "ARC, CommonsenseQA": Shape(_labelled("question", "choices")),
+    "PIQA": Shape(_indexed("goal", ("sol1", "sol2"))),
     # COPA's column "question" says which relation the question is about; the original XML calls it asks-for.
     "COPA": Shape(
-        Columns(
-            question="premise",
-            choices=("choice1", "choice2"),
-            answer="label",
-            answer_is="index",
-            id="idx",
-            rename={"question": "asks_for"},
-        ),
-        also=("question",),
+        _indexed("premise", ("choice1", "choice2"), id="idx", rename={"question": "asks_for"}), also=("question",)
     ),
     "Social IQa": Shape(
-        Columns(choices=("answerA", "answerB", "answerC"), answer="label", answer_is="label", labels=("1", "2", "3")),
-        also=("context",),
+        _labelled("question", ("answerA", "answerB", "answerC"), answer="label", labels=("1", "2", "3")), ("context",)
     ),
-    "WinoGrande": Shape(
-        Columns("sentence", ("option1", "option2"), answer="answer", answer_is="label", labels=("1", "2"))
-    ),
-    "HellaSwag, cleaned": Shape(Columns("query", "endings", answer="label", answer_is="index", id="ind")),
-    "HellaSwag": Shape(Columns("ctx", "endings", answer="label", answer_is="index", id="ind")),
+    "WinoGrande": Shape(_labelled("sentence", ("option1", "option2"), answer="answer", labels=("1", "2"))),
+    "HellaSwag, cleaned": Shape(_indexed("query", "endings", id="ind")),
+    "HellaSwag": Shape(_indexed("ctx", "endings", id="ind")),
     # The Hub's multiple-choice file also has mc2_targets, kept as a field; a mapping can use them instead.
     "TruthfulQA, multiple choice": Shape(
-        Columns("question", "mc1_targets.choices", answer="mc1_targets.labels", answer_is="flags")
+        Columns(choices="mc1_targets.choices", answer="mc1_targets.labels", answer_is="flags")
     ),
     # Splitting at ";" gives an empty last answer where the sheet's cell ends in one; TruthfulQA's own reader
     # (utilities.py, split_multi_answer) drops those.
-    "TruthfulQA, generation": Shape(
-        Columns("question", right="correct_answers", wrong="incorrect_answers", drop_empty=True)
-    ),
+    "TruthfulQA, generation": Shape(Columns(right="correct_answers", wrong="incorrect_answers", drop_empty=True)),
     "BLiMP": Shape(Columns(None, right=("sentence_good",), wrong=("sentence_bad",), subject="UID", id="pairID")),
     "question, choices, answer (MMLU on the Hub)": Shape(Columns(choices="choices", answer="answer")),
     **{
@@ -61,10 +53,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
         for count in range(10, 1, -1)
     },
     # "yes" before "no", as OLMES prints the two as options (arXiv:2406.08446).
-    "BoolQ": Shape(
-        Columns(fixed=("yes", "no"), answer="answer", answer_is="label", labels=("true", "false")),
-        also=("passage",),
-    ),
+    "BoolQ": Shape(_labelled(fixed=("yes", "no"), answer="answer", labels=("true", "false")), also=("passage",)),
 }
 
 

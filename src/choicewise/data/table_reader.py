@@ -1,28 +1,31 @@
 """Datasets in files of rows with named columns, under a declared or a recognised mapping."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final
 
-from choicewise.data.answer import answer_kind
+from choicewise.data.answer import Answer, answer_kind
 from choicewise.data.cell import UnusableRow
 from choicewise.data.columns import Columns
-from choicewise.data.dataset import Dataset
-from choicewise.data.dataset_builder import DatasetBuilder, place
+from choicewise.data.csv_reader import csv_rows
+from choicewise.data.dataset import Dataset, build_dataset, place
+from choicewise.data.item import Item
+from choicewise.data.jsonl_reader import jsonl_rows
+from choicewise.data.parquet_reader import parquet_rows
 from choicewise.data.row_draft import Draft, draft
-from choicewise.data.row_readers import ROW_READERS
 from choicewise.data.shapes import SHAPES, recognise
 from choicewise.errors import DataError
 
+Row = dict[str, Any]
 
-class _Place(NamedTuple):
-    """Where a row stands, and the id of its item where the file names none."""
-
-    file: Path
-    row: int
-    split: str
-    id: str
+ROW_READERS: Final[Mapping[str, Callable[[Path], Iterator[Row | UnusableRow]]]] = {
+    ".jsonl": jsonl_rows,
+    ".csv": csv_rows,
+    ".parquet": parquet_rows,
+}
+"""File suffix → what reads the file's rows: each by the columns' names, or why it can't be read."""
 
 
 def read_tabular(
@@ -36,26 +39,26 @@ def read_tabular(
     Raises DataError for an empty file, an unknown shape, an answer that can be read in several ways, an id given
     twice, and, unless ``on_bad_item`` is ``skip``, for any row that can't be used.
     """
-    builder = DatasetBuilder(on_bad_item)
-    drafts = [drafted for split, paths in files.items() for drafted in _drafts(split, paths, columns)]
+    drafts = [(split, *drafted) for split, paths in files.items() for drafted in _drafts(split, paths, columns)]
     kind = answer_kind(
-        (place(at.file, at.row), row.answer)
-        for at, row in drafts
-        if isinstance(row, Draft) and row.answer is not None and row.answer_is == "any"
+        (place(file, number), row.answer)
+        for _, file, number, _, row in drafts
+        if isinstance(row, Draft) and isinstance(row.answer, Answer) and row.answer_is == "any"
     )
-    for at, row in drafts:
-        try:
-            if isinstance(row, UnusableRow):
-                raise row
-            item = row.item(row.id or at.id, kind)
-        except UnusableRow as reason:
-            builder.reject(at.file, at.row, reason)
-        else:
-            builder.accept(at.file, at.row, at.split, item)
-    return builder.dataset(name)
+    rows = ((file, number, split, partial(_item, row, id, kind)) for split, file, number, id, row in drafts)
+    return build_dataset(name, rows, on_bad_item)
 
 
-def _drafts(split: str, files: list[Path], columns: Columns | None) -> Iterator[tuple[_Place, Draft | UnusableRow]]:
+def _item(row: Draft | UnusableRow, id: str, kind: str) -> Item:
+    if isinstance(row, UnusableRow):
+        raise row
+    return row.item(row.id or id, kind)
+
+
+def _drafts(
+    split: str, files: list[Path], columns: Columns | None
+) -> Iterator[tuple[Path, int, str, Draft | UnusableRow]]:
+    """(file, row, the id of its item where the file names none, the row) of every row of a split."""
     counts: Counter[str] = Counter()
     for file in files:
         rows = list(ROW_READERS[file.suffix](file))
@@ -63,29 +66,25 @@ def _drafts(split: str, files: list[Path], columns: Columns | None) -> Iterator[
             raise DataError(f"{file} holds no rows; remove it, or fetch the data again")
         mapping = columns or _recognised(file, rows)
         for number, row in enumerate(rows):
-            drafted = _draft(row, mapping)
-            subject = drafted.subject if isinstance(drafted, Draft) else _subject(row, mapping)
+            subject, drafted = _draft(row, mapping)
             prefix = f"{subject}/{split}" if subject else split
-            yield _Place(file, number, split, f"{prefix}/{counts[prefix]}"), drafted
+            yield file, number, f"{prefix}/{counts[prefix]}", drafted
             counts[prefix] += 1
 
 
-def _draft(row: dict[str, Any] | UnusableRow, columns: Columns) -> Draft | UnusableRow:
+def _draft(row: Row | UnusableRow, columns: Columns) -> tuple[str, Draft | UnusableRow]:
+    """The subject, and the draft; a bad row with a readable subject is counted, so that later rows keep their ids."""
     if isinstance(row, UnusableRow):
-        return row
+        return "", row
     try:
-        return draft(row, columns)
+        drafted = draft(row, columns)
     except UnusableRow as reason:
-        return reason
+        subject = row.get(columns.subject or "")
+        return subject if isinstance(subject, str) else "", reason
+    return drafted.subject, drafted
 
 
-def _subject(row: dict[str, Any] | UnusableRow, columns: Columns) -> str:
-    """The subject of a bad row where it is readable: the row is counted, so that later rows keep their ids."""
-    subject = row.get(columns.subject or "") if isinstance(row, dict) else ""
-    return subject if isinstance(subject, str) else ""
-
-
-def _recognised(file: Path, rows: list[dict[str, Any] | UnusableRow]) -> Columns:
+def _recognised(file: Path, rows: list[Row | UnusableRow]) -> Columns:
     row = next((row for row in rows if isinstance(row, dict)), None)
     if row is None:
         raise DataError(f"{place(file, 0)}: {rows[0]}; no other row can be read either")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from choicewise.questions import Ids, Mass, Span, TokenSet
-from choicewise.tokens.common_prefix import common_prefix
+from choicewise.tokens.tokenizer import common_prefix
 
 ID_BYTES = 4
 

@@ -19,18 +19,18 @@ Tokens need not stop where the context stops, so a protocol must say what it sco
 The formulae and when to use which: ``docs/design/boundaries.md``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from choicewise.errors import ProtocolError
+from choicewise.protocols.boundary import BOUNDARIES
 from choicewise.questions import Ids, Span
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.common_prefix import common_prefix
 from choicewise.tokens.correction import CORRECTIONS, correct
 from choicewise.tokens.encodings import Encodings, spells
 from choicewise.tokens.tokenized_request import TokenizedRequest
-from choicewise.tokens.tokenizer import Tokenizer, count
+from choicewise.tokens.tokenizer import Tokenizer, common_prefix, count
 
 
 def choice_questions(
@@ -53,18 +53,16 @@ def choice_questions_batch(
     ``bos``: see :mod:`choicewise.tokens.encodings`.  Raises ModelError when the tokenizer appends tokens to every text,
     or when an empty context has no prefix token, and ProtocolError when ``policy`` is none of those above.
     """
-    if policy not in _RULES:
-        raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(_RULES)}")
+    if policy not in BOUNDARIES:
+        raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(BOUNDARIES)}")
     texts = [_with_space_moved(policy, *pair) for pair in zip(contexts, continuations, strict=True)]
-    encodings = Encodings(tokenizer, bos)
-    encodings.add_sequences(context for context, _ in texts)
-    encodings.add_sequences(context + choice for context, choices in texts for choice in choices)
+    sequences = [context for context, _ in texts]
+    sequences += [context + choice for context, choices in texts for choice in choices]
     if policy == "last-token":
-        encodings.add_sequences(choice for _, choices in texts for choice in choices)
-    encodings.add_plain(
-        choice for context, choices in texts if policy == "separate" or not context for choice in choices
-    )
-    return [_ask(policy, TokenizedRequest.of(encodings, *pair), gold) for pair, gold in zip(texts, golds, strict=True)]
+        sequences += [choice for _, choices in texts for choice in choices]
+    plain = [choice for context, choices in texts if policy == "separate" or not context for choice in choices]
+    encodings = Encodings(tokenizer, bos, sequences, plain)
+    return [_ask(policy, TokenizedRequest(encodings, *pair), gold) for pair, gold in zip(texts, golds, strict=True)]
 
 
 def _with_space_moved(policy: str, context: str, choices: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -77,63 +75,44 @@ def _with_space_moved(policy: str, context: str, choices: Sequence[str]) -> tupl
 
 
 def _ask(policy: str, request: TokenizedRequest, gold: Sequence[int]) -> list[ChoiceQuestion]:
-    pairs = _RULES[policy](request)
-    questions = [_choice_question(request, index, *pair, index in gold) for index, pair in enumerate(pairs)]
-    return correct(policy, request, questions) if policy in CORRECTIONS else questions
+    pairs = enumerate(_pairs(policy, request))
+    questions = [_choice_question(request, index, *pair, gold=index in gold) for index, pair in pairs]
+    if policy not in CORRECTIONS:
+        return questions
+    return [correct(policy, request, index, question) for index, question in enumerate(questions)]
 
 
 def _choice_question(
-    request: TokenizedRequest, index: int, context: Ids, continuation: Ids, gold: bool
+    request: TokenizedRequest, index: int, context: Ids, continuation: Ids, *, gold: bool
 ) -> ChoiceQuestion:
-    encodings, joined, choice = request.encodings, request.joined[index], request.choices[index]
+    tokenizer, joined, choice = request.encodings.tokenizer, request.joined[index], request.choices[index]
     merged = common_prefix([request.context, joined]) < len(request.context)
     if not len(continuation):
         reason = "its characters merge into the context's tokens" if merged else "it has no tokens"
         return ChoiceQuestion(None, merged, 0, missing=f"continuation {choice!r} leaves nothing to score: {reason}")
-    tokens, tokenizer = np.concatenate([context, continuation]), encodings.tokenizer
+    tokens = np.concatenate([context, continuation])
     return ChoiceQuestion(
         Span(context, continuation, gold),
         merged,
         count(continuation, tokenizer.unknown_id),
         noncanonical=not np.array_equal(tokens[len(tokens) - len(joined) :], joined),
-        lossy=encodings.is_lossy(request.context_text)
-        or not spells(tokenizer, continuation, request.context_text, choice),
+        lossy=request.lossy or not spells(tokenizer, continuation, request.context_text, choice),
         bos=count(tokens, tokenizer.bos_id),
     )
 
 
-BoundaryRule = Callable[[TokenizedRequest], list[tuple[Ids, Ids]]]
-"""The tokens of context and continuation for every choice."""
-
-
-def _joint(request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
-    return [(request.context, tokens[len(request.context) :]) for tokens in request.joined]
-
-
-def _separate(request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
-    return [(request.context, request.encodings.plain(choice)) for choice in request.choices]
-
-
-def _count(request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
-    length = len(request.context)
-    return [(tokens[:length], tokens[length:]) for tokens in request.joined]
-
-
-def _lcp(request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
+def _pairs(policy: str, request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
+    """The tokens of context and continuation for every choice."""
+    context, joined, encodings = request.context, request.joined, request.encodings
+    match policy:
+        case "joint":
+            return [(context, tokens[len(context) :]) for tokens in joined]
+        case "separate":
+            return [(context, encodings.plain[choice]) for choice in request.choices]
+        case "count":
+            return [(tokens[: len(context)], tokens[len(context) :]) for tokens in joined]
+        case "last-token":
+            return [(context, encodings.sequences[choice][-1:]) for choice in request.choices]
     # where not even the first token is common, all of every text is scored after the prefix token
-    context = request.context[: request.shared] if request.shared else request.encodings.prefix_token
-    return [(context, tokens[request.shared :]) for tokens in request.joined]
-
-
-def _last_token(request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
-    return [(request.context, request.encodings.sequence(choice)[-1:]) for choice in request.choices]
-
-
-_RULES: dict[str, BoundaryRule] = {
-    "joint": _joint,
-    "separate": _separate,
-    "count": _count,
-    "lcp": _lcp,
-    "last-token": _last_token,
-    **dict.fromkeys(CORRECTIONS, _lcp),
-}
+    context = context[: request.shared] if request.shared else encodings.prefix_token
+    return [(context, tokens[request.shared :]) for tokens in joined]

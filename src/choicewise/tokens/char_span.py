@@ -18,8 +18,7 @@ def char_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, 
     All of a token that straddles the boundary is scored, because a probability can't be split, and flagged ``merged``.
     Missing where the tokens don't spell the continuation, as with a tokenizer that lower-cases.
     """
-    (tokens,) = encode_contexts(tokenizer, bos, [context + continuation])
-    (nothing,) = encode_contexts(tokenizer, bos, [""])
+    tokens, nothing = encode_contexts(tokenizer, bos, [context + continuation, ""])
     ends, spelled = _spelled(tokenizer, tokens)
     text = continuation.encode()
     if not text or not spelled.endswith(text):
@@ -42,27 +41,27 @@ def package_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: st
     """
     if tokenizer.bos_id is None:
         return ChoiceQuestion(None, missing="the package surprisal needs a BOS, and the tokenizer names none")
-    (tokens,) = encode_contexts(tokenizer, bos, [context + continuation])
+    text = context + continuation
+    (tokens,) = encode_contexts(tokenizer, bos, [text])
     ends, spelled = _spelled(tokenizer, tokens)
-    text = (context + continuation).encode()
-    if not continuation or not spelled.endswith(text):
-        return ChoiceQuestion(None, missing=_misspelt(context + continuation))
-    dummy = len(spelled) - len(text)
-    char_of = np.repeat(np.arange(len(context + continuation)), [len(c.encode()) for c in context + continuation])
+    if not continuation or not spelled.endswith(text.encode()):
+        return ChoiceQuestion(None, missing=_misspelt(text))
+    ends -= len(spelled) - len(text.encode())  # without the dummy space
+    char_of = np.repeat(np.arange(len(text)), [len(char.encode()) for char in text])
     first, last = 0, len(tokens)
-    for place, (token, end) in enumerate(zip(tokens.tolist(), (ends - dummy).tolist(), strict=True)):
+    for place, (token, end) in enumerate(zip(tokens.tolist(), ends.tolist(), strict=True)):
         size = len(tokenizer.token_bytes[token])
         if not size:  # special tokens have no characters
             continue
         if (0 if end <= size else char_of[end - size]) <= len(context):
             first = place
-        if end > 0 and char_of[end - 1] + 1 >= len(context + continuation):
+        if end > 0 and char_of[end - 1] + 1 >= len(text):
             last = place + 1
             break
     before = np.concatenate([[tokenizer.bos_id], tokens[:first]]).astype(np.int32)
-    start = int(ends[last - 1]) - dummy - sum(len(tokenizer.token_bytes[token]) for token in tokens[first:last])
-    merged = start < len(context.encode())
     scored = tokens[first:last]
+    start = int(ends[last - 1]) - sum(len(tokenizer.token_bytes[token]) for token in scored)
+    merged = start < len(context.encode())
     return ChoiceQuestion(Span(before, scored, gold), merged, count(scored, tokenizer.unknown_id))
 
 

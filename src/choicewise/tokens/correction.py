@@ -6,8 +6,9 @@ know which bytes are scored, so a choice whose tokens do not spell its text is m
 ``docs/design/boundaries.md``.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 
@@ -19,45 +20,33 @@ from choicewise.tokens.tokenized_request import TokenizedRequest
 from choicewise.tokens.vocabulary import Vocabulary
 
 
-def correct(policy: str, request: TokenizedRequest, questions: Sequence[ChoiceQuestion]) -> list[ChoiceQuestion]:
-    """The choices of ``request``, asked by ``lcp``, as they are asked under ``policy``."""
-    return [_corrected(policy, request, index, question) for index, question in enumerate(questions)]
-
-
-def _corrected(policy: str, request: TokenizedRequest, index: int, question: ChoiceQuestion) -> ChoiceQuestion:
+def correct(policy: str, request: TokenizedRequest, index: int, question: ChoiceQuestion) -> ChoiceQuestion:
+    """How choice ``index`` is asked under ``policy``, from its ``question`` under ``lcp``."""
     if not isinstance(question.span, Span):
         return question
-    if question.unknown or (context_end := request.context_end(index)) is None:
-        reason = f"the tokens of continuation {request.choices[index]!r} do not spell its text"
-        return question.refused(f"{reason}, which boundary:{policy} needs")
-    return CORRECTIONS[policy](request, index, context_end, question, question.span)
+    choice = request.choices[index]
+    if question.unknown or (end := request.context_end(index)) is None:
+        reason = f"the tokens of continuation {choice!r} do not spell its text, which boundary:{policy} needs"
+        return question.refused(reason)
+    return CORRECTIONS[policy](request, choice, end, question, question.span)
 
 
-def _heal(
-    request: TokenizedRequest, index: int, context_end: bytes, question: ChoiceQuestion, span: Span
-) -> ChoiceQuestion:
+def _heal(request: TokenizedRequest, _: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
     after_shared = [tokens[request.shared :] for tokens in (request.context, *request.joined)]
-    if not len(after_shared[0]) or not context_end:
+    if not len(after_shared[0]) or not end:
         return question
     words = request.vocabulary
-    spellings = dict.fromkeys(start for tokens in after_shared for start in _beginnings(words, tokens, context_end))
-    offsets = (0, len(context_end))
-    return replace(question, before=ByteProbability(span.context, context_end, offsets, words, tuple(spellings)))
+    spellings = dict.fromkeys(start for tokens in after_shared for start in _beginnings(words, tokens, end))
+    return replace(question, before=ByteProbability(span.context, end, (0, len(end)), words, tuple(spellings)))
 
 
 def _beginnings(words: Vocabulary, tokens: Ids, text: bytes) -> Iterator[Spelling]:
     """The beginnings of ``tokens`` that spell a beginning of ``text``, but not all of it."""
-    spelled = b""
-    for length, token in enumerate(tokens.tolist()):
-        if not text.startswith(spelled) or len(spelled) >= len(text):
-            return
-        yield tuple(tokens[:length].tolist())
-        spelled += words.spelled([token])
+    starts = (tuple(tokens[:length].tolist()) for length in range(len(tokens)))
+    return takewhile(lambda start: (spelled := words.spelled(start)) != text and text.startswith(spelled), starts)
 
 
-def _word(
-    request: TokenizedRequest, index: int, context_end: bytes, question: ChoiceQuestion, span: Span
-) -> ChoiceQuestion:
+def _word(request: TokenizedRequest, choice: str, _: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
     words = request.vocabulary
     if not words.marks_words:
         raise ModelError(
@@ -70,36 +59,27 @@ def _word(
     elif not last or last[-1:].isspace():
         begins = words.unspaced
     else:
-        return question.refused(
-            f"no word begins where continuation {request.choices[index]!r} does, as boundary:word needs"
-        )
+        return question.refused(f"no word begins where continuation {choice!r} does, as boundary:word needs")
     ended = words.spelled(span.continuation[-1:].tolist())[-1:].isspace()
     tokens = np.concatenate([span.context, span.continuation])
-    return replace(
-        question,
-        before=Mass(span.context, begins),
-        after=None if ended else Mass(tokens, words.spaced, span.gold),
-    )
+    after = None if ended else Mass(tokens, words.spaced, span.gold)
+    return replace(question, before=Mass(span.context, begins), after=after)
 
 
-def _bytes(
-    request: TokenizedRequest, index: int, context_end: bytes, question: ChoiceQuestion, span: Span
-) -> ChoiceQuestion:
-    choice = request.choices[index]
-    text = context_end + choice.encode()
-    if len(text) == len(context_end):
+def _bytes(request: TokenizedRequest, choice: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
+    text = end + choice.encode()
+    if not choice:
         return question.refused("the continuation is empty")
     if (ways := count_spellings(request.vocabulary, text)) > LIMIT:
         return question.refused(
             f"the {len(text)} bytes scored with continuation {choice!r} can be spelled in {ways} ways, "
             f"more than the {LIMIT} that boundary:bytes takes; use boundary:heal or a shorter continuation"
         )
-    offsets = tuple(range(len(context_end), len(text) + 1))
+    offsets = tuple(range(len(end), len(text) + 1))
     return replace(question, span=ByteProbability(span.context, text, offsets, request.vocabulary, gold=span.gold))
 
 
-CORRECTIONS: dict[str, Callable[[TokenizedRequest, int, bytes, ChoiceQuestion, Span], ChoiceQuestion]] = {
-    "heal": _heal,
-    "word": _word,
-    "bytes": _bytes,
-}
+Correction = Callable[[TokenizedRequest, str, bytes, ChoiceQuestion, Span], ChoiceQuestion]
+"""From a request, a choice, the end of the context that is not shared, and the choice's question under ``lcp``."""
+
+CORRECTIONS: dict[str, Correction] = {"heal": _heal, "word": _word, "bytes": _bytes}

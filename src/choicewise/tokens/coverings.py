@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from choicewise.questions import Mass, Question, Span, TokenScores
-from choicewise.tokens.byte_probability import ByteProbability, Spelling, TokenQuestion
+from choicewise.tokens.byte_probability import ByteProbability, TokenQuestion
 from choicewise.tokens.tokenizer import Tokenizer
 
 PARTS = 50_000
@@ -34,25 +34,17 @@ def answer_with_bytes(model: Answerer, questions: Sequence[TokenQuestion]) -> It
     Without byte probabilities this is ``model.answer``.  With some, a few are asked at a time, as they can have many
     parts.
     """
-    batch: list[Question] = []
-    origins: list[tuple[int, int]] = []  # (index of the question, which of its parts) of everything in the batch
     sums: dict[int, _CoveringSum] = {}
-    for index, question in enumerate(questions):
-        if not isinstance(question, ByteProbability):
-            batch.append(question)
-            origins.append((index, 0))
-            continue
-        sums[index] = _CoveringSum(question)
-        if sums[index].complete:  # no token spells any of it
-            yield index, sums.pop(index).result()
-            continue
-        batch += sums[index].questions
-        origins += [(index, part) for part in range(len(sums[index].questions))]
-        if len(batch) >= PARTS:
-            yield from _answer_batch(model, batch, origins, sums)
-            batch, origins, sums = [], [], {}
-    if batch:
-        yield from _answer_batch(model, batch, origins, sums)
+    for batch in _batches(questions, sums):
+        for place, answer in model.answer([question for _, _, question in batch]):
+            index, part, _ = batch[place]
+            if index not in sums:
+                yield index, answer
+                continue
+            sums[index].take(part, answer)
+            if not sums[index].unanswered:
+                yield index, sums.pop(index).result()
+    yield from ((index, impossible.result()) for index, impossible in sums.items())  # no token spells any of them
 
 
 def parts(question: Span | Mass | ByteProbability) -> list[Span | Mass]:
@@ -68,17 +60,22 @@ def sizes(question: object, answer: TokenScores, tokenizer: Tokenizer) -> list[i
     return [len(tokenizer.token_bytes[token]) if token < known else 0 for token in answer.tokens]
 
 
-def _answer_batch(
-    model: Answerer, batch: list[Question], origins: list[tuple[int, int]], sums: dict[int, _CoveringSum]
-) -> Iterator[tuple[int, TokenScores]]:
-    for place, answer in model.answer(batch):
-        index, part = origins[place]
-        if index not in sums:
-            yield index, answer
+def _batches(
+    questions: Sequence[TokenQuestion], sums: dict[int, _CoveringSum]
+) -> Iterator[list[tuple[int, int, Question]]]:
+    """(index of a question, which of its parts, the part) of all that is asked at once; fills ``sums``."""
+    batch: list[tuple[int, int, Question]] = []
+    for index, question in enumerate(questions):
+        if not isinstance(question, ByteProbability):
+            batch.append((index, 0, question))
             continue
-        sums[index].take(part, answer)
-        if sums[index].complete:
-            yield index, sums.pop(index).result()
+        sums[index] = _CoveringSum(question)
+        batch += [(index, part, asked) for part, asked in enumerate(sums[index].questions)]
+        if len(batch) >= PARTS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 class _CoveringSum:
@@ -89,33 +86,24 @@ class _CoveringSum:
         self.questions: list[Span | Mass] = []
         self._terms: list[tuple[int | None, int, int]] = []  # (part of the spelling, part of the mass, which offset)
         for spelling, spelled in question.considered():
-            self._add(spelling, spelled)
+            tokens = np.asarray(spelling, dtype=np.int32)
+            context = np.concatenate([question.context, tokens])
+            span_part = None
+            for number, offset in enumerate(question.offsets):
+                rest = question.text[spelled:offset]
+                if not rest or not len((members := question.vocabulary.continuing(rest)).ids):
+                    continue
+                if spelling and span_part is None:
+                    span_part = len(self.questions)
+                    self.questions.append(Span(question.context, tokens, question.gold))
+                self._terms.append((span_part, len(self.questions), number))
+                self.questions.append(Mass(context, members, question.gold))
         self._logprobs = np.full(len(self.questions), np.nan)
-        self._unanswered = len(self.questions)
-
-    def _add(self, spelling: Spelling, spelled: int) -> None:
-        question, tokens = self._question, np.asarray(spelling, dtype=np.int32)
-        context = np.concatenate([question.context, tokens]) if spelling else question.context
-        masses = []
-        for number, offset in enumerate(question.offsets):
-            members = question.vocabulary.continuing(question.text[spelled:offset]) if offset > spelled else None
-            if members is not None and len(members.ids):
-                masses.append((number, Mass(context, members, question.gold)))
-        span_part = None
-        if spelling and masses:
-            span_part = len(self.questions)
-            self.questions.append(Span(question.context, tokens, question.gold))
-        for number, mass in masses:
-            self._terms.append((span_part, len(self.questions), number))
-            self.questions.append(mass)
-
-    @property
-    def complete(self) -> bool:
-        return not self._unanswered
+        self.unanswered = len(self.questions)
 
     def take(self, part: int, answer: TokenScores) -> None:
         self._logprobs[part] = answer.logprobs.sum(dtype=np.float64)
-        self._unanswered -= 1
+        self.unanswered -= 1
 
     def result(self) -> TokenScores:
         """Differences of log P(text[:offset]) between neighbouring offsets; the empty text has probability one."""
@@ -126,8 +114,5 @@ class _CoveringSum:
             totals[number] = np.logaddexp(totals[number], term)
         with np.errstate(invalid="ignore"):  # what follows the impossible has no probability
             logprobs = np.diff(totals).astype(np.float32)
-        return TokenScores(
-            tokens=np.asarray([self._question.text[start] for start in offsets[:-1]], dtype=np.int32),
-            logprobs=logprobs,
-            ranks=np.full(len(offsets) - 1, -1, dtype=np.int32),
-        )
+        first_bytes = np.asarray([self._question.text[start] for start in offsets[:-1]], dtype=np.int32)
+        return TokenScores(first_bytes, logprobs, ranks=np.full(len(logprobs), -1, dtype=np.int32))

@@ -16,68 +16,37 @@ from choicewise.tokens.tokenizer import Tokenizer, count
 
 def encode_contexts(tokenizer: Tokenizer, bos: str, contexts: Sequence[str]) -> list[Ids]:
     """Tokens of texts that something follows: at least one each, never a doubled BOS."""
-    encodings = Encodings(tokenizer, bos)
-    encodings.add_sequences(contexts)
+    encodings = Encodings(tokenizer, bos, contexts)
     return [encodings.context(context) for context in contexts]
 
 
 class Encodings:
-    """The texts of a batch and their tokens: as a sequence, with what ``bos`` adds, or plain, with nothing added.
+    """The tokens of the texts of a batch: in ``sequences`` with what ``bos`` adds, in ``plain`` with nothing added.
 
     Raises ModelError when the tokenizer appends tokens to every text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, bos: str) -> None:
-        self.tokenizer = tokenizer
-        self._special = bos == "default"
-        self._sequences: dict[str, Ids] = {}
-        self._plain: dict[str, Ids] = {}
-        self._lossy: dict[str, bool] = {}
-        if self._special:
+    def __init__(self, tokenizer: Tokenizer, bos: str, sequences: Iterable[str], plain: Iterable[str] = ()) -> None:
+        special, doubled = bos == "default", [tokenizer.bos_id] * 2
+        if special:
             _refuse_suffix(tokenizer)
-
-    def add_sequences(self, texts: Iterable[str]) -> None:
-        """Encode the new ones among ``texts`` as sequences."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._sequences]
-        self._sequences.update(zip(new, self.tokenizer.encode(new, special=self._special), strict=True))
-        two = [self.tokenizer.bos_id] * 2
-        if doubled := [text for text in new if self._special and self._sequences[text][:2].tolist() == two]:
-            self._sequences.update(zip(doubled, self.tokenizer.encode(doubled, special=False), strict=True))
-
-    def add_plain(self, texts: Iterable[str]) -> None:
-        """Encode ``texts`` with nothing added."""
-        new = list(dict.fromkeys(texts))
-        self._plain.update(zip(new, self.tokenizer.encode(new, special=False), strict=True))
-
-    def sequence(self, text: str) -> Ids:
-        """Tokens of ``text`` with what ``bos`` adds."""
-        return self._sequences[text]
-
-    def plain(self, text: str) -> Ids:
-        """Tokens of ``text`` with nothing added."""
-        return self._plain[text]
+        self.tokenizer = tokenizer
+        self.sequences = _encode(tokenizer, sequences, special=special)
+        again = [text for text, tokens in self.sequences.items() if special and tokens[:2].tolist() == doubled]
+        self.sequences |= _encode(tokenizer, again, special=False)
+        self.plain = _encode(tokenizer, plain, special=False)
 
     def context(self, text: str) -> Ids:
         """Tokens of ``text`` as a sequence, or the prefix token where there are none."""
-        if text and len(self._sequences[text]):
-            return self._sequences[text]
-        return self.prefix_token
+        return self.sequences[text] if text and len(self.sequences[text]) else self.prefix_token
 
     def joined(self, context: str, continuation: str) -> Ids:
         """Tokens of the two texts as one, after the prefix token where the context alone has no tokens."""
-        if context and len(self._sequences[context]):
-            return self._sequences[context + continuation]
-        tokens = self._sequences[context + continuation] if context else self._plain[continuation]
+        tokens = self.sequences[context + continuation] if context else self.plain[continuation]
+        if context and len(self.sequences[context]):
+            return tokens
         prefix = self.prefix_token
         return tokens if tokens[:1].tolist() == prefix.tolist() else np.concatenate([prefix, tokens])
-
-    def is_lossy(self, context: str) -> bool:
-        """Whether the tokens of ``context`` spell anything but its text, except for a dummy space at the start."""
-        if context not in self._lossy:
-            tokens = self.context(context)
-            tokens = tokens[count(tokens[:1], self.tokenizer.bos_id) :]
-            self._lossy[context] = not spells(self.tokenizer, tokens, "", context, complete=True)
-        return self._lossy[context]
 
     @property
     def prefix_token(self) -> Ids:
@@ -89,6 +58,11 @@ class Encodings:
                 'name one in tokenizer_config.json ("bos_token") or ask with a context'
             )
         return np.asarray([token], dtype=np.int32)
+
+
+def _encode(tokenizer: Tokenizer, texts: Iterable[str], *, special: bool) -> dict[str, Ids]:
+    distinct = list(dict.fromkeys(texts))
+    return dict(zip(distinct, tokenizer.encode(distinct, special=special), strict=True)) if distinct else {}
 
 
 def spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, complete: bool = False) -> bool:

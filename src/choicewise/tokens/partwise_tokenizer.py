@@ -31,15 +31,12 @@ class PartwiseTokenizer:
     """
 
     def __init__(self, inner: Tokenizer, rule: SplitRule | None, *, remembered: int = REMEMBERED) -> None:
-        """Wrap ``inner``, whose texts may be split by ``rule``; ``remembered`` is in characters."""
+        """``remembered``: how many characters of parts are remembered."""
         self.inner = inner
         self.bos_id, self.eos_id, self.unknown_id = inner.bos_id, inner.eos_id, inner.unknown_id
         self.token_bytes, self.digest = inner.token_bytes, inner.digest
         self.rule = rule
         self._limit = remembered
-        self._heads: dict[str, Ids]
-        self._tokens: dict[str, Ids]
-        self._unsplittable: set[str]
         self._forget()
         if rule is not None and not self._prepare(rule):
             self.rule = None
@@ -47,22 +44,13 @@ class PartwiseTokenizer:
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Token ids of each text, exactly as ``inner`` gives them.
 
-        Raises ModelError when the comparison finds other tokens, which no known tokenizer causes.
+        Raises ModelError when the longest text has other tokens without splitting, which no known tokenizer causes.
         """
         if self.rule is None or not texts:
             return self.inner.encode(texts, special=special)
         encoded: list[Ids] = []
         for start in range(0, len(texts), TEXTS):
             encoded += self._encode(self.rule, texts[start : start + TEXTS], special)
-        self._compare(encoded, texts, special)
-        return encoded
-
-    def decode(self, ids: Ids) -> str:
-        """As ``inner`` does."""
-        return self.inner.decode(ids)
-
-    def _compare(self, encoded: Sequence[Ids], texts: Sequence[str], special: bool) -> None:
-        """ModelError unless the longest text has the tokens that it has without splitting."""
         longest = max(range(len(texts)), key=lambda index: len(texts[index]))
         text = texts[longest]
         if "\n" in text and not np.array_equal(encoded[longest], self.inner.encode([text], special=special)[0]):
@@ -70,14 +58,16 @@ class PartwiseTokenizer:
                 f"encoded in parts, {text[:80]!r}... has other tokens than as a whole; results with this tokenizer "
                 "can't be trusted: please report its tokenizer.json and the version of tokenizers"
             )
+        return encoded
+
+    def decode(self, ids: Ids) -> str:
+        """As ``inner`` does."""
+        return self.inner.decode(ids)
 
     def _prepare(self, rule: SplitRule) -> bool:
         """Learn what is put around every text; whether the probes have the tokens that they have without splitting."""
-        newline, plain, framed = (
-            self.inner.encode(["\n"], special=False)[0],
-            self.inner.encode(["a"], special=False)[0],
-            self.inner.encode(["a"], special=True)[0],
-        )
+        newline, plain = self.inner.encode(["\n", "a"], special=False)
+        (framed,) = self.inner.encode(["a"], special=True)
         self._dummy = len(newline) - 1
         front = next((at for at in range(len(framed)) if np.array_equal(framed[at : at + len(plain)], plain)), None)
         if front is None or self._dummy != int(rule.prefixed):
@@ -100,13 +90,14 @@ class PartwiseTokenizer:
         encoded = [self._join(head, tail, special) for head, tail in zip(heads, tails, strict=True)]
         if self._unsplittable:
             again = [i for i in range(len(texts)) if not self._unsplittable.isdisjoint((heads[i], *tails[i]))]
-            unsplit = self.inner.encode([texts[i] for i in again], special=special)
-            for i, tokens in zip(again, unsplit, strict=True):
+            for i, tokens in zip(again, self.inner.encode([texts[i] for i in again], special=special), strict=True):
                 encoded[i] = tokens
         return encoded
 
     def _forget(self) -> None:
-        self._heads, self._tokens, self._unsplittable = {"": np.empty(0, dtype=np.int32)}, {}, set()
+        self._heads: dict[str, Ids] = {"": np.empty(0, dtype=np.int32)}
+        self._tokens: dict[str, Ids] = {}
+        self._unsplittable: set[str] = set()
         self.remembered = 0
 
     def _learn_heads(self, rule: SplitRule, heads: Iterable[str]) -> None:

@@ -5,11 +5,10 @@ changed with what follows ("token healing"), and subtracts that token again wher
 token's text (sglang 0.4.2, ``lang/backend/runtime_endpoint.py``, ``RuntimeEndpoint.select``).
 """
 
-from choicewise.questions import Ids, Span
+from choicewise.questions import Span
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.common_prefix import common_prefix
 from choicewise.tokens.encodings import encode_contexts
-from choicewise.tokens.tokenizer import Tokenizer, count
+from choicewise.tokens.tokenizer import Tokenizer, common_prefix, count
 
 
 def select_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
@@ -24,12 +23,12 @@ def select_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str
     last = len(prompt) - 1 if len(prompt) > 2 else 0
     healed = joined[last : last + 1]
     dummy = b"".join(tokenizer.token_bytes[token] for token in a) == b" a"
+    by_itself = tokenizer.decode(healed).removeprefix(" " if dummy else "")
     ends = any(tokenizer.token_bytes[token] for token in healed)  # a BOS is text to the server, but not to a prompt
-    ends = ends and context.endswith(_alone(tokenizer, healed, dummy))
+    ends = ends and context.endswith(by_itself)
     if ends and not last:
-        return ChoiceQuestion(
-            None, missing=f"the prompt {context!r} is too short for select, which goes back two tokens"
-        )
+        missing = f"the prompt {context!r} is too short for select, which goes back two tokens"
+        return ChoiceQuestion(None, missing=missing)
     first, removed = (last + 1, Span(joined[:last], healed)) if ends else (max(last, 1), None)
     scored, merged = joined[first:], common_prefix([prompt, joined]) < len(prompt)
     if not len(scored):
@@ -42,9 +41,3 @@ def select_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str
         bos=count(joined, tokenizer.bos_id),
         parts=(removed, alone),
     )
-
-
-def _alone(tokenizer: Tokenizer, token: Ids, dummy: bool) -> str:
-    """The text of a token decoded by itself, without the dummy space that a tokenizer may put before a text."""
-    text = tokenizer.decode(token)
-    return text.removeprefix(" ") if dummy else text

@@ -5,9 +5,10 @@ any; the proofs are in ``docs/design/encoding.md``.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from choicewise.tokens.token_bytes import declared_steps
 
 NEWLINE_STARTS = re.compile(r"\n(?<=[!-~]\n)")
 """A newline after a visible ASCII character; the text is split before it."""
@@ -22,12 +23,8 @@ SPLITS = {
 }
 """The expressions by which published tokenizers split a text so that a newline ends a piece."""
 
-_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False}
-_PREFIXED = ("Prepend", "Metaspace")
 
-
-@dataclass(frozen=True, slots=True)
-class SplitRule:
+class SplitRule(NamedTuple):
     """A kind of place at which texts may be split.
 
     ``newline`` matches the newlines at which to split, before them when ``before``, else after.  With ``prefixed`` the
@@ -55,48 +52,35 @@ class SplitRule:
 def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
     """Where texts may be split for the parsed ``tokenizer.json``, or None where nothing is proven of its pipeline."""
     model = tokenizer["model"]
-    normalizers = list(_steps(tokenizer.get("normalizer"), "normalizers"))
-    splitters = list(_steps(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    normalizers, splitters = (declared_steps(tokenizer.get(key)) for key in ("normalizer", "pre_tokenizer"))
     if model.get("type") != "BPE" or model.get("dropout") or not all(map(_keeps_newlines, normalizers)):
         return None
     before = not _ends_at_newlines(splitters)
-    prefixed = any(_prefixes(step) for step in (*normalizers, *splitters))
-    if before:
-        if not _starts_at_newlines(splitters) and not _never_merges_newlines(model, splitters):
-            return None
-    elif prefixed:
-        return None
+    prefixed = any(
+        step["type"] in ("Prepend", "Metaspace") and step.get("prepend_scheme") != "never"
+        for step in (*normalizers, *splitters)
+    )
+    # GPT-2's own splitting: no piece holds a visible character and then white space
+    gpt2 = len(splitters) == 1 and _byte_level(splitters[0], use_regex=True)
+    proven = gpt2 or _never_merges_newlines(model, splitters) if before else not prefixed
     newline = NEWLINE_STARTS if before else NEWLINE_ENDS
     added: Sequence[Mapping[str, Any]] = tokenizer.get("added_tokens") or []
     hazards = [token for token in added if prefixed or token["lstrip"] or token["rstrip"] or token["single_word"]]
-    if any(newline.search(token["content"]) for token in added):
+    if not proven or any(newline.search(token["content"]) for token in added):
         return None
     if not all(_seen_in_text(token, normalizers) for token in hazards):
         return None
     return SplitRule(newline, before, prefixed, tuple(token["content"] for token in hazards))
 
 
-def _steps(step: Mapping[str, Any] | None, nested: str) -> Iterator[Mapping[str, Any]]:
-    if step is None:
-        return
-    if step["type"] != "Sequence":
-        yield step
-        return
-    for part in step[nested]:
-        yield from _steps(part, nested)
-
-
 def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
     """Whether it handles the text before a newline and the text from it on separately, and keeps visible ASCII."""
-    match normalizer["type"]:
-        case "NFC":
+    match normalizer:
+        case {"type": "NFC"} | {"type": "Prepend", "prepend": "▁"}:
             return True
-        case "Prepend":
-            return normalizer["prepend"] == "▁"
-        case "Replace":
-            return normalizer["pattern"] == {"String": " "} and normalizer["content"] == "▁"
-        case _:
-            return False
+        case {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}:
+            return True
+    return False
 
 
 def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, Any]]) -> bool:
@@ -107,32 +91,23 @@ def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, A
     return not composed and re.fullmatch("[!-~]+", token["content"]) is not None
 
 
-def _prefixes(step: Mapping[str, Any]) -> bool:
-    return step["type"] in _PREFIXED and step.get("prepend_scheme") != "never"
-
-
 def _byte_level(splitter: Mapping[str, Any], *, use_regex: bool) -> bool:
-    wanted = {**_BYTE_LEVEL, "use_regex": use_regex}
-    return all({"use_regex": True, **splitter}.get(key) == value for key, value in wanted.items())
-
-
-def _starts_at_newlines(splitters: Sequence[Mapping[str, Any]]) -> bool:
-    """GPT-2's own splitting: no piece holds a visible character and then white space."""
-    return len(splitters) == 1 and _byte_level(splitters[0], use_regex=True)
+    wanted = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": use_regex}
+    return {"use_regex": True, **splitter}.items() >= wanted.items()
 
 
 def _ends_at_newlines(splitters: Sequence[Mapping[str, Any]]) -> bool:
-    if len(splitters) != 2 or splitters[0]["type"] != "Split":
-        return False
-    split, level = splitters
-    known = split["pattern"].get("Regex") in SPLITS.values()
-    return known and split["behavior"] == "Isolated" and not split["invert"] and _byte_level(level, use_regex=False)
+    match splitters:
+        case [{"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}, level]:
+            return regex in SPLITS.values() and _byte_level(level, use_regex=False)
+    return False
 
 
 def _never_merges_newlines(model: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]]) -> bool:
     """Whether BPE over all of the text never merges a newline with what precedes it, except with newlines."""
     level = any(_byte_level(splitter, use_regex=False) for splitter in splitters)
-    if not all(_never_splits(splitter) for splitter in splitters) or len(splitters) > 1:
+    whole = level or all(splitter["type"] == "Metaspace" and not splitter["split"] for splitter in splitters)
+    if not whole or len(splitters) > 1:
         return False
     if model.get("ignore_merges") or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         return False
@@ -142,7 +117,3 @@ def _never_merges_newlines(model: Mapping[str, Any], splitters: Sequence[Mapping
             return False  # an unknown newline may be fused with other unknown characters
         newlines = ("<0x0A>",)
     return not any(right.startswith(newlines) and not left.endswith(newlines) for left, right in model["merges"])
-
-
-def _never_splits(splitter: Mapping[str, Any]) -> bool:
-    return _byte_level(splitter, use_regex=False) or (splitter["type"] == "Metaspace" and not splitter["split"])

@@ -6,14 +6,12 @@ empty ones (tokenizers #1553, #1517).
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from choicewise.errors import ModelError
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
-
-Spell = Callable[[str], bytes]
 
 
 def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
@@ -42,9 +40,9 @@ def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
     return table
 
 
-def _spelling(tokenizer: Mapping[str, Any]) -> Spell:
+def _spelling(tokenizer: Mapping[str, Any]) -> Callable[[str], bytes]:
     """How one vocabulary entry is spelled in bytes."""
-    steps = list(_flatten(tokenizer.get("decoder") or tokenizer.get("pre_tokenizer"), ("decoders", "pretokenizers")))
+    steps = declared_steps(tokenizer.get("decoder") or tokenizer.get("pre_tokenizer"))
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:
         alphabet = byte_alphabet()
@@ -86,15 +84,12 @@ def _replacements(step: Mapping[str, Any]) -> list[tuple[str, str]]:
             )
 
 
-def _flatten(step: Mapping[str, Any] | None, nested: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
-    if step is None:
-        return
-    if step["type"] != "Sequence":
-        yield step
-        return
-    for key in nested:
-        for part in step.get(key, []):
-            yield from _flatten(part, nested)
+def declared_steps(step: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """The steps of a declared normalizer, pre-tokenizer or decoder, those of nested sequences in order."""
+    if step is None or step["type"] != "Sequence":
+        return [] if step is None else [step]
+    parts = (part for key in ("normalizers", "pretokenizers", "decoders") for part in step.get(key, ()))
+    return [inner for part in parts for inner in declared_steps(part)]
 
 
 def byte_alphabet() -> dict[str, bytes]:

@@ -1,37 +1,44 @@
 """A request in tokens: its context alone, and its context with every choice."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from choicewise.questions import Ids
-from choicewise.tokens.common_prefix import common_prefix
-from choicewise.tokens.encodings import Encodings
+from choicewise.tokens.encodings import Encodings, spells
+from choicewise.tokens.tokenizer import common_prefix, count
 from choicewise.tokens.vocabulary import Vocabulary, vocabulary
 
 
 @dataclass(frozen=True, eq=False)
 class TokenizedRequest:
-    """The texts of one request and their tokens: ``joined[k]`` are those of context + ``choices[k]`` as one text."""
+    """The texts of one request, which ``encodings`` has encoded."""
 
     encodings: Encodings
     context_text: str
     choices: Sequence[str]
-    context: Ids
-    joined: Sequence[Ids]
 
-    @classmethod
-    def of(cls, encodings: Encodings, context: str, choices: Sequence[str]) -> TokenizedRequest:
-        """The request whose texts ``encodings`` has encoded."""
-        joined = [encodings.joined(context, choice) for choice in choices]
-        return cls(encodings, context, choices, encodings.context(context), joined)
+    @cached_property
+    def context(self) -> Ids:
+        """The tokens of the context alone."""
+        return self.encodings.context(self.context_text)
+
+    @cached_property
+    def joined(self) -> list[Ids]:
+        """The tokens of the context and each choice as one text."""
+        return [self.encodings.joined(self.context_text, choice) for choice in self.choices]
 
     @cached_property
     def shared(self) -> int:
         """How many tokens the context and all joined texts have in common at their start."""
         return common_prefix([self.context, *self.joined])
+
+    @cached_property
+    def lossy(self) -> bool:
+        """Whether the tokens of the context spell anything but its text, except for a dummy space at the start."""
+        tokenizer = self.encodings.tokenizer
+        tokens = self.context[count(self.context[:1], tokenizer.bos_id) :]
+        return not spells(tokenizer, tokens, "", self.context_text, complete=True)
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -1,6 +1,6 @@
 """What the engine needs of a tokenizer, and the simplest one: bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from choicewise.questions import Ids
 
 
-class Tokenizer(Protocol):
+class Tokenizer(Hashable, Protocol):
     """Text to token ids, and the bytes every token stands for.
 
     ``token_bytes[i]`` holds the bytes of token ``i``; special tokens stand for no bytes.  ``unknown_id`` is the token
@@ -35,6 +35,15 @@ def count(ids: Ids, token: int | None) -> int:
     return 0 if token is None else int(np.count_nonzero(ids == token))
 
 
+def common_prefix(sequences: Sequence[Ids]) -> int:
+    """Length (tokens) of the longest prefix that all ``sequences``, at least one, have in common."""
+    length = min(map(len, sequences))
+    for sequence in sequences[1:]:
+        differ = sequences[0][:length] != sequence[:length]
+        length = int(differ.argmax()) if differ.any() else length
+    return length
+
+
 class ByteTokenizer:
     """Every UTF-8 byte is a token, 256 is BOS: for the fakes and for tests."""
 
@@ -44,7 +53,7 @@ class ByteTokenizer:
     digest = "0" * 64
 
     def __init__(self) -> None:
-        self.token_bytes: Sequence[bytes] = [bytes([byte]) for byte in range(256)] + [b""]
+        self.token_bytes: Sequence[bytes] = [*(bytes([byte]) for byte in range(256)), b""]
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Token ids of each text, with a BOS in front when ``special``."""

@@ -1,9 +1,8 @@
 """A vocabulary by its bytes: which tokens spell a text, start with it, or begin a word."""
 
-from bisect import bisect_left
-from collections.abc import Hashable, Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
-from typing import cast
 
 from choicewise.questions import TokenSet
 from choicewise.tokens.tokenizer import Tokenizer
@@ -31,20 +30,15 @@ class Vocabulary:
 
     def spelling(self, text: bytes) -> list[int]:
         """The tokens that stand for exactly ``text``; there may be several (``A`` and ``<0x41>``)."""
-        low = bisect_left(self._bytes, text)
-        high = low
-        while high < len(self._bytes) and self._bytes[high] == text:
-            high += 1
-        return self._ids[low:high]
+        return self._ids[bisect_left(self._bytes, text) : bisect_right(self._bytes, text)]
 
     def continuing(self, text: bytes) -> TokenSet:
         """The tokens whose bytes start with ``text``, itself included."""
         if text not in self._continuing:
             low = bisect_left(self._bytes, text)
-            after = _after(text)
-            high = len(self._bytes) if after is None else bisect_left(self._bytes, after)
-            if low >= high:
-                return _NOTHING
+            high = bisect_right(self._bytes, text, low, key=lambda spelled: spelled[: len(text)])
+            if low == high:
+                return TokenSet([])
             self._continuing[text] = TokenSet(self._ids[low:high])
         return self._continuing[text]
 
@@ -68,21 +62,7 @@ class Vocabulary:
         return starts and (begins or not ends)
 
 
-def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    """The vocabulary of ``tokenizer``, sorted once."""
-    return _sorted(cast(Hashable, tokenizer))
-
-
 @lru_cache(maxsize=4)
-def _sorted(tokenizer: Hashable) -> Vocabulary:
-    """Cached by identity, as tokenizers have no other equality."""
-    return Vocabulary(cast(Tokenizer, tokenizer))
-
-
-def _after(text: bytes) -> bytes | None:
-    """The smallest bytes that sort after everything that starts with ``text``, if there are any."""
-    prefix = text.rstrip(b"\xff")
-    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None
-
-
-_NOTHING = TokenSet([])
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    """The vocabulary of ``tokenizer``, sorted once: cached by identity, as tokenizers have no other equality."""
+    return Vocabulary(tokenizer)

@@ -8,7 +8,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Span
 from choicewise.requests.readings.choice_group import ChoiceGroup
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.common_prefix import common_prefix
+from choicewise.tokens.tokenizer import common_prefix
 
 
 def refuse_overlap(protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]) -> None:

@@ -14,7 +14,7 @@ from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.data.open_dataset import open_dataset
-from choicewise.data.row_readers import ROW_READERS
+from choicewise.data.table_reader import ROW_READERS
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
 from choicewise.protocols import consistency, protocol, readings

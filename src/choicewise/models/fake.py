@@ -7,12 +7,23 @@ every machine; ``fake:oracle`` knows every answer and must score 1 under any pro
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.questions import Cosine, Generation, Ids, MaskedLoss, Mass, Question, Sampling, Span, TokenScores
+from choicewise.questions import (
+    Answers,
+    Cosine,
+    Generation,
+    Ids,
+    MaskedLoss,
+    Mass,
+    Question,
+    Sampling,
+    Span,
+    TokenScores,
+)
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
 SURE, UNSURE, REFUSED = -1e-6, -10.0, -20.0
@@ -34,8 +45,8 @@ class _Fake(ABC):
         self.digest = hashlib.sha256(name.encode()).hexdigest()
         self.tokenizer: Tokenizer = ByteTokenizer()
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, the answer) of every one, in order."""
+    def answer(self, questions: Sequence[Question]) -> Answers:
+        """The answers, in order."""
         for index, question in enumerate(questions):
             match question:
                 case MaskedLoss():
@@ -76,10 +87,16 @@ class HashModel(_Fake):
         return self._read(question.context, lambda tokens, weights: next(continuation, None))
 
     def _generate(self, generation: Generation) -> TokenScores:
-        return self._read(
-            generation.context,
-            lambda tokens, weights: _next_token(generation, tokens, weights, self.tokenizer.token_bytes),
-        )
+        table, sampling = self.tokenizer.token_bytes, generation.sampling
+
+        def choose(tokens: list[int], weights: npt.NDArray[np.int64]) -> int | None:
+            if len(tokens) == generation.limit:
+                return None
+            token = int(weights.argmax()) if sampling is None else sampling.draw(weights, len(tokens))
+            ended = (sampling is not None and not table[token]) or generation.stopped([*tokens, token], table)
+            return None if ended else token
+
+        return self._read(generation.context, choose)
 
     def _cosine(self, question: Cosine) -> float:
         """A number from -1 to 1 drawn from a hash of both texts."""
@@ -110,18 +127,6 @@ class HashModel(_Fake):
             logprobs.append(math.log(weights[token] / weights.sum()))
             ranks.append(int(np.count_nonzero(weights > weights[token])))
             text.update(table[token])
-
-
-def _next_token(
-    generation: Generation, tokens: list[int], weights: npt.NDArray[np.int64], table: Sequence[bytes]
-) -> int | None:
-    """The token after ``tokens`` in a generation; None where it ends."""
-    if len(tokens) == generation.limit:
-        return None
-    sampling = generation.sampling
-    token = int(weights.argmax()) if sampling is None else sampling.draw(weights, len(tokens))
-    ended = (sampling is not None and not table[token]) or generation.stopped([*tokens, token], table)
-    return None if ended else token
 
 
 def _weights(digest: bytes) -> npt.NDArray[np.int64]:

@@ -42,15 +42,7 @@ def load_model(
             raise ModelError(
                 f"{name} needs torch and transformers ({error}); run: pip install 'choicewise[hf]'"
             ) from error
-        return load(
-            name,
-            dtype=dtype,
-            device=device,
-            window=window,
-            rung=rung,
-            batch_tokens=batch_tokens,
-            trust_remote_code=trust_remote_code,
-        )
+        return load(name, dtype, device, window, rung, batch_tokens, trust_remote_code)
 
 
 @contextmanager
@@ -70,5 +62,5 @@ def _advice(name: str) -> str:
         return f"it is a file; pass the folder: {Path(name).parent}"
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         folder = name.split("/")[1]
-        return f"if it is on the Hub: hf download {name} --local-dir {folder}, then --model {folder}"
+        return f"if it is on the Hub: hf download {name} --local-dir {folder}, then pass the folder {folder}"
     return f"pass a folder with config.json and model.safetensors, or one of {', '.join(FAKES)}"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from choicewise.engine.tree import FIRST_SET
 from choicewise.errors import ModelError
-from choicewise.models.local.transfer import to_device
 from choicewise.questions import Ids, TokenSet
 
 CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
@@ -21,6 +21,12 @@ CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
 
 GREEDY = -1
 """A target that stands for the token with the greatest logit."""
+
+LIKELIEST = np.asarray([GREEDY], dtype=np.int32)
+"""The continuation of a span that asks for the token with the greatest logit."""
+
+Reads = tuple[Tensor, Tensor, Tensor]
+"""Tokens (int32), log-probabilities (nats, float32) and ranks (int32), each of shape [reads]."""
 
 
 class CausalLM:
@@ -60,7 +66,7 @@ class CausalLM:
         self.computed += inputs["input_ids"].numel()
         return self._output
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden: Tensor) -> Tensor:
         """Logits over the true vocabulary from hidden states, shapes [rows, width] and [rows, vocabulary].
 
         The model's own forward computes them, around a body that returns ``hidden``, so that it scales, caps and adds
@@ -74,10 +80,8 @@ class CausalLM:
         with _returning(self._body, output):
             return self.model(input_ids=rows, use_cache=False).logits[0, :, : self.vocabulary]
 
-    def read(
-        self, hidden: torch.Tensor, rows: Ids, targets: Ids, sets: Sequence[TokenSet] = ()
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens, their log-probabilities (nats, float32) and ranks at ``rows`` of ``hidden``, each of shape [reads].
+    def read(self, hidden: Tensor, rows: Ids, targets: Ids, sets: Sequence[TokenSet] = ()) -> Reads:
+        """Tokens, log-probabilities and ranks at ``rows`` of ``hidden``, shape [tokens, width].
 
         The tokens are ``targets``, with the likeliest in place of every ``GREEDY``.  ``FIRST_SET - i`` asks for the log
         of the total probability of ``sets[i]`` and its likeliest member.  ``rows`` ascend.  A rank is the number of
@@ -99,7 +103,7 @@ class CausalLM:
         tokens, logprobs, ranks = zip(*parts, strict=True)
         return torch.cat(tokens), torch.cat(logprobs), torch.cat(ranks)
 
-    def loss(self, hidden: torch.Tensor, targets: Ids) -> float:
+    def loss(self, hidden: Tensor, targets: Ids) -> float:
         """The model's own loss where the rows of ``hidden`` [rows, width] predict ``targets``, in nats per token.
 
         The loss shifts its labels itself, so they begin with an extra -100 and the rows end with one that is not used.
@@ -111,7 +115,7 @@ class CausalLM:
         with _returning(self._body, output):
             return float(self.model(input_ids=labels.clamp(min=0), labels=labels, use_cache=False).loss)
 
-    def tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
+    def tensor(self, array: npt.NDArray[Any]) -> Tensor:
         """An index array on the model's device, int64."""
         return to_device(array.astype(np.int64), self.device)
 
@@ -145,6 +149,12 @@ class CausalLM:
             logging.set_verbosity(verbosity)
 
 
+def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """A copy of ``array`` on ``device``, its dtype and shape kept; a CUDA device fetches it while the host goes on."""
+    host = torch.from_numpy(np.ascontiguousarray(array))
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+
+
 def known(members: Ids, vocabulary: int) -> Ids:
     """The tokens of a set that the model knows; others have no probability.  ModelError where it knows none."""
     if not len(members) or members[0] >= vocabulary:
@@ -161,13 +171,7 @@ def _sets(targets: Ids) -> list[tuple[int, npt.NDArray[np.int64]]]:
     return [(int(target), places[targets[places] == target]) for target in np.unique(targets[places])]
 
 
-def _read(
-    logits: torch.Tensor,
-    rows: torch.Tensor,
-    targets: torch.Tensor,
-    likeliest: bool,
-    masses: list[tuple[torch.Tensor, torch.Tensor]],
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _read(logits: Tensor, rows: Tensor, targets: Tensor, likeliest: bool, masses: list[tuple[Tensor, Tensor]]) -> Reads:
     """As ``CausalLM.read``; ``masses``: pairs of (places of a set among the reads, its members)."""
     row_of_read = logits if len(rows) == len(logits) else logits.index_select(0, rows)
     tokens = torch.where(targets == GREEDY, logits.argmax(dim=-1)[rows], targets) if likeliest else targets

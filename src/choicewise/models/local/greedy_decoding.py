@@ -12,7 +12,7 @@ from choicewise.engine.pack import Pack
 from choicewise.engine.tree import Tree
 from choicewise.models.local import attention
 from choicewise.models.local.attention import AttentionOptions, KeysValues, Reach, additive, attend, visible
-from choicewise.models.local.causal_lm import GREEDY, CausalLM
+from choicewise.models.local.causal_lm import LIKELIEST, CausalLM
 from choicewise.questions import Ids, TokenScores
 
 
@@ -40,7 +40,7 @@ class DecodePass:
         self._masks.clear()
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
-        """As in ``attention.Pass``."""
+        """The next layer's attention to context and generated tokens."""
         if self.step:
             past = self.generated[self.calls]
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
@@ -71,18 +71,16 @@ def decode(
     ``hidden``: the pack's hidden states, shape [nodes, width].  A generation ends after the first token of ``ends``.
     """
     rows = np.arange(len(decoding.nodes), dtype=np.int32)
-    likeliest = np.full(len(rows), GREEDY, dtype=np.int32)
+    likeliest = LIKELIEST.repeat(len(rows))
     steps = [lm.read(hidden, decoding.nodes - decoding.pack.start, likeliest)]
     lengths = np.where(np.isin(_host(steps[0][0]), list(ends)), 1, limits)
     while len(steps) < lengths.max():
         decoding.begin_step()
         depth = decoding.tree.depth[decoding.nodes] + len(steps)
         with lm.attention(attention.NAME), attention.running(decoding):
-            inputs = steps[-1][0].long()[None]
-            positions = lm.tensor(depth)[None]
-            output = lm.body(
-                input_ids=inputs, position_ids=positions, attention_mask=torch.ones_like(inputs), use_cache=False
-            )
+            inputs, positions = steps[-1][0].long()[None], lm.tensor(depth)[None]
+            ones = torch.ones_like(inputs)
+            output = lm.body(input_ids=inputs, position_ids=positions, attention_mask=ones, use_cache=False)
         steps.append(lm.read(output[0][0], rows, likeliest))
         ended = np.isin(_host(steps[-1][0]), list(ends))
         lengths = np.where(ended, np.minimum(lengths, len(steps)), lengths)

@@ -21,7 +21,6 @@ DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 def load(
     path: str | Path,
-    *,
     dtype: str | None = None,
     device: str | None = None,
     window: int | None = None,
@@ -85,7 +84,7 @@ def _device(name: str | None) -> torch.device:
         available = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
         raise ModelError(
             f"device is {name!r}, but torch {torch.__version__} finds only {available}; "
-            "leave --device out or pass one of these"
+            "leave the device out or pass one of these"
         ) from error
     return device
 
@@ -105,10 +104,8 @@ def _from_pretrained(folder: Path, dtype: str, device: torch.device, trust_remot
             model = model.to(device).eval()
         except Exception as error:  # configurations, weights and devices fail in every way there is
             raise ModelError(f"{folder} can't be loaded as a causal language model: {error}") from error
-    report["mismatched_keys"] = [
-        f"{name} has shape {list(stored)} instead of {list(stated)}"
-        for name, stored, stated in report["mismatched_keys"]
-    ]
+    mismatched = report["mismatched_keys"]
+    report["mismatched_keys"] = [f"{name} has shape {[*own]} instead of {[*due]}" for name, own, due in mismatched]
     for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
         if wrong := sorted(map(str, report[kind])):
             raise ModelError(

@@ -1,6 +1,6 @@
 """A causal language model in memory, in the form of Hugging Face transformers, that answers every kind of question."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -9,14 +9,26 @@ import numpy as np
 from choicewise.errors import ModelError
 from choicewise.models.local import plain, sampling
 from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.hidden_states import HiddenStates
-from choicewise.models.local.ladder import LADDER, ComputePath, compute_path
+from choicewise.models.local.ladder import LADDER, compute_path
 from choicewise.models.local.nan_fallback import nan_fallback
 from choicewise.models.local.selfcheck import choose_path
 from choicewise.models.local.token_answers import answer_part, answer_tokens
 from choicewise.models.local.unpacked_path import PlainPath
 from choicewise.models.selfcheck import SelfCheck
-from choicewise.questions import Cosine, Generation, Ids, MaskedLoss, Mass, Question, Sampling, Span, TokenScores
+from choicewise.questions import (
+    Answers,
+    Cosine,
+    Generation,
+    Ids,
+    MaskedLoss,
+    Mass,
+    Question,
+    Sampling,
+    Span,
+    TokenScores,
+)
 from choicewise.tokens.tokenizer import Tokenizer
 
 RUNGS = ("auto", *LADDER)
@@ -88,43 +100,32 @@ class LocalModel:
             return None
         return compute_path(self._chosen[1].rung, self._hidden_states, self._batch_tokens)
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, the answer) of every one, as results become available.
-
-        Everything scored or generated greedily comes first, then samples, losses and cosines.
-        """
+    def answer(self, questions: Sequence[Question]) -> Answers:
+        """Everything scored or generated greedily comes first, then samples, losses and cosines."""
         tokens: dict[int, Span | Mass | Generation] = {}
         samples: dict[int, Generation] = {}
-        losses: dict[int, MaskedLoss] = {}
-        cosines: dict[int, Cosine] = {}
+        states: dict[int, MaskedLoss | Cosine] = {}
         for index, question in enumerate(questions):
             self._check(question)
             match question:
-                case MaskedLoss():
-                    losses[index] = question
-                case Cosine():
-                    cosines[index] = question
+                case MaskedLoss() | Cosine():
+                    states[index] = question
                 case Generation(sampling=Sampling()):
                     samples[index] = question
                 case _:
                     tokens[index] = question
         yield from answer_part(tokens, self._score)
         yield from answer_part(samples, self._sample)
-        yield from answer_part(losses, self._losses)
-        yield from answer_part(cosines, self._cosines)
+        yield from answer_part(states, self._compare)
 
-    def _score(self, questions: Sequence[Span | Mass | Generation]) -> Iterator[tuple[int, TokenScores]]:
-        def answers(path: ComputePath, part: Sequence[Span | Mass | Generation]) -> Iterator[tuple[int, TokenScores]]:
+    def _score(self, questions: Sequence[Span | Mass | Generation]) -> Answers:
+        def answers(path: ComputePath, part: Sequence[Span | Mass | Generation]) -> Answers:
             return answer_tokens(path, part, self.ends, self.tokenizer.token_bytes)
 
-        def plainly(index: int) -> TokenScores:
-            ((_, answer),) = answers(PlainPath(self.lm), [questions[index]])
-            return answer
-
         fast = None if self._rung == "plain" else answers(self._chosen[0], questions)
-        return nan_fallback(fast, len(questions), plainly)
+        return nan_fallback(fast, questions, lambda question: next(answers(PlainPath(self.lm), [question]))[1])
 
-    def _sample(self, generations: Sequence[Generation]) -> Iterator[tuple[int, TokenScores]]:
+    def _sample(self, generations: Sequence[Generation]) -> Answers:
         """One at a time, so that the numbers of one don't depend on the others."""
         sample = plain.sample if self._rung == "plain" else sampling.sample
         for index, generation in enumerate(generations):
@@ -132,23 +133,16 @@ class LocalModel:
                 scores = sample(self.model, self.vocabulary, generation, self.ends, self.tokenizer.token_bytes)
             yield index, scores
 
-    def _losses(self, questions: Sequence[MaskedLoss]) -> Iterator[tuple[int, TokenScores]]:
-        def plainly(index: int) -> TokenScores:
+    def _compare(self, questions: Sequence[MaskedLoss | Cosine]) -> Answers:
+        def plainly(question: MaskedLoss | Cosine) -> TokenScores:
             with self.lm.counting():
-                return questions[index].answer(plain.loss(self.model, questions[index].span))
+                if isinstance(question, MaskedLoss):
+                    return question.answer(plain.loss(self.model, question.span))
+                return Cosine.answer(plain.cosine(self.model, question))
 
         path = self._hidden_path
-        fast = None if path is None else self._hidden_states.losses(path, questions)
-        return nan_fallback(fast, len(questions), plainly)
-
-    def _cosines(self, questions: Sequence[Cosine]) -> Iterator[tuple[int, TokenScores]]:
-        def plainly(index: int) -> TokenScores:
-            with self.lm.counting():
-                return Cosine.answer(plain.cosine(self.model, questions[index]))
-
-        path = self._hidden_path
-        fast = None if path is None else self._hidden_states.cosines(path, questions)
-        return nan_fallback(fast, len(questions), plainly)
+        fast = None if path is None else self._hidden_states.answer(path, questions)
+        return nan_fallback(fast, questions, plainly)
 
     def _check(self, question: Question) -> None:
         """ModelError for what the model would answer wrongly or not at all."""

@@ -1,22 +1,23 @@
 """Fast answers, except where they are NaN."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from choicewise.questions import TokenScores
+from choicewise.questions import Answers, TokenScores
+
+Asked = TypeVar("Asked")
 
 
-def nan_fallback(
-    fast: Iterable[tuple[int, TokenScores]] | None, count: int, plainly: Callable[[int], TokenScores]
-) -> Iterator[tuple[int, TokenScores]]:
-    """(index, answer) of ``count`` questions: first the ``fast`` ones, then ``plainly`` where those are NaN or None.
+def nan_fallback(fast: Answers | None, questions: Sequence[Asked], plainly: Callable[[Asked], TokenScores]) -> Answers:
+    """The answers to ``questions``: first the ``fast`` ones, then ``plainly`` where those are NaN or None.
 
     In a pack, one token's NaN reaches tokens that do not look at it: weighed with 0 it is still NaN.
     """
-    remaining = list(range(count)) if fast is None else []
+    remaining = list(range(len(questions))) if fast is None else []
     for index, answer in fast or ():
         if answer.is_nan:
             remaining.append(index)
         else:
             yield index, answer
     for index in remaining:
-        yield index, plainly(index)
+        yield index, plainly(questions[index])

@@ -306,7 +306,7 @@ def test_a_pass_counts_its_calls() -> None:
     lm = CausalLM(model, window=512, vocabulary=VOCABULARY)
     tree = build(probe(60, VOCABULARY))
     tree_pass = TreePass(tree, next_pack(tree, 0, ids(), 60), [])
-    with lm.attention(attention.NAME), attention.running(tree_pass), torch.inference_mode():
+    with lm.attention(attention.NAME), attention.running(tree_pass.attend), torch.inference_mode():
         lm.body(input_ids=lm.tensor(tree.tokens[:60])[None], position_ids=lm.tensor(tree.depth[:60])[None])
     assert tree_pass.calls == lm.layers == len(tree_pass.next_past)
 

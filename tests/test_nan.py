@@ -16,8 +16,7 @@ from choicewise import evaluate
 from choicewise.cli.run import run
 from choicewise.models.fake import HashModel
 from choicewise.models.local import plain, sampling
-from choicewise.models.local.local_model import LocalModel
-from choicewise.models.local.nan_fallback import nan_fallback
+from choicewise.models.local.local_model import LocalModel, nan_fallback
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Sampling, Span, TokenScores, TokenSet
 from choicewise.running.observe import observe

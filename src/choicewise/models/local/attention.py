@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,25 +63,20 @@ class AttentionOptions:
     sinks: Tensor | None
 
 
-class Pass(Protocol):
-    """Tokens on their way through the layers, and what each of them may look at."""
+Attend = Callable[[Tensor, Tensor, Tensor, AttentionOptions], Tensor]
+"""A layer's attention from its query, key, value, shapes [1, heads, rows, width]; [1, rows, heads, value width] out."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
-        """The next layer's attention, shapes [1, heads, rows, width] in and [1, rows, heads, value width] out."""
-        ...
+_attend: ContextVar[Attend] = ContextVar("choicewise_tree_attention")
 
 
 @contextmanager
-def running(current: Pass) -> Iterator[None]:
-    """Meanwhile the attention function serves the pass ``current``."""
-    token = _running.set(current)
+def running(attend: Attend) -> Iterator[None]:
+    """Meanwhile ``attend`` computes the attention of one layer after another."""
+    token = _attend.set(attend)
     try:
         yield
     finally:
-        _running.reset(token)
-
-
-_running: ContextVar[Pass] = ContextVar("choicewise_tree_pass")
+        _attend.reset(token)
 
 
 @dataclass(eq=False)
@@ -211,7 +206,7 @@ def tree_attention(
     if other.get("position_bias") is not None or other.get("is_causal") is False:
         raise ValueError(f"{type(module).__name__} asks for position biases or non-causal attention")
     reach = attention_mask if isinstance(attention_mask, Reach) else Reach(window=sliding_window)
-    return _running.get().attend(query, key, value, AttentionOptions(reach, scaling, softcap, s_aux)), None
+    return _attend.get()(query, key, value, AttentionOptions(reach, scaling, softcap, s_aux)), None
 
 
 def tree_reach(*, mask_function: Any, local_size: int | None = None, **other: Any) -> Reach:

@@ -34,6 +34,7 @@ class CausalLM:
 
     ``vocabulary``: how many entries of the logits are tokens; the softmax leaves padding entries out.
     ``window``: the most tokens that can be inputs at once.  ``computed``: how many went through the body so far.
+    ``undivided``: whether its body gives logits, so that hidden states can't be obtained.
     """
 
     computed = 0
@@ -42,18 +43,10 @@ class CausalLM:
         self.model = model.eval()
         self.window = window
         self.vocabulary = vocabulary
+        self.device = model.get_input_embeddings().weight.device
         self._body = _body(model)
+        self.undivided = self._body is model
         self._output: Any = None
-
-    @property
-    def device(self) -> torch.device:
-        """The device that inputs must be on."""
-        return self.model.get_input_embeddings().weight.device
-
-    @property
-    def undivided(self) -> bool:
-        """Whether the model does not divide: its body gives logits, and hidden states can't be obtained."""
-        return self._body is self.model
 
     @property
     def layers(self) -> int:

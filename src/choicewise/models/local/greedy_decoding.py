@@ -77,7 +77,7 @@ def decode(
     while len(steps) < lengths.max():
         decoding.begin_step()
         depth = decoding.tree.depth[decoding.nodes] + len(steps)
-        with lm.attention(attention.NAME), attention.running(decoding):
+        with lm.attention(attention.NAME), attention.running(decoding.attend):
             inputs, positions = steps[-1][0].long()[None], lm.tensor(depth)[None]
             ones = torch.ones_like(inputs)
             output = lm.body(input_ids=inputs, position_ids=positions, attention_mask=ones, use_cache=False)

@@ -48,21 +48,17 @@ def load(
         if tokens is not None and tokens < 1:
             raise ModelError(f"{option} is {tokens} tokens; it must be at least 1, or left out")
     config = checkpoint.read_config(folder)
-    _refuse_remote_code(config, folder, trust_remote_code)
+    if "auto_map" in config and not trust_remote_code and config.get("model_type") not in transformers.CONFIG_MAPPING:
+        raise ModelError(
+            f"{folder} needs code of its own to run (auto_map in config.json); read that code, "
+            "then pass trust_remote_code=True to load_model"
+        )
     file_tokenizer = HfTokenizer(folder)
     tokenizer = PartwiseTokenizer(file_tokenizer, file_tokenizer.cut)
     digest = checkpoint.digest(folder, tokenizer.digest)
     window = checkpoint.window_of(config, folder, window)
     network = _from_pretrained(folder, dtype, torch_device, trust_remote_code)
-    model = LocalModel(
-        network,
-        tokenizer,
-        name=folder.resolve().name,
-        digest=digest,
-        window=window,
-        rung=rung,
-        batch_tokens=batch_tokens,
-    )
+    model = LocalModel(network, tokenizer, folder.resolve().name, digest, window, rung, batch_tokens)
     if plain.looks_ahead(network, model.vocabulary):
         raise ModelError(
             f"{folder} holds a model that looks ahead ({type(network).__name__}); only causal ones give scores"
@@ -119,14 +115,6 @@ def _from_pretrained(folder: Path, dtype: str, device: torch.device, trust_remot
             stacklevel=3,
         )
     return model
-
-
-def _refuse_remote_code(config: dict[str, Any], folder: Path, trusted: bool) -> None:
-    if "auto_map" in config and not trusted and config.get("model_type") not in transformers.CONFIG_MAPPING:
-        raise ModelError(
-            f"{folder} needs code of its own to run (auto_map in config.json); read that code, "
-            "then pass trust_remote_code=True to load_model"
-        )
 
 
 @contextmanager

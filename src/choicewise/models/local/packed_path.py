@@ -107,7 +107,7 @@ class TreePath(PackedPath):
     def forward(self, tree: Tree, pack: Pack, past: KeysValues) -> tuple[torch.Tensor, KeysValues]:
         """One pass with the tree's attention."""
         tree_pass = self.pass_type(tree, pack, past, self._states)
-        with self.lm.attention(attention.NAME), attention.running(tree_pass):
+        with self.lm.attention(attention.NAME), attention.running(tree_pass.attend):
             inputs = self.inputs(tree, pack)
             # A two-dimensional mask keeps transformers from guessing sequences out of the positions.
             ones = torch.ones_like(inputs["input_ids"])

@@ -114,16 +114,9 @@ def _tree(spans: list[Span], span_of: npt.NDArray[np.int64], sets: tuple[TokenSe
         previous = sequence
     end = np.full(nodes, nodes, dtype=np.int32)
     end[_joined(closed)] = np.repeat(np.asarray(closed_at, dtype=np.int32), [len(part) for part in closed])
-    return Tree(
-        tokens=_joined(tokens),
-        depth=_joined(depths),
-        end=end,
-        rows=_joined(rows),
-        targets=_joined([span.continuation for span in spans]),
-        starts=np.cumsum([0, *map(len, rows)], dtype=np.int64),
-        span_of=span_of,
-        sets=sets,
-    )
+    targets = _joined([span.continuation for span in spans])
+    starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return Tree(_joined(tokens), _joined(depths), end, _joined(rows), targets, starts, span_of, sets)
 
 
 def _joined(parts: list[Ids]) -> Ids:

@@ -15,3 +15,6 @@ from choicewise.questions.token_scores import TokenScores as TokenScores
 
 Question = Span | Mass | Generation | MaskedLoss | Cosine
 """Every kind has a ``key`` (32 hex digits, the same for the same question) and ``inputs`` (a number of tokens)."""
+
+KINDS: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine})
+"""What a model ``supports`` that answers everything."""

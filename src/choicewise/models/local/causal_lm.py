@@ -62,16 +62,12 @@ class CausalLM:
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits over the true vocabulary from hidden states, shapes [rows, width] and [rows, vocabulary].
 
-        The model's own forward computes them, around a body that returns ``hidden``, so that it scales, caps and adds
-        whatever it always does.
+        The model's own forward computes them, so that it scales, caps and adds whatever it always does.
         """
         if self.undivided:
             return hidden[:, : self.vocabulary]
-        output = copy.copy(self._output)
-        output.last_hidden_state = hidden[None]
         rows = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
-        with _returning(self._body, output):
-            return self.model(input_ids=rows, use_cache=False).logits[0, :, : self.vocabulary]
+        return self._head(hidden, input_ids=rows).logits[0, :, : self.vocabulary]
 
     def read(self, hidden: Tensor, rows: Ids, targets: Ids, sets: Sequence[TokenSet] = ()) -> Reads:
         """Tokens, log-probabilities and ranks at ``rows`` of ``hidden``, shape [tokens, width].
@@ -81,18 +77,21 @@ class CausalLM:
         entries with a strictly greater logit, or -1 where the log-probability is NaN.  Nothing waits for the device.
         """
         distinct, place = np.unique(rows, return_inverse=True)
-        likeliest = bool((targets == GREEDY).any())
-        step = max(1, CHUNK_BYTES.get(self.device.type, CHUNK_BYTES["cpu"]) // (4 * self.vocabulary))
+        likeliest, vocabulary = bool((targets == GREEDY).any()), self.vocabulary
+        step = max(1, CHUNK_BYTES.get(self.device.type, CHUNK_BYTES["cpu"]) // (4 * vocabulary))
         parts = []
         for first in range(0, len(distinct), step):
             low, high = np.searchsorted(place, [first, first + step])
             logits = self.logits(hidden.index_select(0, self.tensor(distinct[first : first + step])))
+            part = targets[low:high]
             masses = [
-                (self.tensor(where), self.tensor(known(sets[FIRST_SET - target].ids, self.vocabulary)))
-                for target, where in _sets(targets[low:high])
+                (
+                    self.tensor(np.flatnonzero(part == target)),
+                    self.tensor(known(sets[FIRST_SET - target].ids, vocabulary)),
+                )
+                for target in np.unique(part[part <= FIRST_SET])
             ]
-            reads = self.tensor(place[low:high] - first), self.tensor(targets[low:high])
-            parts.append(_read(logits, *reads, likeliest, masses))
+            parts.append(_read(logits, self.tensor(place[low:high] - first), self.tensor(part), likeliest, masses))
         tokens, logprobs, ranks = zip(*parts, strict=True)
         return torch.cat(tokens), torch.cat(logprobs), torch.cat(ranks)
 
@@ -103,10 +102,20 @@ class CausalLM:
         """
         rows = torch.cat([hidden, hidden[-1:]])
         labels = torch.cat([torch.full((1,), -100, device=hidden.device), self.tensor(targets)])[None]
+        return float(self._head(rows, input_ids=labels.clamp(min=0), labels=labels).loss)
+
+    def _head(self, hidden: Tensor, **inputs: Tensor) -> Any:
+        """The output of the model's own forward around a body that returns ``hidden`` for every input."""
         output = copy.copy(self._output)
-        output.last_hidden_state = rows[None]
-        with _returning(self._body, output):
-            return float(self.model(input_ids=labels.clamp(min=0), labels=labels, use_cache=False).loss)
+        output.last_hidden_state = hidden[None]
+        before = self._body.__dict__.get("forward")
+        self._body.forward = lambda *args, **kwargs: output
+        try:
+            return self.model(**inputs, use_cache=False)
+        finally:
+            del self._body.forward
+            if before is not None:
+                self._body.forward = before
 
     def tensor(self, array: npt.NDArray[Any]) -> Tensor:
         """An index array on the model's device, int64."""
@@ -158,12 +167,6 @@ def known(members: Ids, vocabulary: int) -> Ids:
     return members[: np.searchsorted(members, vocabulary)]
 
 
-def _sets(targets: Ids) -> list[tuple[int, npt.NDArray[np.int64]]]:
-    """Every target that stands for a set, and its places among ``targets``."""
-    places = np.flatnonzero(targets <= FIRST_SET)
-    return [(int(target), places[targets[places] == target]) for target in np.unique(targets[places])]
-
-
 def _read(logits: Tensor, rows: Tensor, targets: Tensor, likeliest: bool, masses: list[tuple[Tensor, Tensor]]) -> Reads:
     """As ``CausalLM.read``; ``masses``: pairs of (places of a set among the reads, its members)."""
     row_of_read = logits if len(rows) == len(logits) else logits.index_select(0, rows)
@@ -192,16 +195,3 @@ def _body(model: PreTrainedModel) -> torch.nn.Module:
         for hook in hooks:
             hook.remove()
     return next((part for part in candidates if part in called), model)
-
-
-@contextmanager
-def _returning(module: torch.nn.Module, output: Any) -> Iterator[None]:
-    """Meanwhile give ``module`` a forward that returns ``output`` for every input."""
-    before = module.__dict__.get("forward")
-    module.forward = lambda *args, **kwargs: output
-    try:
-        yield
-    finally:
-        del module.forward
-        if before is not None:
-            module.forward = before

@@ -17,18 +17,7 @@ from choicewise.models.local.selfcheck import choose_path
 from choicewise.models.local.token_answers import answer_part, answer_tokens
 from choicewise.models.local.unpacked_path import PlainPath
 from choicewise.models.selfcheck import SelfCheck
-from choicewise.questions import (
-    Answers,
-    Cosine,
-    Generation,
-    Ids,
-    MaskedLoss,
-    Mass,
-    Question,
-    Sampling,
-    Span,
-    TokenScores,
-)
+from choicewise.questions import KINDS, Answers, Cosine, Generation, MaskedLoss, Mass, Question, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
 RUNGS = ("auto", *LADDER)
@@ -53,9 +42,7 @@ class LocalModel:
     window: int
     rung: str = "auto"
     batch_tokens: int | None = None
-    supports: frozenset[type] = field(
-        default=frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine}), init=False
-    )
+    supports: frozenset[type] = field(default=KINDS, init=False)
 
     def __post_init__(self) -> None:
         if self.rung not in RUNGS:
@@ -105,7 +92,7 @@ class LocalModel:
             match question:
                 case MaskedLoss() | Cosine():
                     states[index] = question
-                case Generation(sampling=Sampling()):
+                case Generation() if question.sampling is not None:
                     samples[index] = question
                 case _:
                     tokens[index] = question
@@ -141,7 +128,14 @@ class LocalModel:
 
     def _check(self, question: Question) -> None:
         """ModelError for what the model would answer wrongly or not at all."""
-        for tokens, inputs in _sequences(question):
+        match question:
+            case Cosine(left, right):
+                sequences = [(left, len(left)), (right, len(right))]
+            case MaskedLoss(Span(context, continuation)) | Span(context, continuation):
+                sequences = [(np.concatenate([context, continuation]), question.inputs)]
+            case _:
+                sequences = [(question.context, question.inputs)]
+        for tokens, inputs in sequences:
             if inputs > self.window:
                 raise ModelError(
                     f"{inputs + 1} tokens are too many for {self.name}, whose window is {self.window}; "
@@ -167,17 +161,6 @@ def nan_fallback(fast: Answers | None, questions: Sequence[Asked], plainly: Call
             yield index, answer
     for index in remaining:
         yield index, plainly(questions[index])
-
-
-def _sequences(question: Question) -> list[tuple[Ids, int]]:
-    """The known tokens of every sequence that the model computes for a question, and how many tokens are inputs."""
-    match question:
-        case Cosine():
-            return [(text, len(text)) for text in (question.left, question.right)]
-        case MaskedLoss(Span(context, continuation)) | Span(context, continuation):
-            return [(np.concatenate([context, continuation]), question.inputs)]
-        case _:
-            return [(question.context, question.inputs)]
 
 
 def _ends(model: Any, tokenizer: Tokenizer) -> frozenset[int]:

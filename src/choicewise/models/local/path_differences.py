@@ -82,10 +82,10 @@ def padded_sums(lm: CausalLM, spans: list[Span], *, left: bool = False, masked: 
     if left:
         inputs["position_ids"] = lm.tensor(np.maximum(mask.cumsum(axis=1) - 1, 0))
     logits = lm.model(input_ids=lm.tensor(tokens), use_cache=False, **inputs).logits[:, :, : lm.vocabulary]
-    predicting = [
-        logits[index, row][len(span.context) - 1 :] for index, (row, span) in enumerate(zip(rows, spans, strict=True))
+    return [
+        _sums(part[row][len(span.context) - 1 :], span.continuation)
+        for part, row, span in zip(logits, rows, spans, strict=True)
     ]
-    return [_sums(part, span.continuation) for part, span in zip(predicting, spans, strict=True)]
 
 
 @torch.inference_mode()
@@ -110,15 +110,8 @@ def _generated(lm: CausalLM, spans: list[Span]) -> Sums:
     """The difference between the scores of the tokens in ``generate`` and in one forward pass."""
     context = spans[0].context[: max(1, lm.window - NEW_TOKENS)]
     inputs = lm.tensor(context)[None]
-    output = lm.model.generate(
-        inputs,
-        attention_mask=torch.ones_like(inputs),
-        max_new_tokens=NEW_TOKENS,
-        do_sample=False,
-        return_dict_in_generate=True,
-        output_logits=True,
-        pad_token_id=0,
-    )
+    options = {"do_sample": False, "return_dict_in_generate": True, "output_logits": True, "pad_token_id": 0}
+    output = lm.model.generate(inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=NEW_TOKENS, **options)
     tokens = output.sequences[0, len(context) :].cpu().numpy().astype(np.int32)
     logits = torch.cat(list(output.logits))[:, : lm.vocabulary]
     scores = plain.score(lm.model, lm.vocabulary, Span(context, tokens))

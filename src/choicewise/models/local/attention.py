@@ -146,9 +146,9 @@ def _view(tree: Tree, pack: Pack, segment: Segment, reach: Reach, group: int, li
     keys = segment.keys[needed]
     consecutive = len(keys) > 0 and int(keys[-1]) - int(keys[0]) + 1 == len(keys)
     return _View(
-        rows=slice(segment.start - pack.start, segment.stop - pack.start),
-        keys=slice(int(keys[0]), int(keys[-1]) + 1) if consecutive else to_device(keys, like.device),
-        mask=additive(visible_keys[:, needed], group, like),
+        slice(segment.start - pack.start, segment.stop - pack.start),
+        slice(int(keys[0]), int(keys[-1]) + 1) if consecutive else to_device(keys, like.device),
+        additive(visible_keys[:, needed], group, like),
     )
 
 

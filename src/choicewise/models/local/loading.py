@@ -1,8 +1,6 @@
 """From a model folder to a model that answers."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +84,26 @@ def _device(name: str | None) -> torch.device:
 
 
 def _from_pretrained(folder: Path, dtype: str, device: torch.device, trust_remote_code: bool) -> Any:
-    with _quiet():
-        try:
-            model, report = transformers.AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=dtype,
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=trust_remote_code,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # refused below, where they can be named
-            )
-            model = model.to(device).eval()
-        except Exception as error:  # configurations, weights and devices fail in every way there is
-            raise ModelError(f"{folder} can't be loaded as a causal language model: {error}") from error
+    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below, where they can be named
+        )
+        model = model.to(device).eval()
+    except Exception as error:  # configurations, weights and devices fail in every way there is
+        raise ModelError(f"{folder} can't be loaded as a causal language model: {error}") from error
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
     mismatched = report["mismatched_keys"]
     report["mismatched_keys"] = [f"{name} has shape {[*own]} instead of {[*due]}" for name, own, due in mismatched]
     for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
@@ -115,17 +119,3 @@ def _from_pretrained(folder: Path, dtype: str, device: torch.device, trust_remot
             stacklevel=3,
         )
     return model
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the progress bars and advice that transformers prints while loading; restored afterwards."""
-    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()

@@ -1,7 +1,7 @@
 """A causal language model in memory, in the form of Hugging Face transformers, that answers every kind of question."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -42,7 +42,7 @@ class LocalModel:
     window: int
     rung: str = "auto"
     batch_tokens: int | None = None
-    supports: frozenset[type] = field(default=KINDS, init=False)
+    supports = KINDS
 
     def __post_init__(self) -> None:
         if self.rung not in RUNGS:

@@ -22,9 +22,9 @@ def sample(
     inputs = torch.from_numpy(generation.context.astype(np.int64))[None].to(model.device)
     tokens: list[int] = []
     parts = [TokenScores.of()]
-    past = None
+    past, last = None, plain.last_rows(model, 1)
     while len(tokens) < generation.limit:
-        output = model(input_ids=inputs, past_key_values=past, use_cache=True, **plain.last_rows(model, 1))
+        output = model(input_ids=inputs, past_key_values=past, use_cache=True, **last)
         past = getattr(output, "past_key_values", None)
         if past is None:
             return plain.sample(model, vocabulary, generation, ends, token_bytes)

@@ -56,10 +56,9 @@ class _Judge:
             difference = max(self._score_difference(path), self._generation_difference(path))
         except Exception as error:
             return Trial(name, None, f"{type(error).__name__}: {error}".splitlines()[0][:200])
-        if not difference <= self.tolerance:
-            excess = f"differs by {difference:.2g} nats where {self.tolerance:.2g} are allowed"
-            return Trial(name, difference, "; ".join(filter(None, [path.objection(), excess])))
-        return Trial(name, difference, path.objection())
+        excess = f"differs by {difference:.2g} nats where {self.tolerance:.2g} are allowed"
+        reasons = [path.objection(), None if difference <= self.tolerance else excess]
+        return Trial(name, difference, "; ".join(filter(None, reasons)) or None)
 
     def _score_difference(self, path: ComputePath) -> float:
         """The largest difference of a score, in nats; infinity where one is missing or NaN."""

@@ -56,22 +56,19 @@ def _generate(
     unfinished = {index: TokenScores.of() for index in range(len(generations))}
     step = FIRST_TOKENS
     while unfinished:
-        indexes = list(unfinished)
-        parts = [_continued(generations[index], unfinished[index], step) for index in indexes]
+        indexes, parts = list(unfinished), []
+        for index, scores in unfinished.items():
+            generation, tokens = generations[index], scores.tokens
+            remaining = generation.limit - len(tokens)
+            context = np.concatenate([generation.context, tokens])
+            parts.append(Generation(context, min(remaining, step) if generation.stops else remaining))
         for number, part in path.generate(parts, ends):
             index, generation = indexes[number], generations[indexes[number]]
             scores = TokenScores.joined([unfinished.pop(index), part])
-            tokens = scores.tokens.tolist()
-            count = generation.before_stop(tokens, token_bytes)
+            tokens = scores.tokens
+            count = generation.before_stop(tokens.tolist(), token_bytes)
             if count < len(tokens) or len(tokens) == generation.limit or tokens[-1] in ends:
                 yield index, scores.first(count)
             else:
                 unfinished[index] = scores
         step *= 2
-
-
-def _continued(generation: Generation, scores: TokenScores, step: int) -> Generation:
-    """The next tokens of a generation that ``scores`` begins: ``step`` of them, or all where it has no stops."""
-    context = np.concatenate([generation.context, scores.tokens])
-    remaining = generation.limit - len(scores.tokens)
-    return Generation(context, min(remaining, step) if generation.stops else remaining)

@@ -39,7 +39,7 @@ class SequencePath(ComputePath):
         """The answers, sequence by sequence."""
         tree = build(questions)
         readout = Readout(self.lm, tree)
-        path = np.empty(_deepest(tree), dtype=np.int32)
+        path = np.empty(tree.depth.max(initial=-1) + 1, dtype=np.int32)
         for start, stop in branches(tree):
             depth = int(tree.depth[start])
             path[depth : depth + stop - start] = tree.tokens[start:stop]
@@ -60,10 +60,10 @@ class PrefixPath(ComputePath):
         """The answers, branch by branch; prefixes shorter than ``WORTH`` are computed again."""
         tree = build(questions)
         readout = Readout(self.lm, tree)
-        path = np.empty(_deepest(tree), dtype=np.int32)
+        path = np.empty(tree.depth.max(initial=-1) + 1, dtype=np.int32)
         states: list[tuple[int, dict[str, Any]]] = [(0, {})]
         runs = branches(tree)
-        begins = tree.depth[[start for start, _ in runs]] if runs else np.empty(0, dtype=np.int32)
+        begins = tree.depth[np.asarray([start for start, _ in runs], dtype=np.int64)]
         for index, (start, stop) in enumerate(runs):
             depth = int(begins[index])
             while states[-1][0] > depth:
@@ -123,7 +123,3 @@ def _needed(begins: Ids, at: int) -> list[int]:
         if depth - (depths[-1] if depths else at) >= WORTH:
             depths.append(int(depth))
     return depths
-
-
-def _deepest(tree: Tree) -> int:
-    return int(tree.depth.max()) + 1 if len(tree) else 0

@@ -23,8 +23,8 @@ from workload import WORKLOADS, spans
 
 from choicewise.engine.tree import build
 from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.models.local.ladder import ComputePath
 from choicewise.models.local.selfcheck import choose_path
 from choicewise.questions import Span
 

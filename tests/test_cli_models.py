@@ -48,7 +48,7 @@ def test_a_model_that_states_no_window_is_given_one(windowless: Path, verb: list
     arguments = [*verb, "--model", windowless, "--json"]
     error = choicewise(*arguments).exception
     assert isinstance(error, ModelError)
-    assert "--window" in str(error)
+    assert "as the window" in str(error)
     found = choicewise(*arguments, "--window", "32")
     assert found.exit_code == 0
     if verb == ["check"]:

@@ -14,13 +14,13 @@ from choicewise.engine.tree import build
 from choicewise.errors import ModelError
 from choicewise.models.local import attention, packed_path, plain, sampling
 from choicewise.models.local.attention import Reach, TreePass, tree_reach, visible
-from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.ladder import LADDER, ComputePath
+from choicewise.models.local.causal_lm import CausalLM, to_device
+from choicewise.models.local.compute_path import ComputePath
+from choicewise.models.local.ladder import LADDER
 from choicewise.models.local.mask_path import MaskPath, declared
 from choicewise.models.local.packed_path import PackedPath, TreePath, out_of_memory
 from choicewise.models.local.probe import probe
 from choicewise.models.local.token_answers import FIRST_TOKENS, answer_tokens
-from choicewise.models.local.transfer import to_device
 from choicewise.models.local.unpacked_path import PlainPath, PrefixPath, SequencePath, branches
 from choicewise.questions import Generation, Mass, Sampling, Span, TokenSet
 
@@ -84,7 +84,9 @@ WINDOWED.model.config.sliding_window = 4
 @settings(deadline=None, max_examples=12)
 def test_tree_path_on_any_tree(spans: list[Span], budget: int, segment: int) -> None:
     for lm in (LLAMA, WINDOWED):
-        assert worst(TreePath(lm, budget, segment), lm, spans) < 2e-5
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attention, "SEGMENT", segment)
+            assert worst(TreePath(lm, budget), lm, spans) < 2e-5
         assert worst(PrefixPath(lm), lm, spans) < 2e-5
         assert worst(SequencePath(lm), lm, spans) < 2e-5
 
@@ -304,7 +306,7 @@ def test_a_pass_counts_its_calls() -> None:
     lm = CausalLM(model, window=512, vocabulary=VOCABULARY)
     tree = build(probe(60, VOCABULARY))
     tree_pass = TreePass(tree, next_pack(tree, 0, ids(), 60), [])
-    with lm.attention(attention.NAME), attention.running(tree_pass), torch.inference_mode():
+    with lm.attention(attention.NAME), attention.running(tree_pass.attend), torch.inference_mode():
         lm.body(input_ids=lm.tensor(tree.tokens[:60])[None], position_ids=lm.tensor(tree.depth[:60])[None])
     assert tree_pass.calls == lm.layers == len(tree_pass.next_past)
 

@@ -296,7 +296,7 @@ def test_load_names_the_missing_file(shared_data: Path, tmp_path: Path, missing:
         (
             "config.json",
             lambda data: data.replace(b"max_position_embeddings", b"unheard_of"),
-            r"--window 2048 \(in Python window=2048\)",
+            "as the window, for example 2048",
         ),
         (
             "config.json",
@@ -352,8 +352,8 @@ def test_load_refuses_an_unknown_dtype(shared_data: Path) -> None:
     [
         ("gpu", "device is 'gpu'; it must be cpu, cuda or"),
         ("", "device is ''; it must be cpu"),
-        ("cuda:99", r"device is 'cuda:99', but torch \S+ finds only cpu.*; leave --device out"),
-        ("meta", r"device is 'meta', but torch \S+ finds only cpu.*; leave --device out"),
+        ("cuda:99", r"device is 'cuda:99', but torch \S+ finds only cpu.*; leave the device out"),
+        ("meta", r"device is 'meta', but torch \S+ finds only cpu.*; leave the device out"),
     ],
 )
 def test_load_blames_the_device_and_not_the_folder(tmp_path: Path, device: str, message: str) -> None:
@@ -401,7 +401,7 @@ def test_window_of_takes_what_is_asked_up_to_what_the_model_knows() -> None:
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_load_refuses_a_window_beyond_the_model(random_models: Path, name: str) -> None:
-    with pytest.raises(ModelError, match="knows 256 positions .* leave --window out or pass at most 256"):
+    with pytest.raises(ModelError, match="knows 256 positions .* leave the window out or pass at most 256"):
         load(random_models / name, device="cpu", window=257)
 
 

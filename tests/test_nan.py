@@ -16,8 +16,7 @@ from choicewise import evaluate
 from choicewise.cli.run import run
 from choicewise.models.fake import HashModel
 from choicewise.models.local import plain, sampling
-from choicewise.models.local.local_model import LocalModel
-from choicewise.models.local.nan_fallback import nan_fallback
+from choicewise.models.local.local_model import LocalModel, nan_fallback
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Sampling, Span, TokenScores, TokenSet
 from choicewise.running.observe import observe
@@ -108,9 +107,12 @@ def test_a_generation_of_nan_says_nothing(network: Any, monkeypatch: pytest.Monk
 def test_only_what_is_nan_is_asked_again() -> None:
     number, nan, lost = Cosine.answer(0.5), Cosine.answer(float("nan")), TokenScores.of([1], [np.nan], [-1])
     plainly = {0: Cosine.answer(0.0), 1: Cosine.answer(1.0)}
-    assert list(nan_fallback(iter([(1, number), (0, nan)]), 2, plainly.__getitem__)) == [(1, number), (0, plainly[0])]
-    assert list(nan_fallback(iter([(0, lost)]), 1, plainly.__getitem__)) == [(0, plainly[0])]
-    assert list(nan_fallback(None, 2, plainly.__getitem__)) == list(plainly.items())
+    assert list(nan_fallback(iter([(1, number), (0, nan)]), range(2), plainly.__getitem__)) == [
+        (1, number),
+        (0, plainly[0]),
+    ]
+    assert list(nan_fallback(iter([(0, lost)]), range(1), plainly.__getitem__)) == [(0, plainly[0])]
+    assert list(nan_fallback(None, range(2), plainly.__getitem__)) == list(plainly.items())
 
 
 def test_the_command_names_an_item_that_is_answered_with_nan(

@@ -126,7 +126,7 @@ def test_head_that_forgets_its_scale_is_refused_on_every_rung(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("dtype", "advice"), [(torch.float32, "; download"), (torch.float16, " or too large for float16; try --dtype")]
+    ("dtype", "advice"), [(torch.float32, "; download"), (torch.float16, " or too large for float16; try float32")]
 )
 def test_weights_that_are_not_numbers(dtype: torch.dtype, advice: str) -> None:
     model = tiny("llama").to(dtype)
@@ -186,7 +186,7 @@ def test_rotary_positions_that_switch_far_out_are_noticed(switch: int) -> None:
     result = check(CausalLM(model, window=4 * switch, vocabulary=VOCABULARY))
     assert result.rung == "plain"
     assert result.floor < EXACT, "padding a sequence beyond the switch is no noise"
-    assert f"--window {switch}" in result.cost
+    assert f"a window of {switch} " in result.cost
     assert check(CausalLM(model, window=switch, vocabulary=VOCABULARY)).rung == "tree"
 
 

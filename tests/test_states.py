@@ -39,12 +39,12 @@ def test_the_loss_and_the_cosine_are_the_models_own(family: str) -> None:
     pairs = [Cosine(context, other), Cosine(context, context), Cosine(other, draw(random, 1))]
     lm = HiddenStates(model, 512, VOCABULARY)
     path = LADDER[RUNGS[family]](lm, 7)  # packs so small that a span lies in several
-    losses = dict(lm.losses(path, [MaskedLoss(span) for span in spans]))
+    losses = dict(lm.answer(path, [MaskedLoss(span) for span in spans]))
     for index, span in enumerate(spans):
         assert losses[index].value == pytest.approx(plain.loss(model, span), abs=1e-4)
         total = float(plain.score(model, VOCABULARY, span).logprobs.sum())
         assert losses[index].value * len(span.continuation) == pytest.approx(-total, abs=1e-4)
-    cosines = dict(lm.cosines(path, pairs))
+    cosines = dict(lm.answer(path, pairs))
     for index, pair in enumerate(pairs):
         assert cosines[index].value == pytest.approx(plain.cosine(model, pair), abs=1e-4)
     assert cosines[1].value == pytest.approx(1)

@@ -35,14 +35,11 @@ def check(
     noise = measure_noise(load_model(model, dtype=dtype, device=device, window=window))
     if json:
         print(dumps(json_value(noise), ensure_ascii=False, indent=1))
-        return
-    out = console()
-    if not noise["trials"]:
-        out.print(f"{noise['model']} computes the same numbers in one way only: no noise to measure")
-        return
-    for part in _tables(noise):
-        out.print(part)
-        out.print()
+    elif not noise["trials"]:
+        console().print(f"{noise['model']} computes the same numbers in one way only: no noise to measure")
+    else:
+        for part in _tables(noise):
+            console().print(part, end="\n\n")
 
 
 def measure_noise(model: Model) -> dict[str, Any]:
@@ -59,33 +56,35 @@ def measure_noise(model: Model) -> dict[str, Any]:
 
 
 def _tables(noise: dict[str, Any]) -> list[Any]:
-    from choicewise.report.table import table, titled
-    from choicewise.report.visible_text import safe
+    from choicewise.report.table import titled
 
-    rungs = table("path", "nats")
-    rungs.add_column("", overflow="fold")
-    for trial in noise["trials"]:
-        verdict = f"refused: {safe(trial['refused'])}" if trial["refused"] else "taken"
-        rungs.add_row(trial["rung"], _nats(trial["difference"]), verdict)
-    paths = table("way of running the model", "nats")
-    paths.add_column("", overflow="fold")
-    for path in noise["paths"]:
-        paths.add_row(path["path"], _nats(path["difference"]), safe(path["failed"] or ""))
+    trials = [
+        (trial["rung"], trial["difference"], f"refused: {trial['refused']}" if trial["refused"] else "taken")
+        for trial in noise["trials"]
+    ]
+    paths = [(path["path"], path["difference"], path["failed"] or "") for path in noise["paths"]]
     return [
         titled(
             f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path {noise['rung']!r},"
             f" {noise['cost']}",
-            rungs,
+            _table("path", trials),
             f"largest difference from one sequence at a time, on sequences up to {noise['depth']} tokens;"
             f" up to {noise['tolerance']:.2g} nats are allowed",
         ),
         titled(
             "what other ways of running it would change, at most",
-            paths,
+            _table("way of running the model", paths),
             f"noise of a score: {noise['noise']:.2g} nats; reports count items closer than twice that as near ties",
         ),
     ]
 
 
-def _nats(difference: float | None) -> str:
-    return "-" if difference is None else f"{difference:.2g}"
+def _table(name: str, rows: list[tuple[str, float | None, str]]) -> Any:
+    from choicewise.report.table import table
+    from choicewise.report.visible_text import safe
+
+    shown = table(name, "nats")
+    shown.add_column("", overflow="fold")
+    for way, difference, remark in rows:
+        shown.add_row(way, "-" if difference is None else f"{difference:.2g}", safe(remark))
+    return shown

@@ -1,5 +1,6 @@
 """The tree in packs: consecutive nodes that go through the model together."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,8 +49,8 @@ class Segment:
 def next_pack(tree: Tree, start: int, path: Ids, budget: int) -> Pack:
     """The pack of at most ``budget`` nodes that begins at ``start``, whose ancestors are ``path``."""
     stop = min(start + budget, len(tree))
-    keep = _ancestors(tree, start, len(path), stop)
-    return Pack(start, stop, path, keep)
+    nodes = np.concatenate([path, np.arange(start, stop, dtype=np.int32)])
+    return Pack(start, stop, path, np.flatnonzero(tree.end[nodes] > stop))
 
 
 def next_path(pack: Pack) -> Ids:
@@ -57,28 +58,11 @@ def next_path(pack: Pack) -> Ids:
     return pack.nodes()[pack.keep]
 
 
-def segments(tree: Tree, pack: Pack, size: int) -> list[Segment]:
+def segments(tree: Tree, pack: Pack, size: int) -> Iterator[Segment]:
     """``pack`` in segments of at most ``size`` nodes."""
-    place_at = np.empty(int(tree.depth[pack.start : pack.stop].max()) + 1, dtype=np.int64)  # by depth
-    place_at[: len(pack.path)] = np.arange(len(pack.path))
-    parts = []
+    end = tree.end[pack.nodes()]
     for start in range(pack.start, pack.stop, size):
         stop = min(start + size, pack.stop)
-        places = np.arange(start, stop) - pack.start + len(pack.path)
-        parts.append(Segment(start, stop, np.concatenate([place_at[: tree.depth[start]], places])))
-        place_at[tree.depth[start:stop]] = places
-    return parts
-
-
-def _ancestors(tree: Tree, start: int, known: int, node: int) -> Places:
-    """Places of the ancestors of ``node``, given that those of ``start`` lie at 0 .. known - 1.
-
-    In depth-first order the ancestor at some depth is the last node of that depth before ``node``, and of repeated
-    indices NumPy keeps the last assignment.
-    """
-    if node == len(tree):
-        return np.empty(0, dtype=np.int64)
-    place_at = np.empty(int(tree.depth[start : node + 1].max()) + 1, dtype=np.int64)
-    place_at[:known] = np.arange(known)
-    place_at[tree.depth[start:node]] = known + np.arange(node - start)
-    return place_at[: tree.depth[node]]
+        place = len(pack.path) + start - pack.start
+        ancestors = np.flatnonzero(end[:place] > start)
+        yield Segment(start, stop, np.concatenate([ancestors, np.arange(place, place + stop - start)]))

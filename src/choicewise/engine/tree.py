@@ -43,38 +43,19 @@ class Tree:
 
 def build(questions: Sequence[Span | Mass]) -> Tree:
     """The tree of ``questions``; distinct ones are numbered in its depth-first order, so they finish in that order."""
-    spans, sets = _as_spans(questions)
+    sets = {question.members.digest: question.members for question in questions if isinstance(question, Mass)}
+    target = {members: np.asarray([FIRST_SET - index], dtype=np.int32) for index, members in enumerate(sets)}
+    spans = [
+        question if isinstance(question, Span) else Span(question.context, target[question.members.digest])
+        for question in questions
+    ]
     contexts, context_of = _distinct_contexts(spans)
-    number: dict[tuple[int, bytes], int] = {}  # of every distinct (context, continuation)
-    distinct: list[Span] = []
-    span_of = np.empty(len(spans), dtype=np.int64)
-    for index, (span, context) in enumerate(zip(spans, context_of, strict=True)):
-        span_of[index] = number.setdefault((context, _bytes(span.continuation)), len(distinct))
-        if span_of[index] == len(distinct):
-            distinct.append(span)
-    keys = [_sort_key(contexts, context, continuation[:-ID_BYTES]) for context, continuation in number]
-    order = sorted(range(len(distinct)), key=keys.__getitem__)
-    rank = np.empty(len(distinct), dtype=np.int64)
-    rank[order] = np.arange(len(distinct))
-    return _tree([distinct[index] for index in order], rank[span_of], sets)
-
-
-def _as_spans(questions: Sequence[Span | Mass]) -> tuple[list[Span], tuple[TokenSet, ...]]:
-    """The questions, every mass as a span whose only target stands for a set, and the distinct sets."""
-    spans: list[Span] = []
-    number: dict[bytes, int] = {}
-    sets: list[TokenSet] = []
-    targets: list[Ids] = []
-    for question in questions:
-        if isinstance(question, Span):
-            spans.append(question)
-            continue
-        index = number.setdefault(question.members.digest, len(sets))
-        if index == len(sets):
-            sets.append(question.members)
-            targets.append(np.asarray([FIRST_SET - index], dtype=np.int32))
-        spans.append(Span(question.context, targets[index]))
-    return spans, tuple(sets)
+    pairs = [(context, _bytes(span.continuation)) for span, context in zip(spans, context_of, strict=True)]
+    distinct = dict(zip(pairs, spans, strict=True))
+    order = sorted(distinct, key=lambda pair: _sort_key(contexts, pair[0], pair[1][:-ID_BYTES]))
+    rank = {pair: place for place, pair in enumerate(order)}
+    span_of = np.asarray([rank[pair] for pair in pairs], dtype=np.int64)
+    return _tree([distinct[pair] for pair in order], span_of, tuple(sets.values()))
 
 
 def _bytes(ids: Ids) -> bytes:
@@ -133,16 +114,9 @@ def _tree(spans: list[Span], span_of: npt.NDArray[np.int64], sets: tuple[TokenSe
         previous = sequence
     end = np.full(nodes, nodes, dtype=np.int32)
     end[_joined(closed)] = np.repeat(np.asarray(closed_at, dtype=np.int32), [len(part) for part in closed])
-    return Tree(
-        tokens=_joined(tokens),
-        depth=_joined(depths),
-        end=end,
-        rows=_joined(rows),
-        targets=_joined([span.continuation for span in spans]),
-        starts=np.cumsum([0, *map(len, rows)], dtype=np.int64),
-        span_of=span_of,
-        sets=sets,
-    )
+    targets = _joined([span.continuation for span in spans])
+    starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return Tree(_joined(tokens), _joined(depths), end, _joined(rows), targets, starts, span_of, sets)
 
 
 def _joined(parts: list[Ids]) -> Ids:

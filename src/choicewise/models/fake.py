@@ -7,16 +7,20 @@ every machine; ``fake:oracle`` knows every answer and must score 1 under any pro
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.questions import Cosine, Generation, Ids, MaskedLoss, Mass, Question, Sampling, Span, TokenScores
+from choicewise.questions import KINDS, Answers, Cosine, Generation, Ids, MaskedLoss, Mass, Question, Span, TokenScores
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
 SURE, UNSURE, REFUSED = -1e-6, -10.0, -20.0
 """Nats per token of a choice that an oracle prefers, does not know and rejects; length can't make up for the steps."""
+
+
+Weights = npt.NDArray[np.int64]
 
 
 class _Fake(ABC):
@@ -25,7 +29,7 @@ class _Fake(ABC):
     dtype = "float32"
     device = "cpu"
     window = 1_000_000
-    supports: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine})
+    supports = KINDS
     selfcheck = None
     computed = None
 
@@ -34,8 +38,8 @@ class _Fake(ABC):
         self.digest = hashlib.sha256(name.encode()).hexdigest()
         self.tokenizer: Tokenizer = ByteTokenizer()
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, the answer) of every one, in order."""
+    def answer(self, questions: Sequence[Question]) -> Answers:
+        """The answers, in order."""
         for index, question in enumerate(questions):
             match question:
                 case MaskedLoss():
@@ -71,62 +75,55 @@ class HashModel(_Fake):
 
     def _score(self, question: Span | Mass) -> TokenScores:
         if isinstance(question, Mass):
-            return self._total(question.context, question.members.ids)
+            return _total(self._weights(self._after(question.context)), question.members.ids)
         continuation = iter(question.continuation.tolist())
         return self._read(question.context, lambda tokens, weights: next(continuation, None))
 
     def _generate(self, generation: Generation) -> TokenScores:
-        return self._read(
-            generation.context,
-            lambda tokens, weights: _next_token(generation, tokens, weights, self.tokenizer.token_bytes),
-        )
+        table, sampling = self.tokenizer.token_bytes, generation.sampling
+
+        def choose(tokens: list[int], weights: Weights) -> int | None:
+            if len(tokens) == generation.limit:
+                return None
+            token = int(weights.argmax()) if sampling is None else sampling.draw(weights, len(tokens))
+            ended = (sampling is not None and not table[token]) or generation.stopped([*tokens, token], table)
+            return None if ended else token
+
+        return self._read(generation.context, choose)
 
     def _cosine(self, question: Cosine) -> float:
         """A number from -1 to 1 drawn from a hash of both texts."""
         digest = hashlib.shake_256(self._seed + question.key.encode()).digest(8)
         return int.from_bytes(digest, "little") / 2**63 - 1
 
-    def _total(self, context: Ids, members: Ids) -> TokenScores:
-        """The likeliest of ``members``, and the log of the probability of them all."""
-        text = b"".join(self.tokenizer.token_bytes[token] for token in context)
-        weights = _weights(hashlib.shake_256(self._seed + text).digest(2 * len(self.tokenizer.token_bytes)))
-        token = int(members[weights[members].argmax()])
-        share = int(weights[members].sum()) / int(weights.sum())
-        return TokenScores.of([token], [math.log(share)], [int(np.count_nonzero(weights > weights[token]))])
+    def _after(self, context: Ids) -> Any:
+        """The hash of a text, which can be continued."""
+        return hashlib.shake_256(self._seed + b"".join(self.tokenizer.token_bytes[token] for token in context))
 
-    def _read(self, context: Ids, choose: Callable[[list[int], npt.NDArray[np.int64]], int | None]) -> TokenScores:
+    def _weights(self, text: Any) -> Weights:
+        """Integers, so that their sum is the same on every machine; squares, so that some tokens stand out."""
+        digest = text.digest(2 * len(self.tokenizer.token_bytes))
+        return np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
+
+    def _read(self, context: Ids, choose: Callable[[list[int], Weights], int | None]) -> TokenScores:
         """The tokens that ``choose`` names one by one, from those before and the weights of the next, until None."""
-        table = self.tokenizer.token_bytes
-        text = hashlib.shake_256(self._seed + b"".join(table[token] for token in context))
+        text, parts = self._after(context), [TokenScores.of()]
         tokens: list[int] = []
-        logprobs: list[float] = []
-        ranks: list[int] = []
         while True:
-            weights = _weights(text.digest(2 * len(table)))
+            weights = self._weights(text)
             token = choose(tokens, weights)
             if token is None:
-                return TokenScores.of(tokens, logprobs, ranks)
+                return TokenScores.joined(parts)
             tokens.append(token)
-            logprobs.append(math.log(weights[token] / weights.sum()))
-            ranks.append(int(np.count_nonzero(weights > weights[token])))
-            text.update(table[token])
+            parts.append(_total(weights, np.asarray([token], dtype=np.int32)))
+            text.update(self.tokenizer.token_bytes[token])
 
 
-def _next_token(
-    generation: Generation, tokens: list[int], weights: npt.NDArray[np.int64], table: Sequence[bytes]
-) -> int | None:
-    """The token after ``tokens`` in a generation; None where it ends."""
-    if len(tokens) == generation.limit:
-        return None
-    sampling = generation.sampling
-    token = int(weights.argmax()) if sampling is None else sampling.draw(weights, len(tokens))
-    ended = (sampling is not None and not table[token]) or generation.stopped([*tokens, token], table)
-    return None if ended else token
-
-
-def _weights(digest: bytes) -> npt.NDArray[np.int64]:
-    """Integers, so that their sum is the same on every machine; squares, so that some tokens stand out."""
-    return np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
+def _total(weights: Weights, members: Ids) -> TokenScores:
+    """The likeliest of ``members`` with its rank, and the log of the probability of them all."""
+    token = members[weights[members].argmax()]
+    share = int(weights[members].sum()) / int(weights.sum())
+    return TokenScores.of([token], [math.log(share)], [np.count_nonzero(weights > weights[token])])
 
 
 class Oracle(_Fake):

@@ -2,8 +2,6 @@
 
 import gc
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from choicewise.errors import ModelError
@@ -35,33 +33,18 @@ def load_model(
         raise ModelError(f"{name} is not a model; the fakes are {', '.join(FAKES)}")
     if not Path(name).is_dir():
         raise ModelError(f"there is no model folder {name}; {_advice(name)}")
-    with _without_garbage_collection():
+    collecting = gc.isenabled()
+    gc.disable()  # importing and reading vocabularies takes a sixth less time so, and nothing is to collect
+    try:
         try:
             from choicewise.models.local.loading import load
         except ImportError as error:
             raise ModelError(
                 f"{name} needs torch and transformers ({error}); run: pip install 'choicewise[hf]'"
             ) from error
-        return load(
-            name,
-            dtype=dtype,
-            device=device,
-            window=window,
-            rung=rung,
-            batch_tokens=batch_tokens,
-            trust_remote_code=trust_remote_code,
-        )
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Importing libraries and reading vocabularies takes a sixth less time so, and there is nothing to collect."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
+        return load(name, dtype, device, window, rung, batch_tokens, trust_remote_code)
     finally:
-        if enabled:
+        if collecting:
             gc.enable()
 
 
@@ -70,5 +53,5 @@ def _advice(name: str) -> str:
         return f"it is a file; pass the folder: {Path(name).parent}"
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         folder = name.split("/")[1]
-        return f"if it is on the Hub: hf download {name} --local-dir {folder}, then --model {folder}"
+        return f"if it is on the Hub: hf download {name} --local-dir {folder}, then pass the folder {folder}"
     return f"pass a folder with config.json and model.safetensors, or one of {', '.join(FAKES)}"

@@ -1,10 +1,10 @@
 """The one interface behind which every kind of model answers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from choicewise.models.selfcheck import SelfCheck
-from choicewise.questions import Question, TokenScores
+from choicewise.questions import Answers, Question
 from choicewise.tokens.tokenizer import Tokenizer
 
 
@@ -14,7 +14,7 @@ class Model(Protocol):
     ``window``: the most tokens that can be inputs at once; the last token of a span is never an input, so a span may
     have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``dtype`` the arithmetic,
     ``device`` where it runs.  ``supports``: the kinds of question it answers (classes of
-    :data:`~choicewise.questions.question.Question`, and ``Sampling`` where it samples generations).
+    :data:`~choicewise.questions.Question`, and ``Sampling`` where it samples generations).
     """
 
     name: str
@@ -35,8 +35,8 @@ class Model(Protocol):
         """Input tokens that went through the model so far; None where that is not counted."""
         ...
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, the answer) of every one, in any order, as results become available.
+    def answer(self, questions: Sequence[Question]) -> Answers:
+        """The answers, in any order, as results become available.
 
         The same question has the same answer, whatever else is asked.  Raises ModelError for what the model can't
         answer: more tokens than its window, tokens that it does not know.

@@ -22,9 +22,8 @@ class Conclusion:
     @property
     def key(self) -> str:
         """32 hex digits: the same span after the same generation has the same key."""
-        generation = np.frombuffer(bytes.fromhex(self.generation.key), dtype=np.uint8).astype(np.int32)
-        span = np.frombuffer(bytes.fromhex(self.span.key), dtype=np.uint8).astype(np.int32)
-        return question_key(b"conclusion", generation, span)
+        keys = (bytes.fromhex(question.key) for question in (self.generation, self.span))
+        return question_key(b"conclusion", *(np.frombuffer(key, dtype=np.uint8).astype(np.int32) for key in keys))
 
     @property
     def inputs(self) -> int:

@@ -1,6 +1,6 @@
 """The question how similar two texts are to the model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from choicewise.questions.span import Ids, question_key
 from choicewise.questions.token_scores import TokenScores
@@ -30,4 +30,4 @@ class Cosine:
     @staticmethod
     def answer(cosine: float) -> TokenScores:
         """The answer that holds ``cosine`` and no tokens."""
-        return TokenScores.of([], [], [], cosine)
+        return replace(TokenScores.of(), value=cosine)

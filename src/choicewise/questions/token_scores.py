@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,16 +27,9 @@ class TokenScores:
     value: float | None = None
 
     @classmethod
-    def of(
-        cls, tokens: npt.ArrayLike, logprobs: Sequence[float], ranks: Sequence[int], value: float | None = None
-    ) -> TokenScores:
+    def of(cls, tokens: npt.ArrayLike = (), logprobs: npt.ArrayLike = (), ranks: npt.ArrayLike = ()) -> TokenScores:
         """The same from numbers of any kind."""
-        return cls(
-            np.asarray(tokens, dtype=np.int32),
-            np.asarray(logprobs, dtype=np.float32),
-            np.asarray(ranks, dtype=np.int32),
-            value,
-        )
+        return cls(np.asarray(tokens, np.int32), np.asarray(logprobs, np.float32), np.asarray(ranks, np.int32))
 
     @classmethod
     def joined(cls, parts: Sequence[TokenScores]) -> TokenScores:
@@ -55,3 +48,7 @@ class TokenScores:
     def is_nan(self) -> bool:
         """Whether any number of the answer is NaN: the question has no answer then."""
         return bool(np.isnan(self.logprobs).any()) or (self.value is not None and bool(np.isnan(self.value)))
+
+
+Answers = Iterator[tuple[int, TokenScores]]
+"""(index of a question among those asked, its answer), as answers become available."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from choicewise.engine.pack import Pack, Places, Segment, segments
+from choicewise.engine.pack import Pack, Segment, segments
 from choicewise.engine.tree import Tree
-from choicewise.models.local.transfer import to_device
+from choicewise.models.local.causal_lm import to_device
 from choicewise.questions import Ids
 
 NAME = "choicewise_tree"
 SEGMENT = 256
 """Rows that share one set of keys: so few that hardly any key is masked, enough for one matrix product."""
-
 
 KeysValues = list[tuple[Tensor, Tensor]]
 """Keys and values, one pair per layer, each of shape [1, heads, tokens, width]."""
@@ -64,25 +63,20 @@ class AttentionOptions:
     sinks: Tensor | None
 
 
-class Pass(Protocol):
-    """Tokens on their way through the layers, and what each of them may look at."""
+Attend = Callable[[Tensor, Tensor, Tensor, AttentionOptions], Tensor]
+"""A layer's attention from its query, key, value, shapes [1, heads, rows, width]; [1, rows, heads, value width] out."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
-        """The next layer's attention, shapes [1, heads, rows, width] in and [1, rows, heads, value width] out."""
-        ...
+_attend: ContextVar[Attend] = ContextVar("choicewise_tree_attention")
 
 
 @contextmanager
-def running(current: Pass) -> Iterator[None]:
-    """Meanwhile the attention function serves the pass ``current``."""
-    token = _running.set(current)
+def running(attend: Attend) -> Iterator[None]:
+    """Meanwhile ``attend`` computes the attention of one layer after another."""
+    token = _attend.set(attend)
     try:
         yield
     finally:
-        _running.reset(token)
-
-
-_running: ContextVar[Pass] = ContextVar("choicewise_tree_pass")
+        _attend.reset(token)
 
 
 @dataclass(eq=False)
@@ -91,25 +85,23 @@ class TreePass:
 
     ``past``: keys and values along the path to this pack, one pair per attention call, in the order of the calls.
     ``next_past`` collects the same for the next pack, and ``states``, where it is a list, those of path and pack.
-    ``segment``: how many rows share one set of keys.
+    ``masks``: what layers of one kind share.
     """
 
     tree: Tree
     pack: Pack
     past: KeysValues
-    segment: int = SEGMENT
     states: KeysValues | None = None
     next_past: KeysValues = field(default_factory=list)
     calls: int = 0
-    masks: dict[Reach, Any] = field(default_factory=dict)
-    _views: dict[tuple[Reach, int], list[_View]] = field(default_factory=dict)
+    masks: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.states is not None:
             self.states.clear()
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
-        """As in ``Pass``."""
+        """The next layer's attention; its keys and values are kept for the next pack."""
         if self.past:
             past = self.past[self.calls]
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
@@ -123,18 +115,15 @@ class TreePass:
 
     def output(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """The attention of every row of the pack to the keys and values of path and pack that it sees."""
-        group = query.shape[1] // key.shape[1]
+        reach, group = options.reach, query.shape[1] // key.shape[1]
+        if (reach, group) not in self.masks:
+            parts = segments(self.tree, self.pack, SEGMENT)
+            self.masks[reach, group] = [_view(self.tree, self.pack, part, reach, group, query) for part in parts]
         output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
-        for view in self._segments(options.reach, group, query):
+        for view in self.masks[reach, group]:
             part = query[:, :, view.rows]
             output[:, view.rows] = attend(part, view.select(key), view.select(value), view.mask, options)
         return output
-
-    def _segments(self, reach: Reach, group: int, like: Tensor) -> list[_View]:
-        if (reach, group) not in self._views:
-            parts = segments(self.tree, self.pack, self.segment)
-            self._views[reach, group] = [_view(self.tree, self.pack, part, reach, group, like) for part in parts]
-        return self._views[reach, group]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,16 +141,14 @@ class _View:
 
 def _view(tree: Tree, pack: Pack, segment: Segment, reach: Reach, group: int, like: Tensor) -> _View:
     rows = np.arange(segment.start, segment.stop, dtype=np.int32)
-    keys: Places = segment.keys
-    nodes = pack.nodes()[keys]
-    visible_keys = visible(tree, rows, nodes, reach)
+    visible_keys = visible(tree, rows, pack.nodes()[segment.keys], reach)
     needed = visible_keys.any(axis=0)
-    keys, visible_keys = keys[needed], visible_keys[:, needed]
+    keys = segment.keys[needed]
     consecutive = len(keys) > 0 and int(keys[-1]) - int(keys[0]) + 1 == len(keys)
     return _View(
-        rows=slice(segment.start - pack.start, segment.stop - pack.start),
-        keys=slice(int(keys[0]), int(keys[-1]) + 1) if consecutive else to_device(keys, like.device),
-        mask=additive(visible_keys, group, like),
+        slice(segment.start - pack.start, segment.stop - pack.start),
+        slice(int(keys[0]), int(keys[-1]) + 1) if consecutive else to_device(keys, like.device),
+        additive(visible_keys[:, needed], group, like),
     )
 
 
@@ -219,7 +206,7 @@ def tree_attention(
     if other.get("position_bias") is not None or other.get("is_causal") is False:
         raise ValueError(f"{type(module).__name__} asks for position biases or non-causal attention")
     reach = attention_mask if isinstance(attention_mask, Reach) else Reach(window=sliding_window)
-    return _running.get().attend(query, key, value, AttentionOptions(reach, scaling, softcap, s_aux)), None
+    return _attend.get()(query, key, value, AttentionOptions(reach, scaling, softcap, s_aux)), None
 
 
 def tree_reach(*, mask_function: Any, local_size: int | None = None, **other: Any) -> Reach:

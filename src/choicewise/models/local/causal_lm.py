@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from choicewise.engine.tree import FIRST_SET
 from choicewise.errors import ModelError
-from choicewise.models.local.transfer import to_device
 from choicewise.questions import Ids, TokenSet
 
 CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
@@ -22,12 +22,19 @@ CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
 GREEDY = -1
 """A target that stands for the token with the greatest logit."""
 
+LIKELIEST = np.asarray([GREEDY], dtype=np.int32)
+"""The continuation of a span that asks for the token with the greatest logit."""
+
+Reads = tuple[Tensor, Tensor, Tensor]
+"""Tokens (int32), log-probabilities (nats, float32) and ranks (int32), each of shape [reads]."""
+
 
 class CausalLM:
     """A ``transformers`` causal language model, read through its hidden states.
 
     ``vocabulary``: how many entries of the logits are tokens; the softmax leaves padding entries out.
     ``window``: the most tokens that can be inputs at once.  ``computed``: how many went through the body so far.
+    ``undivided``: whether its body gives logits, so that hidden states can't be obtained.
     """
 
     computed = 0
@@ -36,18 +43,10 @@ class CausalLM:
         self.model = model.eval()
         self.window = window
         self.vocabulary = vocabulary
+        self.device = model.get_input_embeddings().weight.device
         self._body = _body(model)
+        self.undivided = self._body is model
         self._output: Any = None
-
-    @property
-    def device(self) -> torch.device:
-        """The device that inputs must be on."""
-        return self.model.get_input_embeddings().weight.device
-
-    @property
-    def undivided(self) -> bool:
-        """Whether the model does not divide: its body gives logits, and hidden states can't be obtained."""
-        return self._body is self.model
 
     @property
     def layers(self) -> int:
@@ -60,58 +59,65 @@ class CausalLM:
         self.computed += inputs["input_ids"].numel()
         return self._output
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden: Tensor) -> Tensor:
         """Logits over the true vocabulary from hidden states, shapes [rows, width] and [rows, vocabulary].
 
-        The model's own forward computes them, around a body that returns ``hidden``, so that it scales, caps and adds
-        whatever it always does.
+        The model's own forward computes them, so that it scales, caps and adds whatever it always does.
         """
         if self.undivided:
             return hidden[:, : self.vocabulary]
-        output = copy.copy(self._output)
-        output.last_hidden_state = hidden[None]
         rows = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
-        with _returning(self._body, output):
-            return self.model(input_ids=rows, use_cache=False).logits[0, :, : self.vocabulary]
+        return self._head(hidden, input_ids=rows).logits[0, :, : self.vocabulary]
 
-    def read(
-        self, hidden: torch.Tensor, rows: Ids, targets: Ids, sets: Sequence[TokenSet] = ()
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens, their log-probabilities (nats, float32) and ranks at ``rows`` of ``hidden``, each of shape [reads].
+    def read(self, hidden: Tensor, rows: Ids, targets: Ids, sets: Sequence[TokenSet] = ()) -> Reads:
+        """Tokens, log-probabilities and ranks at ``rows`` of ``hidden``, shape [tokens, width].
 
         The tokens are ``targets``, with the likeliest in place of every ``GREEDY``.  ``FIRST_SET - i`` asks for the log
         of the total probability of ``sets[i]`` and its likeliest member.  ``rows`` ascend.  A rank is the number of
         entries with a strictly greater logit, or -1 where the log-probability is NaN.  Nothing waits for the device.
         """
         distinct, place = np.unique(rows, return_inverse=True)
-        likeliest = bool((targets == GREEDY).any())
-        step = max(1, CHUNK_BYTES.get(self.device.type, CHUNK_BYTES["cpu"]) // (4 * self.vocabulary))
+        likeliest, vocabulary = bool((targets == GREEDY).any()), self.vocabulary
+        step = max(1, CHUNK_BYTES.get(self.device.type, CHUNK_BYTES["cpu"]) // (4 * vocabulary))
         parts = []
         for first in range(0, len(distinct), step):
             low, high = np.searchsorted(place, [first, first + step])
             logits = self.logits(hidden.index_select(0, self.tensor(distinct[first : first + step])))
+            part = targets[low:high]
             masses = [
-                (self.tensor(where), self.tensor(known(sets[FIRST_SET - target].ids, self.vocabulary)))
-                for target, where in _sets(targets[low:high])
+                (
+                    self.tensor(np.flatnonzero(part == target)),
+                    self.tensor(known(sets[FIRST_SET - target].ids, vocabulary)),
+                )
+                for target in np.unique(part[part <= FIRST_SET])
             ]
-            reads = self.tensor(place[low:high] - first), self.tensor(targets[low:high])
-            parts.append(_read(logits, *reads, likeliest, masses))
+            parts.append(_read(logits, self.tensor(place[low:high] - first), self.tensor(part), likeliest, masses))
         tokens, logprobs, ranks = zip(*parts, strict=True)
         return torch.cat(tokens), torch.cat(logprobs), torch.cat(ranks)
 
-    def loss(self, hidden: torch.Tensor, targets: Ids) -> float:
+    def loss(self, hidden: Tensor, targets: Ids) -> float:
         """The model's own loss where the rows of ``hidden`` [rows, width] predict ``targets``, in nats per token.
 
         The loss shifts its labels itself, so they begin with an extra -100 and the rows end with one that is not used.
         """
         rows = torch.cat([hidden, hidden[-1:]])
         labels = torch.cat([torch.full((1,), -100, device=hidden.device), self.tensor(targets)])[None]
-        output = copy.copy(self._output)
-        output.last_hidden_state = rows[None]
-        with _returning(self._body, output):
-            return float(self.model(input_ids=labels.clamp(min=0), labels=labels, use_cache=False).loss)
+        return float(self._head(rows, input_ids=labels.clamp(min=0), labels=labels).loss)
 
-    def tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
+    def _head(self, hidden: Tensor, **inputs: Tensor) -> Any:
+        """The output of the model's own forward around a body that returns ``hidden`` for every input."""
+        output = copy.copy(self._output)
+        output.last_hidden_state = hidden[None]
+        before = self._body.__dict__.get("forward")
+        self._body.forward = lambda *args, **kwargs: output
+        try:
+            return self.model(**inputs, use_cache=False)
+        finally:
+            del self._body.forward
+            if before is not None:
+                self._body.forward = before
+
+    def tensor(self, array: npt.NDArray[Any]) -> Tensor:
         """An index array on the model's device, int64."""
         return to_device(array.astype(np.int64), self.device)
 
@@ -145,6 +151,12 @@ class CausalLM:
             logging.set_verbosity(verbosity)
 
 
+def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """A copy of ``array`` on ``device``, its dtype and shape kept; a CUDA device fetches it while the host goes on."""
+    host = torch.from_numpy(np.ascontiguousarray(array))
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+
+
 def known(members: Ids, vocabulary: int) -> Ids:
     """The tokens of a set that the model knows; others have no probability.  ModelError where it knows none."""
     if not len(members) or members[0] >= vocabulary:
@@ -155,19 +167,7 @@ def known(members: Ids, vocabulary: int) -> Ids:
     return members[: np.searchsorted(members, vocabulary)]
 
 
-def _sets(targets: Ids) -> list[tuple[int, npt.NDArray[np.int64]]]:
-    """Every target that stands for a set, and its places among ``targets``."""
-    places = np.flatnonzero(targets <= FIRST_SET)
-    return [(int(target), places[targets[places] == target]) for target in np.unique(targets[places])]
-
-
-def _read(
-    logits: torch.Tensor,
-    rows: torch.Tensor,
-    targets: torch.Tensor,
-    likeliest: bool,
-    masses: list[tuple[torch.Tensor, torch.Tensor]],
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _read(logits: Tensor, rows: Tensor, targets: Tensor, likeliest: bool, masses: list[tuple[Tensor, Tensor]]) -> Reads:
     """As ``CausalLM.read``; ``masses``: pairs of (places of a set among the reads, its members)."""
     row_of_read = logits if len(rows) == len(logits) else logits.index_select(0, rows)
     tokens = torch.where(targets == GREEDY, logits.argmax(dim=-1)[rows], targets) if likeliest else targets
@@ -195,16 +195,3 @@ def _body(model: PreTrainedModel) -> torch.nn.Module:
         for hook in hooks:
             hook.remove()
     return next((part for part in candidates if part in called), model)
-
-
-@contextmanager
-def _returning(module: torch.nn.Module, output: Any) -> Iterator[None]:
-    """Meanwhile give ``module`` a forward that returns ``output`` for every input."""
-    before = module.__dict__.get("forward")
-    module.forward = lambda *args, **kwargs: output
-    try:
-        yield
-    finally:
-        del module.forward
-        if before is not None:
-            module.forward = before

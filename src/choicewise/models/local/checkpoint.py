@@ -11,13 +11,8 @@ from choicewise.errors import ModelError
 CHUNK, CHUNKS = 1 << 20, 64
 
 _WINDOWS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_sequence_length",
-    "max_seq_len",
-    "seq_length",
-    "context_length",
-    "n_ctx",
+    *("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len"),
+    *("seq_length", "context_length", "n_ctx"),
 )
 """The names under which configurations state how many positions the model knows."""
 
@@ -27,13 +22,18 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise ModelError(f"{folder} holds no config.json, so it is no model folder; pass the folder that holds it")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}; fetch the file again") from error
+    config = read_json(path)
     if not isinstance(config, dict):
         raise ModelError(f"{path} is not a JSON object; fetch the file again")
     return config
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; ModelError when it is not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON: {error}; fetch the file again") from error
 
 
 def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None) -> int:
@@ -47,14 +47,14 @@ def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None
         if window is None:
             raise ModelError(
                 f"{folder}/config.json does not say how many tokens fit the model; "
-                "pass how many it was trained on, e.g. --window 2048 (in Python window=2048)"
+                "pass how many it was trained on as the window, for example 2048"
             )
         return window
     name, known = stated[0]
     if window is not None and window > known:
         raise ModelError(
             f"the model knows {known} positions ({name} in {folder}/config.json), not {window}; "
-            f"leave --window out or pass at most {known}"
+            f"leave the window out or pass at most {known}"
         )
     return known if window is None else window
 

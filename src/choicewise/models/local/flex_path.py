@@ -16,19 +16,21 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 from choicewise.engine.pack import Pack
 from choicewise.engine.tree import Tree
-from choicewise.models.local.attention import AttentionOptions, KeysValues, Reach, TreePass
+from choicewise.models.local.attention import AttentionOptions, Reach, TreePass
+from choicewise.models.local.causal_lm import to_device
 from choicewise.models.local.packed_path import TreePath
-from choicewise.models.local.transfer import to_device
 
 
 class FlexPass(TreePass):
     """A pack whose rows see their ancestors by a rule instead of masks."""
 
     def output(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
-        """As in ``TreePass``."""
+        """One kernel for all rows."""
         if options.sinks is not None:
             raise ValueError("flex attention has no place for attention sinks")
-        softcap = options.softcap
+        softcap, reach = options.softcap, options.reach
+        if reach not in self.masks:
+            self.masks[reach] = block_mask(self.tree, self.pack, reach, query.device)
 
         def capped(weight: Tensor, *place: Tensor) -> Tensor:
             return weight if softcap is None else torch.tanh(weight / softcap) * softcap
@@ -38,16 +40,11 @@ class FlexPass(TreePass):
             key,
             value,
             score_mod=None if softcap is None else capped,
-            block_mask=self._mask(options.reach, query.device),
+            block_mask=self.masks[reach],
             scale=options.scaling,
             enable_gqa=query.shape[1] != key.shape[1],
         )
         return output.transpose(1, 2)
-
-    def _mask(self, reach: Reach, device: torch.device) -> BlockMask:
-        if reach not in self.masks:
-            self.masks[reach] = block_mask(self.tree, self.pack, reach, device)
-        return self.masks[reach]
 
 
 def block_mask(tree: Tree, pack: Pack, reach: Reach, device: torch.device) -> BlockMask:
@@ -74,7 +71,4 @@ class FlexPath(TreePath):
     """The tree in one attention kernel per layer."""
 
     name = "flex"
-
-    def start_pass(self, tree: Tree, pack: Pack, past: KeysValues) -> TreePass:
-        """As in ``TreePath``."""
-        return FlexPass(tree, pack, past, self._segment, states=self._states)
+    pass_type = FlexPass

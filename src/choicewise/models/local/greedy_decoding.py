@@ -12,7 +12,7 @@ from choicewise.engine.pack import Pack
 from choicewise.engine.tree import Tree
 from choicewise.models.local import attention
 from choicewise.models.local.attention import AttentionOptions, KeysValues, Reach, additive, attend, visible
-from choicewise.models.local.causal_lm import GREEDY, CausalLM
+from choicewise.models.local.causal_lm import LIKELIEST, CausalLM
 from choicewise.questions import Ids, TokenScores
 
 
@@ -32,15 +32,10 @@ class DecodePass:
     generated: KeysValues = field(default_factory=list)
     step: int = -1
     calls: int = 0
-    _masks: dict[Reach, Tensor] = field(default_factory=dict)
-
-    def begin_step(self) -> None:
-        """Before the pass of the next token."""
-        self.step, self.calls = self.step + 1, 0
-        self._masks.clear()
+    masks: dict[Reach, Tensor] = field(default_factory=dict)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
-        """As in ``attention.Pass``."""
+        """The next layer's attention to context and generated tokens."""
         if self.step:
             past = self.generated[self.calls]
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
@@ -50,10 +45,10 @@ class DecodePass:
         keys, values = self.states[self.calls]
         self.calls += 1
         keys, values = torch.cat([keys, key], dim=2), torch.cat([values, value], dim=2)
-        if options.reach not in self._masks:
+        if options.reach not in self.masks:
             group = query.shape[1] // keys.shape[1]
-            self._masks[options.reach] = additive(self._visible(options.reach), group, query)
-        return attend(query, keys, values, self._masks[options.reach], options)
+            self.masks[options.reach] = additive(self._visible(options.reach), group, query)
+        return attend(query, keys, values, self.masks[options.reach], options)
 
     def _visible(self, reach: Reach) -> npt.NDArray[np.bool_]:
         """What every newest token sees, shape [generations, path + pack + steps * generations]."""
@@ -71,24 +66,19 @@ def decode(
     ``hidden``: the pack's hidden states, shape [nodes, width].  A generation ends after the first token of ``ends``.
     """
     rows = np.arange(len(decoding.nodes), dtype=np.int32)
-    likeliest = np.full(len(rows), GREEDY, dtype=np.int32)
+    likeliest = LIKELIEST.repeat(len(rows))
     steps = [lm.read(hidden, decoding.nodes - decoding.pack.start, likeliest)]
-    lengths = np.where(np.isin(_host(steps[0][0]), list(ends)), 1, limits)
+    lengths = np.where(np.isin(steps[0][0].cpu(), list(ends)), 1, limits)
     while len(steps) < lengths.max():
-        decoding.begin_step()
+        decoding.step, decoding.calls = decoding.step + 1, 0
+        decoding.masks.clear()
         depth = decoding.tree.depth[decoding.nodes] + len(steps)
-        with lm.attention(attention.NAME), attention.running(decoding):
-            inputs = steps[-1][0].long()[None]
-            positions = lm.tensor(depth)[None]
-            output = lm.body(
-                input_ids=inputs, position_ids=positions, attention_mask=torch.ones_like(inputs), use_cache=False
-            )
+        with lm.attention(attention.NAME), attention.running(decoding.attend):
+            inputs, positions = steps[-1][0].long()[None], lm.tensor(depth)[None]
+            ones = torch.ones_like(inputs)
+            output = lm.body(input_ids=inputs, position_ids=positions, attention_mask=ones, use_cache=False)
         steps.append(lm.read(output[0][0], rows, likeliest))
-        ended = np.isin(_host(steps[-1][0]), list(ends))
+        ended = np.isin(steps[-1][0].cpu(), list(ends))
         lengths = np.where(ended, np.minimum(lengths, len(steps)), lengths)
-    tokens, logprobs, ranks = (np.stack([_host(step[part]) for step in steps], axis=1) for part in range(3))
+    tokens, logprobs, ranks = (torch.stack(parts, dim=1).cpu().numpy() for parts in zip(*steps, strict=True))
     return [TokenScores(tokens[row], logprobs[row], ranks[row]).first(length) for row, length in enumerate(lengths)]
-
-
-def _host(tensor: Tensor) -> npt.NDArray[np.generic]:
-    return tensor.cpu().numpy()

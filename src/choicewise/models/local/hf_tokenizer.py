@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import ModelError
+from choicewise.models.local.checkpoint import read_json
 from choicewise.questions import Ids
 from choicewise.tokens.split_rule import find_split_rule
 from choicewise.tokens.token_bytes import token_bytes
@@ -30,12 +31,13 @@ class HfTokenizer:
         folder = Path(folder)
         self._backend = _backend(folder / "tokenizer.json")
         content = json.loads(self._backend.to_str())
-        canonical = json.dumps(content, sort_keys=True, ensure_ascii=False)
         self.token_bytes: Sequence[bytes] = token_bytes(content)
         self.cut = find_split_rule(content)
         self.bos_id, self.eos_id = _bos_and_eos(folder, self._backend)
-        self.unknown_id = _unknown(content["model"], self._backend)
-        identity = f"{canonical}\n{self.bos_id} {self.eos_id}"
+        model = content["model"]
+        unknown = model.get("unk_id")
+        self.unknown_id = unknown if isinstance(unknown, int) else _id(model.get("unk_token"), self._backend)
+        identity = f"{json.dumps(content, sort_keys=True, ensure_ascii=False)}\n{self.bos_id} {self.eos_id}"
         self.digest = hashlib.sha256(identity.encode()).hexdigest()
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
@@ -80,12 +82,6 @@ def _bos_and_eos(folder: Path, backend: Any) -> tuple[int | None, int | None]:
     return bos, eos
 
 
-def _unknown(model: dict[str, Any], backend: Any) -> int | None:
-    if isinstance(model.get("unk_id"), int):
-        return int(model["unk_id"])
-    return _id(model.get("unk_token"), backend)
-
-
 def _id(name: Any, backend: Any) -> int | None:
     """The id of a special token, which the files name by its text or as an object with ``content``."""
     text = name.get("content") if isinstance(name, dict) else name
@@ -101,10 +97,5 @@ def _first(ids: Any) -> int | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}; fetch the file again") from error
+    content = read_json(path) if path.is_file() else {}
     return content if isinstance(content, dict) else {}

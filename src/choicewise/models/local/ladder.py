@@ -1,37 +1,13 @@
 """The compute paths: ways to compute the same numbers, fastest first."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.flex_path import FlexPath
 from choicewise.models.local.mask_path import MaskPath
 from choicewise.models.local.packed_path import TreePath
 from choicewise.models.local.unpacked_path import PlainPath, PrefixPath, SequencePath
-from choicewise.questions import Generation, Mass, Span, TokenScores
-
-
-class ComputePath(Protocol):
-    """One way to score and generate.  ``cost`` says in words how many tokens it sends through the model."""
-
-    name: str
-    cost: str
-
-    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, the answer) of every one, as results become available."""
-        ...
-
-    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``generations``, its greedy tokens), as they end: after one of ``ends``, or at their limits.
-
-        Limits are at least 1; stops are not looked at.
-        """
-        ...
-
-    def objection(self) -> str | None:
-        """After ``score``: why the numbers can't be trusted even where they agree, or None."""
-        ...
-
 
 Rung = Callable[[CausalLM, int], ComputePath]
 """Makes a compute path from a model and the most tokens of one pack."""

@@ -1,8 +1,6 @@
 """From a model folder to a model that answers."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 def load(
     path: str | Path,
-    *,
     dtype: str | None = None,
     device: str | None = None,
     window: int | None = None,
@@ -49,21 +46,17 @@ def load(
         if tokens is not None and tokens < 1:
             raise ModelError(f"{option} is {tokens} tokens; it must be at least 1, or left out")
     config = checkpoint.read_config(folder)
-    _refuse_remote_code(config, folder, trust_remote_code)
+    if "auto_map" in config and not trust_remote_code and config.get("model_type") not in transformers.CONFIG_MAPPING:
+        raise ModelError(
+            f"{folder} needs code of its own to run (auto_map in config.json); read that code, "
+            "then pass trust_remote_code=True to load_model"
+        )
     file_tokenizer = HfTokenizer(folder)
     tokenizer = PartwiseTokenizer(file_tokenizer, file_tokenizer.cut)
     digest = checkpoint.digest(folder, tokenizer.digest)
     window = checkpoint.window_of(config, folder, window)
     network = _from_pretrained(folder, dtype, torch_device, trust_remote_code)
-    model = LocalModel(
-        network,
-        tokenizer,
-        name=folder.resolve().name,
-        digest=digest,
-        window=window,
-        rung=rung,
-        batch_tokens=batch_tokens,
-    )
+    model = LocalModel(network, tokenizer, folder.resolve().name, digest, window, rung, batch_tokens)
     if plain.looks_ahead(network, model.vocabulary):
         raise ModelError(
             f"{folder} holds a model that looks ahead ({type(network).__name__}); only causal ones give scores"
@@ -85,30 +78,34 @@ def _device(name: str | None) -> torch.device:
         available = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
         raise ModelError(
             f"device is {name!r}, but torch {torch.__version__} finds only {available}; "
-            "leave --device out or pass one of these"
+            "leave the device out or pass one of these"
         ) from error
     return device
 
 
 def _from_pretrained(folder: Path, dtype: str, device: torch.device, trust_remote_code: bool) -> Any:
-    with _quiet():
-        try:
-            model, report = transformers.AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=dtype,
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=trust_remote_code,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # refused below, where they can be named
-            )
-            model = model.to(device).eval()
-        except Exception as error:  # configurations, weights and devices fail in every way there is
-            raise ModelError(f"{folder} can't be loaded as a causal language model: {error}") from error
-    report["mismatched_keys"] = [
-        f"{name} has shape {list(stored)} instead of {list(stated)}"
-        for name, stored, stated in report["mismatched_keys"]
-    ]
+    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below, where they can be named
+        )
+        model = model.to(device).eval()
+    except Exception as error:  # configurations, weights and devices fail in every way there is
+        raise ModelError(f"{folder} can't be loaded as a causal language model: {error}") from error
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+    mismatched = report["mismatched_keys"]
+    report["mismatched_keys"] = [f"{name} has shape {[*own]} instead of {[*due]}" for name, own, due in mismatched]
     for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
         if wrong := sorted(map(str, report[kind])):
             raise ModelError(
@@ -122,25 +119,3 @@ def _from_pretrained(folder: Path, dtype: str, device: torch.device, trust_remot
             stacklevel=3,
         )
     return model
-
-
-def _refuse_remote_code(config: dict[str, Any], folder: Path, trusted: bool) -> None:
-    if "auto_map" in config and not trusted and config.get("model_type") not in transformers.CONFIG_MAPPING:
-        raise ModelError(
-            f"{folder} needs code of its own to run (auto_map in config.json); read that code, "
-            "then pass trust_remote_code=True to load_model"
-        )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the progress bars and advice that transformers prints while loading; restored afterwards."""
-    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()

@@ -1,27 +1,31 @@
 """A causal language model in memory, in the form of Hugging Face transformers, that answers every kind of question."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain, sampling
 from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.hidden_states import HiddenStates
-from choicewise.models.local.ladder import LADDER, ComputePath, compute_path
-from choicewise.models.local.nan_fallback import nan_fallback
+from choicewise.models.local.ladder import LADDER, compute_path
 from choicewise.models.local.selfcheck import choose_path
 from choicewise.models.local.token_answers import answer_part, answer_tokens
 from choicewise.models.local.unpacked_path import PlainPath
 from choicewise.models.selfcheck import SelfCheck
-from choicewise.questions import Cosine, Generation, Ids, MaskedLoss, Mass, Question, Sampling, Span, TokenScores
+from choicewise.questions import KINDS, Answers, Cosine, Generation, MaskedLoss, Mass, Question, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
 RUNGS = ("auto", *LADDER)
 
+Asked = TypeVar("Asked")
 
+
+@dataclass(eq=False, repr=False)
 class LocalModel:
     """A transformers causal model that answers on the fastest compute path that its self-check accepts.
 
@@ -31,37 +35,27 @@ class LocalModel:
     once, halved whenever memory runs out.
     """
 
-    supports: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine})
+    model: Any
+    tokenizer: Tokenizer
+    name: str
+    digest: str
+    window: int
+    rung: str = "auto"
+    batch_tokens: int | None = None
+    supports = KINDS
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Tokenizer,
-        *,
-        name: str,
-        digest: str,
-        window: int,
-        rung: str = "auto",
-        batch_tokens: int | None = None,
-    ) -> None:
-        if rung not in RUNGS:
-            raise ModelError(f"rung is {rung!r}; it must be one of {', '.join(RUNGS)}")
-        self.model = model
-        self.tokenizer = tokenizer
-        self.name = name
-        self.digest = digest
-        self.window = window
-        self.dtype = str(model.dtype).removeprefix("torch.")
-        self.device = str(model.device)
-        self.vocabulary = int(model.config.get_text_config().vocab_size)
-        self.ends = _ends(model, tokenizer)
-        self._rung = rung
-        self._batch_tokens = batch_tokens
+    def __post_init__(self) -> None:
+        if self.rung not in RUNGS:
+            raise ModelError(f"rung is {self.rung!r}; it must be one of {', '.join(RUNGS)}")
+        self.dtype = str(self.model.dtype).removeprefix("torch.")
+        self.device = str(self.model.device)
+        self.vocabulary = int(self.model.config.get_text_config().vocab_size)
+        self.ends = _ends(self.model, self.tokenizer)
 
     @property
     def selfcheck(self) -> SelfCheck | None:
         """The self-check, run when first asked for; None where the caller chose the plain rung."""
-        return None if self._rung == "plain" else self._chosen[1]
+        return None if self.rung == "plain" else self._chosen[1]
 
     @property
     def computed(self) -> int:
@@ -79,80 +73,69 @@ class LocalModel:
 
     @cached_property
     def _chosen(self) -> tuple[ComputePath, SelfCheck]:
-        return choose_path(self.lm, self._batch_tokens, None if self._rung == "auto" else self._rung)
+        return choose_path(self.lm, self.batch_tokens, None if self.rung == "auto" else self.rung)
 
     @cached_property
     def _hidden_path(self) -> ComputePath | None:
         """The path that computes hidden states; None where the model's own code runs each sequence by itself."""
-        if self._rung == "plain" or self._chosen[1].rung == "plain" or self.lm.undivided:
+        if self.rung == "plain" or self._chosen[1].rung == "plain" or self.lm.undivided:
             return None
-        return compute_path(self._chosen[1].rung, self._hidden_states, self._batch_tokens)
+        return compute_path(self._chosen[1].rung, self._hidden_states, self.batch_tokens)
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, the answer) of every one, as results become available.
-
-        Everything scored or generated greedily comes first, then samples, losses and cosines.
-        """
+    def answer(self, questions: Sequence[Question]) -> Answers:
+        """Everything scored or generated greedily comes first, then samples, losses and cosines."""
         tokens: dict[int, Span | Mass | Generation] = {}
         samples: dict[int, Generation] = {}
-        losses: dict[int, MaskedLoss] = {}
-        cosines: dict[int, Cosine] = {}
+        states: dict[int, MaskedLoss | Cosine] = {}
         for index, question in enumerate(questions):
             self._check(question)
             match question:
-                case MaskedLoss():
-                    losses[index] = question
-                case Cosine():
-                    cosines[index] = question
-                case Generation(sampling=Sampling()):
+                case MaskedLoss() | Cosine():
+                    states[index] = question
+                case Generation() if question.sampling is not None:
                     samples[index] = question
                 case _:
                     tokens[index] = question
         yield from answer_part(tokens, self._score)
         yield from answer_part(samples, self._sample)
-        yield from answer_part(losses, self._losses)
-        yield from answer_part(cosines, self._cosines)
+        yield from answer_part(states, self._compare)
 
-    def _score(self, questions: Sequence[Span | Mass | Generation]) -> Iterator[tuple[int, TokenScores]]:
-        def answers(path: ComputePath, part: Sequence[Span | Mass | Generation]) -> Iterator[tuple[int, TokenScores]]:
+    def _score(self, questions: Sequence[Span | Mass | Generation]) -> Answers:
+        def answers(path: ComputePath, part: Sequence[Span | Mass | Generation]) -> Answers:
             return answer_tokens(path, part, self.ends, self.tokenizer.token_bytes)
 
-        def plainly(index: int) -> TokenScores:
-            ((_, answer),) = answers(PlainPath(self.lm), [questions[index]])
-            return answer
+        fast = None if self.rung == "plain" else answers(self._chosen[0], questions)
+        return nan_fallback(fast, questions, lambda question: next(answers(PlainPath(self.lm), [question]))[1])
 
-        fast = None if self._rung == "plain" else answers(self._chosen[0], questions)
-        return nan_fallback(fast, len(questions), plainly)
-
-    def _sample(self, generations: Sequence[Generation]) -> Iterator[tuple[int, TokenScores]]:
+    def _sample(self, generations: Sequence[Generation]) -> Answers:
         """One at a time, so that the numbers of one don't depend on the others."""
-        sample = plain.sample if self._rung == "plain" else sampling.sample
+        sample = plain.sample if self.rung == "plain" else sampling.sample
         for index, generation in enumerate(generations):
             with self.lm.counting():
                 scores = sample(self.model, self.vocabulary, generation, self.ends, self.tokenizer.token_bytes)
             yield index, scores
 
-    def _losses(self, questions: Sequence[MaskedLoss]) -> Iterator[tuple[int, TokenScores]]:
-        def plainly(index: int) -> TokenScores:
+    def _compare(self, questions: Sequence[MaskedLoss | Cosine]) -> Answers:
+        def plainly(question: MaskedLoss | Cosine) -> TokenScores:
             with self.lm.counting():
-                return questions[index].answer(plain.loss(self.model, questions[index].span))
+                if isinstance(question, MaskedLoss):
+                    return question.answer(plain.loss(self.model, question.span))
+                return Cosine.answer(plain.cosine(self.model, question))
 
         path = self._hidden_path
-        fast = None if path is None else self._hidden_states.losses(path, questions)
-        return nan_fallback(fast, len(questions), plainly)
-
-    def _cosines(self, questions: Sequence[Cosine]) -> Iterator[tuple[int, TokenScores]]:
-        def plainly(index: int) -> TokenScores:
-            with self.lm.counting():
-                return Cosine.answer(plain.cosine(self.model, questions[index]))
-
-        path = self._hidden_path
-        fast = None if path is None else self._hidden_states.cosines(path, questions)
-        return nan_fallback(fast, len(questions), plainly)
+        fast = None if path is None else self._hidden_states.answer(path, questions)
+        return nan_fallback(fast, questions, plainly)
 
     def _check(self, question: Question) -> None:
         """ModelError for what the model would answer wrongly or not at all."""
-        for tokens, inputs in _sequences(question):
+        match question:
+            case Cosine(left, right):
+                sequences = [(left, len(left)), (right, len(right))]
+            case MaskedLoss(Span(context, continuation)) | Span(context, continuation):
+                sequences = [(np.concatenate([context, continuation]), question.inputs)]
+            case _:
+                sequences = [(question.context, question.inputs)]
+        for tokens, inputs in sequences:
             if inputs > self.window:
                 raise ModelError(
                     f"{inputs + 1} tokens are too many for {self.name}, whose window is {self.window}; "
@@ -165,17 +148,19 @@ class LocalModel:
                 )
 
 
-def _sequences(question: Question) -> list[tuple[Ids, int]]:
-    """The known tokens of every sequence that the model computes for a question, and how many tokens are inputs."""
-    match question:
-        case Cosine():
-            return [(text, len(text)) for text in (question.left, question.right)]
-        case MaskedLoss():
-            return [(np.concatenate([question.span.context, question.span.continuation]), question.inputs)]
-        case Span():
-            return [(np.concatenate([question.context, question.continuation]), question.inputs)]
-        case _:
-            return [(question.context, question.inputs)]
+def nan_fallback(fast: Answers | None, questions: Sequence[Asked], plainly: Callable[[Asked], TokenScores]) -> Answers:
+    """The answers to ``questions``: first the ``fast`` ones, then ``plainly`` where those are NaN or None.
+
+    In a pack, one token's NaN reaches tokens that do not look at it: weighed with 0 it is still NaN.
+    """
+    remaining = list(range(len(questions))) if fast is None else []
+    for index, answer in fast or ():
+        if answer.is_nan:
+            remaining.append(index)
+        else:
+            yield index, answer
+    for index in remaining:
+        yield index, plainly(questions[index])
 
 
 def _ends(model: Any, tokenizer: Tokenizer) -> frozenset[int]:

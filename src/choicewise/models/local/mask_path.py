@@ -9,9 +9,8 @@ from transformers import DynamicCache
 from choicewise.engine.pack import Pack
 from choicewise.engine.tree import Tree
 from choicewise.models.local.attention import KeysValues, Reach, visible
-from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.causal_lm import CausalLM, to_device
 from choicewise.models.local.packed_path import PackedPath
-from choicewise.models.local.transfer import to_device
 
 
 class MaskPath(PackedPath):
@@ -26,7 +25,7 @@ class MaskPath(PackedPath):
         self._reach = declared(lm.model.config.get_text_config())
 
     def forward(self, tree: Tree, pack: Pack, past: KeysValues) -> tuple[torch.Tensor, KeysValues]:
-        """As in ``PackedPath``."""
+        """One pass with a cache of the path."""
         cache = DynamicCache()
         for layer, (key, value) in enumerate(past):
             cache.update(key, value, layer)

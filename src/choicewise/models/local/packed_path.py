@@ -1,7 +1,7 @@
 """The fastest rungs: packs of the token tree, one unpadded row each, with the keys and values of its path kept."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,33 +12,25 @@ from choicewise.engine.tree import Tree, build
 from choicewise.errors import ModelError
 from choicewise.models.local import attention
 from choicewise.models.local.attention import KeysValues, TreePass
-from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.causal_lm import LIKELIEST, CausalLM
+from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.greedy_decoding import DecodePass, decode
-from choicewise.models.local.greedy_rounds import LIKELIEST, greedy_rounds
 from choicewise.models.local.readout import Readout
-from choicewise.questions import Generation, Mass, Span, TokenScores
-
-Answer = tuple[int, TokenScores]
+from choicewise.questions import Answers, Generation, Mass, Span
 
 PAIRS = 2**24
 """Pack times path at most: after a very long path packs are short, so that masks do not outgrow the model."""
 
 
-class PackedPath(ABC):
+class PackedPath(ComputePath):
     """Scores pack by pack; ``forward`` says how a pack goes through the model.
 
     ``budget``: the most tokens of a pack, halved whenever memory runs out.
     """
 
-    name: str
-
     def __init__(self, lm: CausalLM, budget: int) -> None:
-        self.lm = lm
+        super().__init__(lm)
         self.budget = budget
-
-    def objection(self) -> str | None:
-        """None, unless a path knows better."""
-        return None
 
     @abstractmethod
     def forward(self, tree: Tree, pack: Pack, past: KeysValues) -> tuple[torch.Tensor, KeysValues]:
@@ -48,18 +40,14 @@ class PackedPath(ABC):
         """
 
     @torch.inference_mode()
-    def score(self, questions: Sequence[Span | Mass]) -> Iterator[Answer]:
-        """(index into ``questions``, the answer) of every one; every node of their tree is computed once."""
+    def score(self, questions: Sequence[Span | Mass]) -> Answers:
+        """The answers, pack by pack; every node of their tree is computed once."""
         tree = build(questions)
         readout = Readout(self.lm, tree)
         yield from self.run_packs(tree, lambda pack, hidden: readout.read(pack.start, hidden))
         yield from readout.finish()
 
-    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Iterator[Answer]:
-        """(index into ``generations``, its greedy tokens), as they end."""
-        return greedy_rounds(self, generations, ends)
-
-    def run_packs(self, tree: Tree, read: Callable[[Pack, torch.Tensor], Iterable[Answer]]) -> Iterator[Answer]:
+    def run_packs(self, tree: Tree, read: Callable[[Pack, torch.Tensor], Answers]) -> Answers:
         """What ``read`` yields for every pack and its hidden states, with smaller packs where memory runs out."""
         past: KeysValues = []
         path, start = np.empty(0, dtype=np.int32), 0
@@ -89,7 +77,7 @@ class PackedPath(ABC):
         if tokens == 1:
             raise ModelError(
                 "there is not enough memory for one token of one prompt: "
-                "use a smaller model, a narrower --dtype, or a --device with more memory"
+                "use a smaller model, a narrower dtype, or a device with more memory"
             ) from error
         self.budget = tokens // 2
         if self.lm.device.type == "cuda":
@@ -98,9 +86,7 @@ class PackedPath(ABC):
 
 def out_of_memory(error: Exception) -> bool:
     """Whether an exception means that memory ran out, on a device or on the host."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 class TreePath(PackedPath):
@@ -108,16 +94,9 @@ class TreePath(PackedPath):
 
     name = "tree"
     cost = "every unique token once"
-
-    def __init__(self, lm: CausalLM, budget: int, segment: int = attention.SEGMENT) -> None:
-        super().__init__(lm, budget)
-        self._segment = segment
-        self._calls = 0
-        self._states: KeysValues | None = None
-
-    def start_pass(self, tree: Tree, pack: Pack, past: KeysValues) -> TreePass:
-        """The pass of a pack through the layers."""
-        return TreePass(tree, pack, past, self._segment, states=self._states)
+    pass_type = TreePass
+    _calls = 0
+    _states: KeysValues | None = None
 
     def objection(self) -> str | None:
         """A layer that never called the tree's attention function computed something else."""
@@ -126,9 +105,9 @@ class TreePath(PackedPath):
         return f"the model called the tree's attention {self._calls} times for {self.lm.layers} layers"
 
     def forward(self, tree: Tree, pack: Pack, past: KeysValues) -> tuple[torch.Tensor, KeysValues]:
-        """As in ``PackedPath``."""
-        tree_pass = self.start_pass(tree, pack, past)
-        with self.lm.attention(attention.NAME), attention.running(tree_pass):
+        """One pass with the tree's attention."""
+        tree_pass = self.pass_type(tree, pack, past, self._states)
+        with self.lm.attention(attention.NAME), attention.running(tree_pass.attend):
             inputs = self.inputs(tree, pack)
             # A two-dimensional mask keeps transformers from guessing sequences out of the positions.
             ones = torch.ones_like(inputs["input_ids"])
@@ -137,13 +116,13 @@ class TreePath(PackedPath):
         return hidden, tree_pass.next_past
 
     @torch.inference_mode()
-    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Iterator[Answer]:
-        """As in ``PackedPath``, but contexts that end in one pack are continued together from its keys and values."""
+    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Answers:
+        """Contexts that end in one pack are continued together from its keys and values."""
         tree = build([Span(generation.context, LIKELIEST) for generation in generations])
         limits = np.zeros(len(tree.rows), dtype=np.int64)
         np.maximum.at(limits, tree.span_of, [generation.limit for generation in generations])
 
-        def read(pack: Pack, hidden: torch.Tensor) -> Iterator[Answer]:
+        def read(pack: Pack, hidden: torch.Tensor) -> Answers:
             low, high = np.searchsorted(tree.rows, [pack.start, pack.stop])
             if low == high:
                 return

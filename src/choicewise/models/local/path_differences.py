@@ -20,8 +20,9 @@ NEW_TOKENS = 3
 
 DTYPES = ("float32", "bfloat16", "float16")
 
-Sums = npt.NDArray[np.float64]
-"""The score of every span, in nats."""
+Sums = list[npt.NDArray[np.float64]]
+"""For every span the log-probability (nats) of its continuation's first token, of its first two, and so on to all: as
+many scores to compare as there are tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,51 +42,50 @@ def path_differences(lm: CausalLM) -> list[PathDifference]:
     copy of the model.
     """
     spans = probe(probe_depth(lm), lm.vocabulary)
-    truth = _plain(lm.model, lm.vocabulary, spans)
+    truth = plain_sums(lm.model, lm.vocabulary, spans)
     ways: dict[str, Callable[[], Sums]] = {
-        "batch padded on the right": partial(_padded, lm, spans, left=False),
-        "batch padded on the left": partial(_padded, lm, spans, left=True),
+        "batch padded on the right": partial(padded_sums, lm, spans, left=False),
+        "batch padded on the left": partial(padded_sums, lm, spans, left=True),
         "cached context": partial(_cached, lm, spans),
     }
     own = str(lm.model.dtype).removeprefix("torch.")
     ways |= {f"{dtype} in place of {own}": partial(_cast, lm, spans, dtype) for dtype in DTYPES if dtype != own}
-    generated = _difference("generate, raw logits", partial(_generated, lm, spans), np.zeros(1))
+    generated = _difference("generate, raw logits", partial(_generated, lm, spans), [np.zeros(1)])
     return [*(_difference(name, way, truth) for name, way in ways.items()), generated]
 
 
 def _difference(name: str, way: Callable[[], Sums], truth: Sums) -> PathDifference:
     try:
-        differences = np.abs(way() - truth)
+        differences = [abs(left[-1] - right[-1]) for left, right in zip(way(), truth, strict=True)]
     except Exception as error:  # models refuse in every way there is, and that is a result
         return PathDifference(name, None, f"{type(error).__name__}: {error}".splitlines()[0][:200])
     if np.isnan(differences).any():
         return PathDifference(name, None, "the model answers with NaN")
-    return PathDifference(name, float(differences.max()))
+    return PathDifference(name, float(max(differences)))
 
 
-def _plain(model: Any, vocabulary: int, spans: list[Span]) -> Sums:
-    return np.asarray([plain.score(model, vocabulary, span).logprobs.sum(dtype=np.float64) for span in spans])
+def plain_sums(model: Any, vocabulary: int, spans: list[Span]) -> Sums:
+    """By the plain reference."""
+    return [plain.score(model, vocabulary, span).logprobs.cumsum(dtype=np.float64) for span in spans]
 
 
 @torch.inference_mode()
-def _padded(lm: CausalLM, spans: list[Span], left: bool) -> Sums:
-    """All spans in one batch, padded with a mask; positions count from each sequence's own first token."""
+def padded_sums(lm: CausalLM, spans: list[Span], *, left: bool = False, masked: bool = True) -> Sums:
+    """By one padded batch of all spans, with a mask or without; positions count from each sequence's first token."""
     sequences = [np.concatenate([span.context, span.continuation])[:-1] for span in spans]
     width = max(map(len, sequences))
     tokens, mask = np.zeros((2, len(spans), width), np.int64)
-    starts = [width - len(sequence) if left else 0 for sequence in sequences]
-    for row, (start, sequence) in enumerate(zip(starts, sequences, strict=True)):
-        tokens[row, start : start + len(sequence)], mask[row, start : start + len(sequence)] = sequence, 1
-    inputs: dict[str, Any] = {"input_ids": lm.tensor(tokens), "attention_mask": lm.tensor(mask), "use_cache": False}
+    rows = [slice(width - len(ids), width) if left else slice(len(ids)) for ids in sequences]
+    for index, (row, sequence) in enumerate(zip(rows, sequences, strict=True)):
+        tokens[index, row], mask[index, row] = sequence, 1
+    inputs = {"attention_mask": lm.tensor(mask)} if masked else {}
     if left:
         inputs["position_ids"] = lm.tensor(np.maximum(mask.cumsum(axis=1) - 1, 0))
-    logits = lm.model(**inputs).logits[:, :, : lm.vocabulary]
-    return np.asarray(
-        [
-            _total(logits[row, start + len(span.context) - 1 : start + len(sequence)], span.continuation)
-            for row, (start, sequence, span) in enumerate(zip(starts, sequences, spans, strict=True))
-        ]
-    )
+    logits = lm.model(input_ids=lm.tensor(tokens), use_cache=False, **inputs).logits[:, :, : lm.vocabulary]
+    return [
+        _sums(part[row][len(span.context) - 1 :], span.continuation)
+        for part, row, span in zip(logits, rows, spans, strict=True)
+    ]
 
 
 @torch.inference_mode()
@@ -101,8 +101,8 @@ def _cached(lm: CausalLM, spans: list[Span]) -> Sums:
             after = lm.tensor(span.continuation[:-1])[None]
             rest = lm.model(input_ids=after, past_key_values=before.past_key_values, use_cache=True)
             logits = torch.cat([logits, rest.logits[0]])
-        sums.append(_total(logits[:, : lm.vocabulary], span.continuation))
-    return np.asarray(sums)
+        sums.append(_sums(logits[:, : lm.vocabulary], span.continuation))
+    return sums
 
 
 @torch.inference_mode()
@@ -110,26 +110,20 @@ def _generated(lm: CausalLM, spans: list[Span]) -> Sums:
     """The difference between the scores of the tokens in ``generate`` and in one forward pass."""
     context = spans[0].context[: max(1, lm.window - NEW_TOKENS)]
     inputs = lm.tensor(context)[None]
-    output = lm.model.generate(
-        inputs,
-        attention_mask=torch.ones_like(inputs),
-        max_new_tokens=NEW_TOKENS,
-        do_sample=False,
-        return_dict_in_generate=True,
-        output_logits=True,
-        pad_token_id=0,
-    )
+    options = {"do_sample": False, "return_dict_in_generate": True, "output_logits": True, "pad_token_id": 0}
+    output = lm.model.generate(inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=NEW_TOKENS, **options)
     tokens = output.sequences[0, len(context) :].cpu().numpy().astype(np.int32)
     logits = torch.cat(list(output.logits))[:, : lm.vocabulary]
     scores = plain.score(lm.model, lm.vocabulary, Span(context, tokens))
-    return np.asarray([_total(logits, tokens) - scores.logprobs.sum(dtype=np.float64)])
+    return [_sums(logits, tokens) - scores.logprobs.cumsum(dtype=np.float64)]
 
 
 def _cast(lm: CausalLM, spans: list[Span], dtype: str) -> Sums:
-    return _plain(copy.deepcopy(lm.model).to(getattr(torch, dtype)), lm.vocabulary, spans)
+    return plain_sums(copy.deepcopy(lm.model).to(getattr(torch, dtype)), lm.vocabulary, spans)
 
 
-def _total(logits: torch.Tensor, tokens: Ids) -> float:
-    """Σ log P of ``tokens`` at rows of ``logits``, in nats, with the softmax in float32."""
+def _sums(logits: torch.Tensor, tokens: Ids) -> npt.NDArray[np.float64]:
+    """As in ``Sums``: for ``tokens`` at rows of ``logits``, with the softmax in float32."""
     targets = torch.from_numpy(tokens.astype(np.int64))[:, None].to(logits.device)
-    return float(torch.log_softmax(logits.float(), dim=-1).gather(1, targets).double().sum())
+    logprobs = torch.log_softmax(logits.float(), dim=-1).gather(1, targets)[:, 0]
+    return logprobs.double().cumsum(0).cpu().numpy()

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from choicewise.models.local.causal_lm import known
-from choicewise.questions import Cosine, Generation, Mass, Span, TokenScores
+from choicewise.questions import Cosine, Generation, Ids, Mass, Span, TokenScores
 
 
 @torch.inference_mode()
@@ -27,7 +28,7 @@ def score(model: Any, vocabulary: int, question: Span | Mass) -> TokenScores:
     if isinstance(question, Mass):
         return _total(_logits(model, vocabulary, question.context, 1), known(question.members.ids, vocabulary))
     tokens = np.concatenate([question.context, question.continuation])
-    return _scores(_logits(model, vocabulary, tokens[:-1], len(question.continuation)), question.continuation)
+    return scores(_logits(model, vocabulary, tokens[:-1], len(question.continuation)), question.continuation)
 
 
 @torch.inference_mode()
@@ -38,11 +39,11 @@ def generate(model: Any, vocabulary: int, generation: Generation, ends: Collecti
     logits the lowest id is taken.
     """
     tokens = generation.context
-    rows: list[torch.Tensor] = []
+    rows: list[Tensor] = []
     while len(rows) < generation.limit and not (rows and tokens[-1] in ends):
         rows.append(_logits(model, vocabulary, tokens, 1))
         tokens = np.append(tokens, np.int32(rows[-1].argmax()))
-    return _scores(torch.cat(rows), tokens[len(generation.context) :])
+    return scores(torch.cat(rows), tokens[len(generation.context) :])
 
 
 @torch.inference_mode()
@@ -63,7 +64,7 @@ def sample(
             break
         drawn.append(token)
         rows.append(row)
-    return _scores(torch.cat(rows), np.asarray(drawn, dtype=np.int32))
+    return scores(torch.cat(rows), np.asarray(drawn, dtype=np.int32))
 
 
 @torch.inference_mode()
@@ -98,24 +99,28 @@ def looks_ahead(model: Any, vocabulary: int) -> bool:
     return bool((left - right).abs().max() > tolerance * left.abs().max())
 
 
-def _logits(model: Any, vocabulary: int, tokens: np.ndarray[Any, Any], last: int) -> torch.Tensor:
+def last_rows(model: Any, last: int) -> dict[str, int]:
+    """The argument that saves the vocabulary at all but the ``last`` positions, where the model takes it."""
+    return {"logits_to_keep": last} if "logits_to_keep" in signature(model.forward).parameters else {}
+
+
+def _logits(model: Any, vocabulary: int, tokens: Ids, last: int) -> Tensor:
     """Logits at the ``last`` positions of ``tokens``, shape [last, vocabulary], float32."""
     inputs = torch.from_numpy(tokens.astype(np.int64))[None].to(model.device)
-    # A model that can leave the other rows out saves the vocabulary at every position.
-    last_rows = {"logits_to_keep": last} if "logits_to_keep" in signature(model.forward).parameters else {}
-    logits = model(input_ids=inputs, use_cache=False, **last_rows).logits
+    logits = model(input_ids=inputs, use_cache=False, **last_rows(model, last)).logits
     return logits[0, -last:, :vocabulary].float()
 
 
-def _total(logits: torch.Tensor, members: np.ndarray[Any, Any]) -> TokenScores:
+def _total(logits: Tensor, members: Ids) -> TokenScores:
     """The likeliest of ``members`` with its rank, and the log of the probability of them all."""
     ids = torch.from_numpy(members.astype(np.int64)).to(logits.device)
-    likeliest = _scores(logits, members[int(logits[0, ids].argmax())][None])
+    likeliest = scores(logits, members[int(logits[0, ids].argmax())][None])
     total = torch.log_softmax(logits, dim=-1)[0, ids].logsumexp(dim=0)
     return TokenScores(likeliest.tokens, total[None].cpu().numpy(), likeliest.ranks)
 
 
-def _scores(logits: torch.Tensor, tokens: np.ndarray[Any, Any]) -> TokenScores:
+def scores(logits: Tensor, tokens: Ids) -> TokenScores:
+    """The scores of ``tokens`` at the rows of ``logits``, shape [tokens, vocabulary]."""
     chosen = torch.from_numpy(tokens.astype(np.int64))[:, None].to(logits.device)
     logprobs = torch.log_softmax(logits, dim=-1).gather(1, chosen)[:, 0]
     ranks = (logits > logits.gather(1, chosen)).sum(dim=1).masked_fill(logprobs.isnan(), -1)

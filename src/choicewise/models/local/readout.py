@@ -1,6 +1,5 @@
 """From hidden states to answers, each as soon as its last row is computed."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,21 +7,19 @@ import numpy.typing as npt
 import torch
 
 from choicewise.engine.tree import Tree
-from choicewise.models.local.causal_lm import CausalLM
-from choicewise.questions import TokenScores
+from choicewise.models.local.causal_lm import CausalLM, Reads
+from choicewise.questions import Answers, TokenScores
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Transfer:
-    """Results on their way from the device: ``reads`` are their places among the tree's reads.
+    """Results on their way from the device: ``places`` are their places among the tree's reads.
 
     They finish the spans whose last row is before node ``stop``.
     """
 
-    reads: npt.NDArray[np.int64]
-    tokens: torch.Tensor
-    logprobs: torch.Tensor
-    ranks: torch.Tensor
+    places: npt.NDArray[np.int64]
+    results: Reads
     stop: int
     copied: torch.cuda.Event | None
 
@@ -39,16 +36,15 @@ class Readout:
         self._order = np.argsort(tree.rows, kind="stable")
         self._rows = tree.rows[self._order]
         self._targets = tree.targets[self._order]
-        self._tokens = np.zeros(len(tree.rows), dtype=np.int32)
-        self._logprobs = np.full(len(tree.rows), np.nan, dtype=np.float32)
-        self._ranks = np.zeros(len(tree.rows), dtype=np.int32)
+        count = len(tree.rows)
+        self._scores = TokenScores.of(np.zeros(count), np.full(count, np.nan), np.zeros(count))
         self._last_rows = tree.rows[tree.starts[1:] - 1]
         self._questions = np.argsort(tree.span_of, kind="stable")
         self._first_question = np.searchsorted(tree.span_of[self._questions], np.arange(len(tree.starts)))
         self._finished = 0
         self._transfer: _Transfer | None = None
 
-    def read(self, start: int, hidden: torch.Tensor) -> Iterator[tuple[int, TokenScores]]:
+    def read(self, start: int, hidden: torch.Tensor) -> Answers:
         """Read nodes ``start ..`` from hidden states, shape [nodes, width]; answers that earlier calls finished."""
         stop = start + len(hidden)
         low, high = np.searchsorted(self._rows, [start, stop])
@@ -59,35 +55,32 @@ class Readout:
         if before is not None:
             yield from self._receive(before)
 
-    def finish(self) -> Iterator[tuple[int, TokenScores]]:
+    def finish(self) -> Answers:
         """The answers that the last ``read`` finished."""
         if self._transfer is not None:
             yield from self._receive(self._transfer)
 
-    def _receive(self, transfer: _Transfer) -> Iterator[tuple[int, TokenScores]]:
+    def _receive(self, transfer: _Transfer) -> Answers:
         if transfer.copied is not None:
             transfer.copied.synchronize()
-        self._tokens[transfer.reads] = transfer.tokens.numpy()
-        self._logprobs[transfer.reads] = transfer.logprobs.numpy()
-        self._ranks[transfer.reads] = transfer.ranks.numpy()
+        scores = self._scores
+        for array, result in zip((scores.tokens, scores.logprobs, scores.ranks), transfer.results, strict=True):
+            array[transfer.places] = result.cpu().numpy()
         first, self._finished = self._finished, int(np.searchsorted(self._last_rows, transfer.stop))
         for span in range(first, self._finished):
             part = slice(self._tree.starts[span], self._tree.starts[span + 1])
-            scores = TokenScores(self._tokens[part], self._logprobs[part], self._ranks[part])
+            answer = TokenScores(scores.tokens[part], scores.logprobs[part], scores.ranks[part])
             for question in self._questions[self._first_question[span] : self._first_question[span + 1]]:
-                yield int(question), scores
+                yield int(question), answer
 
 
-def _send(
-    reads: npt.NDArray[np.int64], results: tuple[torch.Tensor, torch.Tensor, torch.Tensor], stop: int
-) -> _Transfer:
+def _send(places: npt.NDArray[np.int64], results: Reads, stop: int) -> _Transfer:
     """Start the copy to the host; an event says when it is complete."""
     if results[0].device.type != "cuda":
-        tokens, logprobs, ranks = (part.cpu() for part in results)
-        return _Transfer(reads, tokens, logprobs, ranks, stop, None)
+        return _Transfer(places, results, stop, None)
     tokens, logprobs, ranks = (
         torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True) for part in results
     )
     copied = torch.cuda.Event()
     copied.record()
-    return _Transfer(reads, tokens, logprobs, ranks, stop, copied)
+    return _Transfer(places, (tokens, logprobs, ranks), stop, copied)

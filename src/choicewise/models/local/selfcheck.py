@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.ladder import LADDER, ComputePath, Rung, compute_path, rungs
+from choicewise.models.local.compute_path import ComputePath
+from choicewise.models.local.ladder import LADDER, Rung, compute_path, rungs
+from choicewise.models.local.path_differences import Sums, padded_sums, plain_sums
 from choicewise.models.local.probe import BRANCH, position_switch, probe, probe_depth
 from choicewise.models.local.unpacked_path import PlainPath
 from choicewise.models.selfcheck import SelfCheck, Trial
@@ -36,10 +36,6 @@ SAMPLED = 4
 """The noise is measured on every fourth span of a probe: a batch needs the vocabulary at every position of every
 sequence, which would take longer than all the rest."""
 
-Sums = list[npt.NDArray[np.float64]]
-"""For every span the log-probability (nats) of its continuation's first token, of its first two, and so on to all: as
-many scores to compare as there are tokens."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Judge:
@@ -60,10 +56,9 @@ class _Judge:
             difference = max(self._score_difference(path), self._generation_difference(path))
         except Exception as error:
             return Trial(name, None, f"{type(error).__name__}: {error}".splitlines()[0][:200])
-        if not difference <= self.tolerance:
-            excess = f"differs by {difference:.2g} nats where {self.tolerance:.2g} are allowed"
-            return Trial(name, difference, "; ".join(filter(None, [path.objection(), excess])))
-        return Trial(name, difference, path.objection())
+        excess = f"differs by {difference:.2g} nats where {self.tolerance:.2g} are allowed"
+        reasons = [path.objection(), None if difference <= self.tolerance else excess]
+        return Trial(name, difference, "; ".join(filter(None, reasons)) or None)
 
     def _score_difference(self, path: ComputePath) -> float:
         """The largest difference of a score, in nats; infinity where one is missing or NaN."""
@@ -123,18 +118,18 @@ def _advice(lm: CausalLM, rung: str) -> str:
     switch = position_switch(lm)
     if rung != "plain" or switch is None or lm.window <= switch:
         return ""
-    return f"its positions change once a sequence exceeds {switch} tokens; with --window {switch} it can be faster"
+    return f"its positions change once a sequence exceeds {switch} tokens; with a window of {switch} it can be faster"
 
 
 def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
     """The model itself, after its float32 copy where it has one."""
-    truth = _plain_sums(lm, spans)
+    truth = plain_sums(lm.model, lm.vocabulary, spans)
     if not np.isfinite(np.concatenate(truth)).all():
         damage = "the model answers random tokens with NaN or infinity: its weights are damaged"
         if lm.model.dtype.itemsize >= 4:
             raise ModelError(f"{damage}; download them again")
         dtype = str(lm.model.dtype).removeprefix("torch.")
-        raise ModelError(f"{damage} or too large for {dtype}; try --dtype float32, or download them again")
+        raise ModelError(f"{damage} or too large for {dtype}; try float32, or download them again")
     copied = _float32_copy(lm)
     if copied is not None:
         judges = _judges(copied, spans)
@@ -142,7 +137,7 @@ def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
         return [*judges, _Judge(lm, spans, judges[0].truth, floor, max(EXACT, WIDER * floor))]
     # To a model whose positions switch, padding a short sequence makes it a long one.
     part = slice(None, None, SAMPLED) if position_switch(lm) is None else slice(0, 2)
-    floor = _difference(_padded_sums(lm, spans[part]), truth[part])
+    floor = _difference(padded_sums(lm, spans[part], masked=False), truth[part])
     least, most = (EXACT, 10 * EXACT) if lm.model.dtype.itemsize >= 4 else (NARROW, NARROW)
     return [_Judge(lm, spans, truth, floor, float(np.clip(2 * floor, least, most)))]
 
@@ -159,24 +154,6 @@ def _float32_copy(lm: CausalLM) -> CausalLM | None:
     if 4 * model.num_parameters() > free // 2:
         return None
     return CausalLM(copy.deepcopy(model).float(), lm.window, lm.vocabulary)
-
-
-def _plain_sums(lm: CausalLM, spans: list[Span]) -> Sums:
-    return [plain.score(lm.model, lm.vocabulary, span).logprobs.cumsum(dtype=np.float64) for span in spans]
-
-
-@torch.inference_mode()
-def _padded_sums(lm: CausalLM, spans: list[Span]) -> Sums:
-    """The same by the model's own forward on one padded batch of all spans."""
-    sequences = [torch.from_numpy(np.concatenate([span.context, span.continuation])).long() for span in spans]
-    inputs = pad_sequence([sequence[:-1] for sequence in sequences], batch_first=True).to(lm.device)
-    logits = lm.model(input_ids=inputs, use_cache=False).logits[:, :, : lm.vocabulary]
-    sums = []
-    for span, sequence, row in zip(spans, sequences, logits, strict=True):
-        logprobs = torch.log_softmax(row[len(span.context) - 1 : len(sequence) - 1].float(), dim=-1)
-        targets = sequence[len(span.context) :, None].to(lm.device)
-        sums.append(logprobs.gather(1, targets)[:, 0].double().cumsum(0).cpu().numpy())
-    return sums
 
 
 def _difference(left: Sums, right: Sums) -> float:

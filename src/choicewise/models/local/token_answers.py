@@ -1,13 +1,13 @@
 """Scores and greedy generations from as few trees as possible."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 
-from choicewise.models.local.greedy_rounds import LIKELIEST
-from choicewise.models.local.ladder import ComputePath
-from choicewise.questions import Generation, Mass, Span, TokenScores
+from choicewise.models.local.causal_lm import LIKELIEST
+from choicewise.models.local.compute_path import ComputePath
+from choicewise.questions import Answers, Generation, Mass, Span, TokenScores
 
 FIRST_TOKENS = 16
 """Tokens generated before stops are first looked for; then twice as many, and so on, so that few are in vain."""
@@ -15,10 +15,8 @@ FIRST_TOKENS = 16
 Part = TypeVar("Part")
 
 
-def answer_part(
-    part: Mapping[int, Part], answer: Callable[[Sequence[Part]], Iterator[tuple[int, TokenScores]]]
-) -> Iterator[tuple[int, TokenScores]]:
-    """(index, the answer) of the questions that ``part`` holds by index; ``answer`` counts them from 0."""
+def answer_part(part: Mapping[int, Part], answer: Callable[[Sequence[Part]], Answers]) -> Answers:
+    """The answers to the questions that ``part`` holds by index; ``answer`` counts them from 0."""
     indexes = list(part)
     if indexes:
         for number, scores in answer(list(part.values())):
@@ -30,8 +28,8 @@ def answer_tokens(
     questions: Sequence[Span | Mass | Generation],
     ends: Collection[int],
     token_bytes: Sequence[bytes],
-) -> Iterator[tuple[int, TokenScores]]:
-    """(index into ``questions``, the scores of a span or mass or the greedy tokens of a generation), as available.
+) -> Answers:
+    """The scores of every span and mass, and the greedy tokens of every generation.
 
     All spans, masses and generations of one token come from one tree, longer generations from another.  A generation
     ends after the first token of ``ends``, before a stop (found by ``token_bytes``), or at its limit.
@@ -46,34 +44,31 @@ def answer_tokens(
         elif question.limit:
             generated[index] = question
         else:
-            yield index, TokenScores.of([], [], [])
+            yield index, TokenScores.of()
     yield from answer_part(scored, path.score)
     yield from answer_part(generated, lambda part: _generate(path, part, ends, token_bytes))
 
 
 def _generate(
     path: ComputePath, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes]
-) -> Iterator[tuple[int, TokenScores]]:
+) -> Answers:
     """In one go where nothing stops a generation, else in parts that double, with a look for stops after each."""
-    unfinished = {index: TokenScores.of([], [], []) for index in range(len(generations))}
+    unfinished = {index: TokenScores.of() for index in range(len(generations))}
     step = FIRST_TOKENS
     while unfinished:
-        indexes = list(unfinished)
-        parts = [_continued(generations[index], unfinished[index], step) for index in indexes]
+        indexes, parts = list(unfinished), []
+        for index, scores in unfinished.items():
+            generation, tokens = generations[index], scores.tokens
+            remaining = generation.limit - len(tokens)
+            context = np.concatenate([generation.context, tokens])
+            parts.append(Generation(context, min(remaining, step) if generation.stops else remaining))
         for number, part in path.generate(parts, ends):
             index, generation = indexes[number], generations[indexes[number]]
             scores = TokenScores.joined([unfinished.pop(index), part])
-            tokens = scores.tokens.tolist()
-            count = generation.before_stop(tokens, token_bytes)
+            tokens = scores.tokens
+            count = generation.before_stop(tokens.tolist(), token_bytes)
             if count < len(tokens) or len(tokens) == generation.limit or tokens[-1] in ends:
                 yield index, scores.first(count)
             else:
                 unfinished[index] = scores
         step *= 2
-
-
-def _continued(generation: Generation, scores: TokenScores, step: int) -> Generation:
-    """The next tokens of a generation that ``scores`` begins: ``step`` of them, or all where it has no stops."""
-    context = np.concatenate([generation.context, scores.tokens])
-    remaining = generation.limit - len(scores.tokens)
-    return Generation(context, min(remaining, step) if generation.stops else remaining)

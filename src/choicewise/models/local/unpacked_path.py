@@ -1,8 +1,7 @@
 """The slower rungs: one sequence at a time, or one branch from the cached state of its prefix."""
 
 import copy
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,10 +10,10 @@ import torch
 
 from choicewise.engine.tree import Tree, build
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import GREEDY, CausalLM
-from choicewise.models.local.greedy_rounds import greedy_rounds
+from choicewise.models.local.causal_lm import GREEDY
+from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.readout import Readout
-from choicewise.questions import Generation, Ids, Mass, Span, TokenScores
+from choicewise.questions import Answers, Generation, Ids, Mass, Span
 
 STATES = ("past_key_values", "cache_params", "state")
 """The names under which models return, and take back, their state after the tokens so far."""
@@ -29,37 +28,18 @@ def branches(tree: Tree) -> list[tuple[int, int]]:
     return list(pairwise([*map(int, starts), len(tree)]))
 
 
-class _UnpackedPath(ABC):
-    """A path that runs sequences or branches: the self-check sees all its errors, and it generates by scoring."""
-
-    def __init__(self, lm: CausalLM) -> None:
-        self.lm = lm
-
-    def objection(self) -> str | None:
-        """None."""
-        return None
-
-    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``generations``, its greedy tokens), as they end."""
-        return greedy_rounds(self, generations, ends)
-
-    @abstractmethod
-    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, the answer) of every one."""
-
-
-class SequencePath(_UnpackedPath):
+class SequencePath(ComputePath):
     """Every sequence in full, one at a time; one that begins another is not run by itself."""
 
     name = "sequence"
     cost = "every distinct sequence in full, one at a time"
 
     @torch.inference_mode()
-    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, the answer) of every one."""
+    def score(self, questions: Sequence[Span | Mass]) -> Answers:
+        """The answers, sequence by sequence."""
         tree = build(questions)
         readout = Readout(self.lm, tree)
-        path = np.empty(_deepest(tree), dtype=np.int32)
+        path = np.empty(tree.depth.max(initial=-1) + 1, dtype=np.int32)
         for start, stop in branches(tree):
             depth = int(tree.depth[start])
             path[depth : depth + stop - start] = tree.tokens[start:stop]
@@ -69,21 +49,21 @@ class SequencePath(_UnpackedPath):
         yield from readout.finish()
 
 
-class PrefixPath(_UnpackedPath):
+class PrefixPath(ComputePath):
     """Every branch of the tree from a copy of its prefix's state: a cache or a recurrent state."""
 
     name = "prefix"
     cost = "every unique token about once, one branch at a time"
 
     @torch.inference_mode()
-    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, the answer) of every one; prefixes shorter than ``WORTH`` are computed again."""
+    def score(self, questions: Sequence[Span | Mass]) -> Answers:
+        """The answers, branch by branch; prefixes shorter than ``WORTH`` are computed again."""
         tree = build(questions)
         readout = Readout(self.lm, tree)
-        path = np.empty(_deepest(tree), dtype=np.int32)
+        path = np.empty(tree.depth.max(initial=-1) + 1, dtype=np.int32)
         states: list[tuple[int, dict[str, Any]]] = [(0, {})]
         runs = branches(tree)
-        begins = tree.depth[[start for start, _ in runs]] if runs else np.empty(0, dtype=np.int32)
+        begins = tree.depth[np.asarray([start for start, _ in runs], dtype=np.int64)]
         for index, (start, stop) in enumerate(runs):
             depth = int(begins[index])
             while states[-1][0] > depth:
@@ -111,39 +91,28 @@ class PrefixPath(_UnpackedPath):
         return output[0][0], after
 
 
-class PlainPath:
+class PlainPath(ComputePath):
     """The reference itself, for a model on which no other path is right."""
 
     name = "plain"
     cost = "every span in full, one at a time, with the vocabulary at every token"
 
-    def __init__(self, lm: CausalLM) -> None:
-        self.lm = lm
-
-    def objection(self) -> str | None:
-        """None: the others are compared with this one."""
-        return None
-
-    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``generations``, its greedy tokens)."""
+    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Answers:
+        """The greedy tokens, one generation at a time."""
         for index, generation in enumerate(generations):
-            yield index, self._generate(generation, ends)
+            with self.lm.counting():
+                answer = plain.generate(self.lm.model, self.lm.vocabulary, generation, ends)
+            yield index, answer
 
-    def score(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, the answer) of every one."""
+    def score(self, questions: Sequence[Span | Mass]) -> Answers:
+        """The answers in order."""
         for index, question in enumerate(questions):
             if isinstance(question, Span) and question.continuation[0] == GREEDY:
-                yield index, self._generate(Generation(question.context, 1), ())
+                ((_, answer),) = self.generate([Generation(question.context, 1)], ())
             else:
-                yield index, self._score(question)
-
-    def _generate(self, generation: Generation, ends: Collection[int]) -> TokenScores:
-        with self.lm.counting():
-            return plain.generate(self.lm.model, self.lm.vocabulary, generation, ends)
-
-    def _score(self, question: Span | Mass) -> TokenScores:
-        with self.lm.counting():
-            return plain.score(self.lm.model, self.lm.vocabulary, question)
+                with self.lm.counting():
+                    answer = plain.score(self.lm.model, self.lm.vocabulary, question)
+            yield index, answer
 
 
 def _needed(begins: Ids, at: int) -> list[int]:
@@ -154,7 +123,3 @@ def _needed(begins: Ids, at: int) -> list[int]:
         if depth - (depths[-1] if depths else at) >= WORTH:
             depths.append(int(depth))
     return depths
-
-
-def _deepest(tree: Tree) -> int:
-    return int(tree.depth.max()) + 1 if len(tree) else 0

@@ -9,7 +9,9 @@ from choicewise.errors import ModelError, ProtocolError, UsageError
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
-from choicewise.requests.prepared_block import Answerer, PreparedBlock
+from choicewise.records.manifest import Place
+from choicewise.requests.prepared_block import PreparedBlock
+from choicewise.requests.prompt_rows import Answerer
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.request import Request
 from choicewise.requests.source import RequestSource, TemplateSource
@@ -46,7 +48,7 @@ class Block:
         return self.start + len(self.items)
 
     @property
-    def place(self) -> tuple[str, str, int, int]:
+    def place(self) -> Place:
         """Split, subject, start and stop: where the run folder keeps what was observed of it."""
         return self.split, self.subject, self.start, self.stop
 
@@ -102,7 +104,7 @@ def check_support(protocols: Mapping[str, Protocol], model: str, supports: froze
 
 
 def request_source(protocol: Protocol, data: Dataset, rendered: Sequence[RenderedRequests]) -> RequestSource:
-    """Where the requests of ``protocol`` come from; ProtocolError where they were rendered elsewhere and are not here."""
+    """Where the requests of ``protocol`` come from; ProtocolError where they were rendered elsewhere and not passed."""
     if protocol.requests is None:
         return TemplateSource(protocol, data)
     for requests in rendered:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from choicewise.questions import Conclusion, Generation, Ids, TokenScores
 from choicewise.records.rows import ObservationRow
-from choicewise.requests.prepared_block import BlockQuestion
+from choicewise.requests.prompt_rows import BlockQuestion
 from choicewise.tokens.byte_probability import TokenQuestion
 from choicewise.tokens.coverings import answer_with_bytes, sizes
 

@@ -14,13 +14,6 @@ from choicewise.questions import Ids
 from choicewise.tokens.tokenizer import Tokenizer, count
 
 
-def encode_contexts(tokenizer: Tokenizer, bos: str, contexts: Sequence[str]) -> list[Ids]:
-    """Tokens of texts that something follows: at least one each, never a doubled BOS."""
-    encodings = Encodings(tokenizer, bos)
-    encodings.add_sequences(contexts)
-    return [encodings.context(context) for context in contexts]
-
-
 class Encodings:
     """The texts of a batch and their tokens: as a sequence, with what ``bos`` adds, or plain, with nothing added.
 
@@ -45,8 +38,8 @@ class Encodings:
             self._sequences.update(zip(doubled, self.tokenizer.encode(doubled, special=False), strict=True))
 
     def add_plain(self, texts: Iterable[str]) -> None:
-        """Encode ``texts`` with nothing added."""
-        new = list(dict.fromkeys(texts))
+        """Encode the new ones among ``texts`` with nothing added."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._plain]
         self._plain.update(zip(new, self.tokenizer.encode(new, special=False), strict=True))
 
     def sequence(self, text: str) -> Ids:
@@ -62,6 +55,11 @@ class Encodings:
         if text and len(self._sequences[text]):
             return self._sequences[text]
         return self.prefix_token
+
+    def contexts(self, texts: Sequence[str]) -> list[Ids]:
+        """Tokens of texts that something follows: at least one each, never a doubled BOS; the new ones in one call."""
+        self.add_sequences(texts)
+        return [self.context(text) for text in texts]
 
     def joined(self, context: str, continuation: str) -> Ids:
         """Tokens of the two texts as one, after the prefix token where the context alone has no tokens."""

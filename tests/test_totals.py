@@ -20,7 +20,7 @@ from choicewise.results.explain import explain
 from choicewise.results.run import Run
 from choicewise.scoring.outside import OUTSIDE
 from choicewise.scoring.scores import SCORES
-from choicewise.store.blocks import SCHEMAS, read_blocks, write_block
+from choicewise.store.tables import SCHEMAS, read_blocks, write_block
 from tests.observed import continuations, row
 from tests.worlds import write_mmlu
 

@@ -80,29 +80,23 @@ def evaluate(
     if not skip_bad_items:
         check(data, asks, blocks, rendered)
     wanted = _manifest(model, data, recipes, subjects, limit)
+    progress = progress or (lambda done, total: None)
     with open_folder(Path(out), wanted, _item_rows(blocks)) as folder:
-        _observe(folder, InProcess(model, data, rendered, skip_bad_items), asks, blocks, progress or _no_progress)
+        _observe(folder, InProcess(model, data, rendered, skip_bad_items), asks, blocks, progress)
         if rescore_near_ties is not None and (undecided := open_items(open_run(out))):
-            rescore(folder, rescore_near_ties(), data, rendered, asks, blocks, undecided, progress or _no_progress)
+            rescore(folder, rescore_near_ties(), data, rendered, asks, blocks, undecided, progress)
         folder.finish()
     return open_run(out)
 
 
 def _item_rows(blocks: Sequence[Block]) -> list[ItemRow]:
     items = [(block.split, item) for block in blocks for item in block.items]
-    return [
-        ItemRow(
-            position=position,
-            split=split,
-            item=item.id,
-            subject=item.subject,
-            question=item.question,
-            choices=item.choices,
-            gold=item.gold,
-            fields=json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True),
-        )
-        for position, (split, item) in enumerate(items)
-    ]
+    rows = []
+    for position, (split, item) in enumerate(items):
+        fields = json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True)
+        texts = (item.id, item.subject, item.question, item.choices)
+        rows.append(ItemRow(position, split, *texts, item.gold, fields))
+    return rows
 
 
 def _manifest(
@@ -152,7 +146,3 @@ def _observe(
             writer.write(names, result.tokens_asked, result.requests, result.spans)
         done += size
         progress(done, total)
-
-
-def _no_progress(done: int, total: int) -> None:
-    """Progress that nobody reads."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from choicewise.data.dataset import Dataset
 from choicewise.records.rows import ObservationRow, RequestRow, SpanRow
-from choicewise.requests.prepared_block import PreparedBlock
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import Ask, Block, prepare_block
 from choicewise.running.observe import observe
@@ -60,38 +59,38 @@ class Executor(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class InProcess:
     """The executor in this process: one block after the other, the next one rendered and tokenized meanwhile."""
 
-    def __init__(self, model: Model, data: Dataset, rendered: Sequence[RenderedRequests], skip_bad_items: bool) -> None:
-        self._model = model
-        self._data = data
-        self._rendered = rendered
-        self._skip_bad_items = skip_bad_items
+    model: Model
+    data: Dataset
+    rendered: Sequence[RenderedRequests]
+    skip_bad_items: bool
 
     @property
     def computed(self) -> int | None:
-        """As :attr:`Executor.computed`."""
-        return self._model.computed
+        """Input tokens computed so far; None where they are not counted."""
+        return self.model.computed
 
     def run(self, work: Sequence[BlockWork], observed: Set[str]) -> Iterator[BlockResult]:
-        """As :meth:`Executor.run`; the model checks itself while the first block is rendered."""
+        """One result per block; the model checks itself while the first block is rendered."""
         if not work:
             return
         observed = set(observed)
         with ThreadPoolExecutor(1) as thread:
-            jobs = (thread.submit(self._prepare, block_work) for block_work in work)  # submitted when taken
+            jobs = (  # submitted when taken
+                thread.submit(
+                    prepare_block, self.data, each.block, each.asks, self.model, self.skip_bad_items, self.rendered
+                )
+                for each in work
+            )
             job = next(jobs)
-            selfcheck = self._model.selfcheck
+            selfcheck = self.model.selfcheck
             for current in work:
                 block = job.result()
                 job = next(jobs, job)
                 wanted = {key: question for key, question in block.wanted.items() if key not in observed}
-                observations = observe(self._model, wanted)
-                yield BlockResult(
-                    current, selfcheck, block.inputs, block.requests, block.spans, len(wanted), observations
-                )
+                rows = block.inputs, block.requests, block.spans
+                yield BlockResult(current, selfcheck, *rows, len(wanted), observe(self.model, wanted))
                 observed.update(wanted)
-
-    def _prepare(self, work: BlockWork) -> PreparedBlock:
-        return prepare_block(self._data, work.block, work.asks, self._model, self._skip_bad_items, self._rendered)

@@ -53,19 +53,19 @@ def score_texts(model: str | Path | Model, context: str, choices: Iterable[str],
     questions = _questions(model, boundary, context, choices)
     observed = _observe(model, questions, choices)
     null = _observe(model, _questions(model, boundary, "", choices), choices)
-    columns: dict[str, pa.Array] = {
-        "choice": pa.array(choices, pa.string()),
-        "tokens": pa.array(observed.counts, pa.int64()),
-        "bytes": pa.array([len(choice.encode()) for choice in choices], pa.int64()),
-        "chars": pa.array([len(choice) for choice in choices], pa.int64()),
-        "words": pa.array([len(choice.split()) for choice in choices], pa.int64()),
+    counts = {
+        "tokens": observed.counts,
+        "bytes": [len(choice.encode()) for choice in choices],
+        "chars": [len(choice) for choice in choices],
+        "words": [len(choice.split()) for choice in choices],
+        "bos": [question.bos for question in questions],
+        "unknown": [question.unknown for question in questions],
     }
-    for count in ("bos", "unknown"):
-        columns[count] = pa.array([getattr(question, count) for question in questions], pa.int64())
+    columns = {"choice": pa.array(choices, pa.string())}
+    columns |= {name: pa.array(values, pa.int64()) for name, values in counts.items()}
     for flag in ("merged", "noncanonical", "lossy"):
         columns[flag] = pa.array([getattr(question, flag) for question in questions], pa.bool_())
-    for name, function in SCORES.items():
-        columns[name] = pa.array(function(observed, null), pa.float64())
+    columns |= {name: pa.array(function(observed, null), pa.float64()) for name, function in SCORES.items()}
     return pa.table(columns)
 
 

@@ -9,15 +9,7 @@ from functools import cached_property
 from choicewise.data.categories import categories_of
 from choicewise.data.item import Item
 from choicewise.errors import DataError, UsageError, did_you_mean
-
-
-@dataclass(frozen=True, slots=True)
-class BadItem:
-    """A row that can't be used and was skipped, as the user wished."""
-
-    file: str
-    row: int
-    reason: str
+from choicewise.records.manifest import SkippedRow
 
 
 @dataclass(frozen=True)
@@ -29,7 +21,7 @@ class Dataset:
 
     name: str
     splits: Mapping[str, tuple[Item, ...]]
-    skipped: tuple[BadItem, ...] = ()
+    skipped: tuple[SkippedRow, ...] = ()
 
     @cached_property
     def digest(self) -> str:

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from choicewise.data.cell import UnusableRow
-from choicewise.data.dataset import BadItem, Dataset
+from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.errors import DataError, UsageError
+from choicewise.records.manifest import SkippedRow
 
 
 class DatasetBuilder:
@@ -17,13 +18,13 @@ class DatasetBuilder:
         self._skip = on_bad_item == "skip"
         self._splits: dict[str, dict[str, Item]] = {}
         self._rows: dict[tuple[str, str], str] = {}
-        self._skipped: list[BadItem] = []
+        self._skipped: list[SkippedRow] = []
 
     def reject(self, file: Path, row: int, reason: UnusableRow) -> None:
         """Record the row as skipped, or raise DataError unless bad items are to be skipped."""
         if not self._skip:
             raise DataError(f"{place(file, row)}: {reason}; correct the row, or skip bad items") from reason
-        self._skipped.append(BadItem(str(file), row, str(reason)))
+        self._skipped.append(SkippedRow(str(file), row, str(reason)))
 
     def accept(self, file: Path, row: int, split: str, item: Item) -> None:
         """Add the item, or reject its row when it is no valid question.  Raises DataError for a repeated id."""

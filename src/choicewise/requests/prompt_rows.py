@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from choicewise.protocols.protocol import Protocol as Recipe
-from choicewise.questions import Conclusion
+from choicewise.questions import Conclusion, Cosine, MaskedLoss
 from choicewise.records.rows import RequestRow, SpanRow
 from choicewise.requests.request import FittedRequest
 from choicewise.tokens.byte_probability import TokenQuestion
@@ -60,18 +60,18 @@ class PromptRows:
         null: str | None = None,
         context: str | None = None,
         continuation: str = "",
-        context_tokens: int = 0,
-        tokens_dropped: int = 0,
         choice: ChoiceQuestion = _NO_CHOICE,
     ) -> None:
         """Ask ``question``, and the row that says what it answers.
 
-        ``place``: its choice and its part of that choice.  ``choice``: flags, corrections and why it is missing.
+        ``place``: its choice and its part of that choice.  ``choice``: flags, corrections, tokens dropped and why it is
+        missing.
         """
         key, before, after = map(self._want, (question, choice.before, choice.after))
         flags = (choice.merged, choice.noncanonical, choice.lossy, choice.unknown, choice.bos, choice.missing)
+        tokens = 0 if question is None else _context_tokens(question)
         texts = (self.protocol.prompt_digest, item, *place, null, context, continuation)
-        self.block.spans.append(SpanRow(*texts, key, context_tokens, tokens_dropped, before, after, *flags))
+        self.block.spans.append(SpanRow(*texts, key, tokens, choice.tokens_dropped, before, after, *flags))
 
     def _want(self, question: BlockQuestion | None) -> str | None:
         """Register a question; its key."""
@@ -80,3 +80,16 @@ class PromptRows:
         key = question.key
         self.block.wanted.setdefault(key, question)
         return key
+
+
+def _context_tokens(question: BlockQuestion) -> int:
+    """Tokens before the scored ones; those of a generation that a conclusion follows are not counted."""
+    match question:
+        case MaskedLoss():
+            return len(question.span.context)
+        case Cosine():
+            return len(question.left)
+        case Conclusion():
+            return len(question.generation.context) + len(question.span.context)
+        case _:
+            return len(question.context)

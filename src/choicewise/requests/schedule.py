@@ -43,14 +43,9 @@ class Block:
     items: tuple[Item, ...]
 
     @property
-    def stop(self) -> int:
-        """The position after the last item."""
-        return self.start + len(self.items)
-
-    @property
     def place(self) -> Place:
         """Split, subject, start and stop: where the run folder keeps what was observed of it."""
-        return self.split, self.subject, self.start, self.stop
+        return self.split, self.subject, self.start, self.start + len(self.items)
 
 
 def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:
@@ -84,12 +79,11 @@ def check(
 
     Cheap, and done before the model starts, so that hours of work don't end at a bad row.
     """
-    for ask in asks:
-        if ask.null is None:
-            source = request_source(ask.protocol, data, rendered)
-            for block in blocks:
-                if block.split == ask.protocol.split:
-                    source.check(block.subject, block.items)
+    for protocol in [ask.protocol for ask in asks if ask.null is None]:
+        source = request_source(protocol, data, rendered)
+        for block in blocks:
+            if block.split == protocol.split:
+                source.check(block.subject, block.items)
 
 
 def check_support(protocols: Mapping[str, Protocol], model: str, supports: frozenset[type]) -> None:
@@ -126,8 +120,7 @@ def prepare_block(
 ) -> PreparedBlock:
     """Render, fit and tokenize the items of ``block`` for every one of ``asks``.
 
-    Raises DataError for an item that can't be asked, unless those are to be skipped: then it is refused, with the
-    reason.
+    Raises DataError for an item that can't be asked; with ``skip_bad_items`` it is refused, with the reason.
     """
     prepared = PreparedBlock()
     requests: dict[str, list[Request]] = {}

@@ -15,7 +15,7 @@ from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.protocols.split import with_split
-from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Selection, SelfCheckRecord, SkippedRow
+from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Selection, SelfCheckRecord
 from choicewise.records.rows import ItemRow
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import Ask, Block, check, check_support, list_asks, list_blocks
@@ -102,10 +102,9 @@ def _item_rows(blocks: Sequence[Block]) -> list[ItemRow]:
 def _manifest(
     model: Model, data: Dataset, recipes: Mapping[str, Protocol], subjects: Sequence[str] | None, limit: int | None
 ) -> Manifest:
-    skipped = tuple(SkippedRow(row.file, row.row, row.reason) for row in data.skipped)
     return Manifest(
         model=ModelRecord(model.name, model.digest, model.dtype, model.device, model.window),
-        dataset=DatasetRecord(data.name, data.digest, skipped, data.categories),
+        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories),
         selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
         protocols={name: signature(recipe) for name, recipe in recipes.items()},
         versions=_versions(),

@@ -1,21 +1,18 @@
 """Where the work of a run is done: an executor answers blocks and returns rows; only the caller writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from choicewise.data.dataset import Dataset
+from choicewise.models.model import Model
+from choicewise.models.selfcheck import SelfCheck
 from choicewise.records.rows import ObservationRow, RequestRow, SpanRow
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import Ask, Block, prepare_block
 from choicewise.running.observe import observe
-
-if TYPE_CHECKING:
-    from choicewise.models.model import Model
-    from choicewise.models.selfcheck import SelfCheck
+from choicewise.store.block_writer import TokenCounter
 
 
 @dataclass(frozen=True)
@@ -43,13 +40,8 @@ class BlockResult:
     observations: Iterator[ObservationRow]
 
 
-class Executor(Protocol):
+class Executor(TokenCounter, Protocol):
     """Who answers the blocks of a run, in this process or elsewhere."""
-
-    @property
-    def computed(self) -> int | None:
-        """Input tokens computed so far; None where they are not counted."""
-        ...
 
     def run(self, work: Sequence[BlockWork], observed: Set[str]) -> Iterator[BlockResult]:
         """One result per block; its observations are used up before the next result is taken.

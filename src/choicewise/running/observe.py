@@ -1,20 +1,15 @@
 """From questions to observations: what a model answers, as rows of the observation table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from choicewise.models.model import Model
 from choicewise.questions import Conclusion, Generation, Ids
 from choicewise.records.rows import ObservationRow
 from choicewise.requests.prompt_rows import BlockQuestion
 from choicewise.tokens.byte_probability import TokenQuestion
 from choicewise.tokens.coverings import answer_with_bytes, sizes
-
-if TYPE_CHECKING:
-    from choicewise.models.model import Model
 
 
 def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[ObservationRow]:

@@ -1,17 +1,15 @@
 """What a run will ask, in tokens, and how long it will take, without running it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from choicewise.data.dataset import Dataset
 from choicewise.engine.tree import build
+from choicewise.models.model import Model
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.split import with_split
 from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Span
@@ -21,9 +19,6 @@ from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import check, check_support, list_asks, list_blocks, prepare_block
 from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.coverings import parts
-
-if TYPE_CHECKING:
-    from choicewise.models.model import Model
 
 PROBE = 1.0
 """Seconds that a probe of the model takes at least, where there is enough to ask."""

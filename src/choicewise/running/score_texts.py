@@ -1,16 +1,14 @@
 """Every score of one question, without a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from choicewise.data.cell import has_half_character
 from choicewise.errors import ModelError, UsageError
+from choicewise.models.model import Model
 from choicewise.questions import Mass, Span
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.scores import SCORES
@@ -19,9 +17,6 @@ from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.coverings import answer_with_bytes, sizes
 from choicewise.tokens.window import fit_span
-
-if TYPE_CHECKING:
-    from choicewise.models.model import Model
 
 
 def score_texts(model: str | Path | Model, context: str, choices: Iterable[str], *, boundary: str = "lcp") -> pa.Table:
@@ -86,6 +81,7 @@ def _observe(model: Model, questions: Sequence[ChoiceQuestion], choices: Sequenc
     answers = {keys[index]: answer for index, answer in answer_with_bytes(model, list(wanted.values()))}
     spans = [choice.span for choice in questions if choice.span is not None]
     rows = [answers[span.key] for span in spans]
+    lengths = [size for span, row in zip(spans, rows, strict=True) for size in sizes(span, row, model.tokenizer)]
 
     def total(correction: Span | Mass | ByteProbability | None) -> float:
         return 0.0 if correction is None else float(answers[correction.key].logprobs.sum(dtype=np.float64))
@@ -93,9 +89,7 @@ def _observe(model: Model, questions: Sequence[ChoiceQuestion], choices: Sequenc
     return Continuations(
         tokens=np.concatenate([row.tokens for row in rows]),
         logprobs=np.concatenate([row.logprobs for row in rows]),
-        sizes=np.asarray(
-            [size for span in spans for size in sizes(span, answers[span.key], model.tokenizer)], np.int32
-        ),
+        sizes=np.asarray(lengths, np.int32),
         ranks=np.concatenate([row.ranks for row in rows]),
         offsets=np.cumsum([0, *(len(row.tokens) for row in rows)]),
         text=list(choices),

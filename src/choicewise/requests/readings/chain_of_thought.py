@@ -1,6 +1,7 @@
 """Reading ``chain-of-thought``: the continuations after sampled chains of thought and a proposal that ends them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,17 +43,11 @@ class ChainOfThoughtAsker(Asker):
         protocol, item = prompt.protocol, request.item.id
         sampling = Sampling.of(protocol.seed or 0, item, number)
         chain = Generation(tokens, protocol.new_tokens or 0, (protocol.separator.encode(),), sampling)
-        prompt.add_span(item, (GENERATED, number), chain, context_tokens=len(tokens))
+        prompt.add_span(item, (GENERATED, number), chain)
         for index, (text, choice) in enumerate(zip(request.continuations, choices, strict=True)):
-            span = choice.span if isinstance(choice.span, Span) else None
+            question = Conclusion(chain, choice.span) if isinstance(choice.span, Span) else None
             prompt.add_span(
-                item,
-                (index, number),
-                None if span is None else Conclusion(chain, span),
-                context=request.proposals[0],
-                continuation=text,
-                context_tokens=0 if span is None else len(tokens) + len(span.context),
-                choice=choice,
+                item, (index, number), question, context=request.proposals[0], continuation=text, choice=choice
             )
 
 
@@ -62,7 +57,7 @@ def _after_prompt(choice: ChoiceQuestion, prompt: Ids) -> ChoiceQuestion:
         return choice
     if not np.array_equal(choice.span.context[: len(prompt)], prompt):
         return choice.refused("the proposal shares a token with the question; begin it with a line break")
-    return choice.without(len(prompt))
+    return replace(choice.without(len(prompt)), tokens_dropped=0)
 
 
 ASKER = ChainOfThoughtAsker()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import MaskedLoss, Span
-from choicewise.requests.prompt_rows import PromptRows
+from choicewise.requests.prompt_rows import BlockQuestion, PromptRows
 from choicewise.requests.readings.asker import Asker
 from choicewise.requests.readings.choice_group import ChoiceGroup, shared_context
 from choicewise.requests.request import FittedRequest, Request
@@ -22,21 +22,20 @@ class ChoiceAsker(Asker):
 
     ``groups``: from a request and its fitted context to which texts are scored after which contexts.
     ``locate``: from encodings, context, continuation and whether it is gold to the scored tokens; None for the
-    protocol's boundary policy.  ``question``: what is asked about them; of a ``MaskedLoss`` the last token is an input,
+    protocol's boundary policy.  ``masked``: whether a ``MaskedLoss`` is asked, of which the last token is an input,
     too.  ``parts``: what else is asked about a choice: (part, text, span).  ``check``: ProtocolError for tokens that
     the reading can't use.
     """
 
     groups: Callable[[Request, str], list[ChoiceGroup]] = shared_context
     locate: Callable[[Encodings, str, str, bool | None], ChoiceQuestion] | None = None
-    question: type[Span] | type[MaskedLoss] = Span
+    masked: bool = False
     parts: Callable[[ChoiceQuestion, Tokenizer], Iterator[tuple[int, str, Span]]] = lambda choice, tokenizer: iter(())
     check: Callable[[Protocol, ChoiceGroup, Sequence[ChoiceQuestion]], None] | None = None
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """The longest text after the query minus its last token, which is no input."""
-        last_is_input = self.question is MaskedLoss
-        return [tokens - 1 + last_is_input for tokens in longest_after_query(prompt.encodings, requests)]
+        return [tokens - 1 + self.masked for tokens in longest_after_query(prompt.encodings, requests)]
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """One question per continuation of every group."""
@@ -55,7 +54,8 @@ class ChoiceAsker(Asker):
         choice_of = {text: choice for text, (choice,) in zip(texts, located, strict=True)}
         for request in requests:
             for number, text in enumerate(request.continuations):
-                self._ask_choice(prompt, request.item.id, (number, 0), text, choice_of[text], null=null)
+                item, choice = request.item.id, choice_of[text]
+                prompt.add_span(item, (number, 0), self._question(choice), null=null, continuation=text, choice=choice)
 
     def _locate(self, prompt: PromptRows, groups: Sequence[ChoiceGroup]) -> list[list[ChoiceQuestion]]:
         """The tokens of every choice that are scored, cut or refused where they do not fit the window."""
@@ -69,8 +69,7 @@ class ChoiceAsker(Asker):
                 [locate(encodings, context, choice, index in gold) for index, choice in enumerate(choices)]
                 for context, choices, gold in zip(contexts, texts, golds, strict=True)
             ]
-        window = prompt.limit - (self.question is MaskedLoss)
-        cut_start = protocol.fit == "cut-start"
+        window, cut_start = prompt.limit - self.masked, protocol.fit == "cut-start"
         return [[fit_span(choice, window, cut_start=cut_start) for choice in choices] for choices in located]
 
     def _ask_group(self, prompt: PromptRows, item: str, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]) -> None:
@@ -78,33 +77,13 @@ class ChoiceAsker(Asker):
             self.check(prompt.protocol, group, choices)
         context = group.context if group.own else None
         for place, text, choice in zip(group.places, group.continuations, choices, strict=True):
-            self._ask_choice(prompt, item, place, text, choice, context=context)
+            question = self._question(choice)
+            prompt.add_span(item, place, question, context=context, continuation=text, choice=choice)
             for part, said, span in self.parts(choice, prompt.encodings.tokenizer):
-                self._ask_choice(prompt, item, (place[0], part), said, ChoiceQuestion(span), context=context)
+                prompt.add_span(item, (place[0], part), span, context=context, continuation=said)
 
-    def _ask_choice(
-        self,
-        prompt: PromptRows,
-        item: str,
-        place: tuple[int, int],
-        continuation: str,
-        choice: ChoiceQuestion,
-        *,
-        null: str | None = None,
-        context: str | None = None,
-    ) -> None:
-        span = choice.span
-        prompt.add_span(
-            item,
-            place,
-            MaskedLoss(span) if self.question is MaskedLoss and isinstance(span, Span) else span,
-            null=null,
-            context=context,
-            continuation=continuation,
-            context_tokens=0 if span is None else len(span.context),
-            tokens_dropped=choice.tokens_dropped,
-            choice=choice,
-        )
+    def _question(self, choice: ChoiceQuestion) -> BlockQuestion | None:
+        return MaskedLoss(choice.span) if self.masked and isinstance(choice.span, Span) else choice.span
 
 
 def longest(encodings: Encodings, texts: Sequence[Sequence[str]]) -> list[int]:

@@ -24,7 +24,7 @@ class EmbeddingAsker(Asker):
             prompt.add_request(each)
             for choice, text in enumerate(each.request.continuations):
                 cosine = Cosine(context, encodings.context(text), choice in item.gold)
-                prompt.add_span(item.id, (choice, 0), cosine, continuation=text, context_tokens=len(context))
+                prompt.add_span(item.id, (choice, 0), cosine, continuation=text)
 
 
 ASKER = EmbeddingAsker()

@@ -7,6 +7,7 @@ from choicewise.records.tables import GENERATED
 from choicewise.requests.prompt_rows import PromptRows
 from choicewise.requests.readings.asker import Asker
 from choicewise.requests.request import FittedRequest, Request
+from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.window import cut_end
 
 
@@ -28,7 +29,7 @@ class GenerateAsker(Asker):
             right, wrong = prompt.encodings.tokenizer.encode(choices, special=False)
             question = Generation(context, new_tokens, right=right, wrong=wrong)
             prompt.add_request(each, dropped)
-            prompt.add_span(item.id, (GENERATED, 0), question, context_tokens=len(context), tokens_dropped=dropped)
+            prompt.add_span(item.id, (GENERATED, 0), question, choice=ChoiceQuestion(None, tokens_dropped=dropped))
 
 
 ASKER = GenerateAsker()

@@ -1,17 +1,18 @@
 """The main job: ask a model every question under every protocol, once, and keep the observations in a run folder."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from choicewise.data.dataset import Dataset
+from choicewise.data.open_dataset import open_dataset
 from choicewise.errors import UsageError
+from choicewise.models.load import load_model
+from choicewise.models.model import Model
+from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.protocols.split import with_split
@@ -19,14 +20,11 @@ from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Se
 from choicewise.records.rows import ItemRow
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import Ask, Block, check, check_support, list_asks, list_blocks
+from choicewise.results.run import Run, open_run
 from choicewise.running.executor import BlockWork, Executor, InProcess
 from choicewise.running.rescore import open_items, rescore
 from choicewise.store.block_writer import BlockWriter
 from choicewise.store.folder import RunFolder, check_folder, open_folder
-
-if TYPE_CHECKING:
-    from choicewise.models.model import Model
-    from choicewise.results.run import Run
 
 Progress = Callable[[int, int], None]
 """Is called with (done, total) requests: items times distinct prompts.  Rescoring in float32 counts again from 0."""
@@ -55,11 +53,6 @@ def evaluate(
 
     Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
-    from choicewise.data.open_dataset import open_dataset
-    from choicewise.models.load import load_model
-    from choicewise.protocols.catalogue import resolve
-    from choicewise.results.run import open_run
-
     for argument, value in (("protocols", protocols), ("subjects", subjects)):
         if isinstance(value, str):
             raise UsageError(f"{argument} is the text {value!r}, not a list; write {argument}=[{value!r}]")

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from choicewise.data.cell import has_half_character
 from choicewise.errors import ModelError, UsageError
+from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.questions import Mass, Span
 from choicewise.scoring.continuations import Continuations
@@ -33,8 +34,6 @@ def score_texts(model: str | Path | Model, context: str, choices: Iterable[str],
     Raises UsageError without a list of choices or for a text that is not Unicode, ModelError when a choice can't be
     scored and ProtocolError for another boundary.
     """
-    from choicewise.models.load import load_model
-
     if isinstance(choices, str):
         raise UsageError(f"choices is the text {choices!r}, not a list; write choices=[{choices!r}]")
     choices = list(choices)

@@ -17,6 +17,7 @@ from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
 from choicewise.requests.source import requests
 from choicewise.tokens.boundary import choice_questions_batch
+from choicewise.tokens.encodings import Encodings
 from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
 
 PROTOCOLS = ("mmlu/original", "mmlu/helm", "mmlu/harness-v0")
@@ -57,7 +58,7 @@ def main() -> None:
             contexts = [request.context() for request in asked]
             rendering += perf_counter() - before
             continuations, golds = zip(*((request.continuations, request.gold) for request in asked), strict=True)
-            choice_questions_batch(tokenizer, recipe.boundary, recipe.bos, contexts, continuations, golds)
+            choice_questions_batch(Encodings(tokenizer, recipe.bos), recipe.boundary, contexts, continuations, golds)
             questions += len(asked)
     total = perf_counter() - start
     boundary = total - rendering - tokenizer.seconds

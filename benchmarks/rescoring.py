@@ -18,9 +18,8 @@ from choicewise.protocols.signature import signature
 from choicewise.records.manifest import BlockRecord, DatasetRecord, Manifest, ModelRecord, Selection
 from choicewise.records.rows import ItemRow, ObservationRow, RequestRow, SpanRow
 from choicewise.results.run import open_run
-from choicewise.store.blocks import write_block
-from choicewise.store.items import write_items
 from choicewise.store.manifest import write_manifest
+from choicewise.store.tables import write_block, write_items
 
 BLOCK = 200
 NULLS = (None, "", "Answer:", "Answer: ", ":")

@@ -9,8 +9,8 @@ import pytest
 
 from choicewise.store import block_writer
 from choicewise.store.block_writer import BlockWriter
-from choicewise.store.blocks import read_blocks
 from choicewise.store.folder import open_folder
+from choicewise.store.tables import read_blocks
 
 from .test_store import ITEM, OBSERVATION, PLACE, manifest
 

@@ -13,7 +13,7 @@ from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.questions import Span
 from choicewise.tokens.boundary import choice_questions, choice_questions_batch
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.encodings import encode_contexts
+from choicewise.tokens.encodings import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, common_prefix
 from choicewise.tokens.window import cut_end, fit_span
 from tests.conftest import SHARED
@@ -106,7 +106,7 @@ def test_what_the_policies_have_in_common(name: str, context: str, choices: list
     for one, other, choice in zip(joint, lcp, choices, strict=True):
         if context.rstrip() != context or not context or one.span is None:
             continue
-        (whole,) = encode_contexts(tokens, "default", [context + choice])
+        (whole,) = Encodings(tokens, "default").contexts([context + choice])
         assert one.merged == (np.concatenate([one.span.context, one.span.continuation]).tolist() != whole.tolist())
         if not any(asked.merged for asked in joint):
             assert pairs([one]) == pairs([other])
@@ -135,7 +135,7 @@ def test_spans_batch_shares_contexts_and_encodes_in_few_calls() -> None:
 
     contexts, choices = [f"question {number}" for number in range(50)], [[" A", " B"]] * 50
     asked = choice_questions_batch(
-        Counting(), "separate", "default", contexts, choices, [[number % 2] for number in range(50)]
+        Encodings(Counting(), "default"), "separate", contexts, choices, [[number % 2] for number in range(50)]
     )
     assert len(calls) <= 6
     assert max(calls, key=len).count("question 1 A") == 1
@@ -183,9 +183,9 @@ def test_a_merge_is_flagged_and_lcp_undoes_it() -> None:
 def test_bos_is_never_doubled() -> None:
     tokens = tokenizer("models/stories260K")
     for text in ("a", "<s>a", "<s><s>a"):
-        (ids,) = encode_contexts(tokens, "default", [text])
+        (ids,) = Encodings(tokens, "default").contexts([text])
         assert ids.tolist().count(1) == max(1, text.count("<s>"))
-    (bare,) = encode_contexts(tokens, "none", ["a"])
+    (bare,) = Encodings(tokens, "none").contexts(["a"])
     assert 1 not in bare
 
 
@@ -222,7 +222,7 @@ def test_count_takes_the_tokens_before_it_from_the_whole_text() -> None:
     )
     assert counted.span is not None
     assert joint.span is not None
-    (whole,) = encode_contexts(tokens, "default", [context + choice])
+    (whole,) = Encodings(tokens, "default").contexts([context + choice])
     assert np.concatenate([counted.span.context, counted.span.continuation]).tolist() == whole.tolist()
     assert not counted.noncanonical
     assert joint.noncanonical

@@ -11,7 +11,7 @@ from choicewise.requests.readings import asker
 from choicewise.requests.readings.choices import ChoiceAsker
 from choicewise.requests.render import render
 from choicewise.tokens.char_span import char_spans, ends_before, package_spans
-from choicewise.tokens.encodings import encode_contexts
+from choicewise.tokens.encodings import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.recipes import mmlu_protocol
 
@@ -40,7 +40,7 @@ TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 
 @given(context=TEXT, continuation=TEXT)
 def test_without_merges_a_char_span_is_the_tokens_of_the_continuation(context: str, continuation: str) -> None:
-    asked = char_spans(ByteTokenizer(), "default", context, continuation, True)
+    asked = char_spans(Encodings(ByteTokenizer(), "default"), context, continuation, True)
     assert asked.span is not None
     assert asked.span.context.tolist() == [256, *context.encode()]
     assert asked.span.continuation.tolist() == list(continuation.encode())
@@ -49,7 +49,7 @@ def test_without_merges_a_char_span_is_the_tokens_of_the_continuation(context: s
 
 @given(context=TEXT, continuation=st.text("ab cé", min_size=1, max_size=5))
 def test_the_package_counts_a_second_bos_and_characters(context: str, continuation: str) -> None:
-    asked = package_spans(ByteTokenizer(), "default", context, continuation, None)
+    asked = package_spans(Encodings(ByteTokenizer(), "default"), context, continuation, None)
     assert asked.span is not None
     scored, text = asked.span.continuation.tolist(), continuation.encode()
     assert asked.span.context.tolist()[:2] == [256, 256]  # one BOS is the tokenizer's, one the package's
@@ -61,7 +61,7 @@ def test_the_package_counts_a_second_bos_and_characters(context: str, continuati
 
 def test_a_token_across_the_boundary_is_scored_whole_and_flagged() -> None:
     for find, bos in ((char_spans, [256]), (package_spans, [256, 256])):
-        asked = find(Merging(), "default", "say:", '"red"', None)
+        asked = find(Encodings(Merging(), "default"), "say:", '"red"', None)
         assert asked.span is not None
         assert asked.span.context.tolist() == [*bos, *b"say"]
         assert asked.span.continuation.tolist() == [257, *b'red"']
@@ -69,30 +69,30 @@ def test_a_token_across_the_boundary_is_scored_whole_and_flagged() -> None:
 
 
 def test_the_package_needs_a_bos_and_both_need_text() -> None:
-    assert package_spans(Merging(None), "default", "a", "b", None).missing == (
+    assert package_spans(Encodings(Merging(None), "default"), "a", "b", None).missing == (
         "the package surprisal needs a BOS, and the tokenizer names none"
     )
     for find in (char_spans, package_spans):
-        assert find(Merging(), "default", "a", "", None).missing
+        assert find(Encodings(Merging(), "default"), "a", "", None).missing
 
     class Deaf(ByteTokenizer):
         def encode(self, texts: list[str], *, special: bool) -> list[Ids]:
             return super().encode([text.lower() for text in texts], special=special)
 
-    asked = char_spans(Deaf(), "default", "a", "B", None)
+    asked = char_spans(Encodings(Deaf(), "default"), "a", "B", None)
     assert (asked.span, asked.missing) == (None, "the tokens do not spell 'B', so it has no character span")
 
 
 def test_choices_are_asked_one_by_one() -> None:
-    red = char_spans(Merging(), "default", "say:", '"red"', False)
-    blue = char_spans(Merging(), "default", "say:", " blue", True)
+    red = char_spans(Encodings(Merging(), "default"), "say:", '"red"', False)
+    blue = char_spans(Encodings(Merging(), "default"), "say:", " blue", True)
     assert red.span is not None
     assert blue.span is not None
     assert (red.merged, blue.merged, red.span.gold, blue.span.gold) == (True, False, False, True)
 
 
 def test_ends_before_stands_in_the_place_of_every_token() -> None:
-    span = Span(*encode_contexts(ByteTokenizer(), "none", ["ab", "cd"]))
+    span = Span(*Encodings(ByteTokenizer(), "none").contexts(["ab", "cd"]))
     assert [(end.context.tolist(), end.continuation.tolist()) for end in ends_before(span, 7)] == [
         ([97, 98], [7]),
         ([97, 98, 99], [7]),
@@ -138,7 +138,7 @@ def test_groups(axes: dict[str, str], expected: list[tuple[str, tuple[str, ...],
 
 
 def test_masked_and_pair_are_questions_of_their_own() -> None:
-    left, right = encode_contexts(ByteTokenizer(), "none", ["ab", "cd"])
+    left, right = Encodings(ByteTokenizer(), "none").contexts(["ab", "cd"])
     span = Span(left, right)
     assert MaskedLoss(span).key != span.key == Span(left, right, True).key
     assert (span.inputs, MaskedLoss(span).inputs, Cosine(left, right).inputs) == (3, 4, 4)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from choicewise.data.cell import UnusableRow
 from choicewise.data.columns import Columns
 from choicewise.data.csv_reader import cells, csv_rows
-from choicewise.data.dataset import BadItem, build_dataset, check_item, place
+from choicewise.data.dataset import build_dataset, check_item, place
 from choicewise.data.item import Item, duplicate_choices
 from choicewise.data.open_dataset import open_dataset
 from choicewise.data.parquet_reader import parquet_rows
@@ -23,6 +23,7 @@ from choicewise.data.row_draft import Draft, draft
 from choicewise.data.table_reader import read_tabular
 from choicewise.data.text_file import read_text
 from choicewise.errors import DataError, UsageError
+from choicewise.records.manifest import SkippedRow
 
 GOOD = {"question": "Q", "choices": ["a", "b"], "answer": "B"}
 
@@ -157,7 +158,7 @@ def test_bad_rows(tmp_path: Path, row: Any, reason: str) -> None:
     dataset = open_dataset(path, on_bad_item="skip")
     assert [item.id for item in dataset.splits["test"]] == ["test/0", "test/2"]
     (bad,) = dataset.skipped
-    assert bad == BadItem(str(path), 1, bad.reason)
+    assert bad == SkippedRow(str(path), 1, bad.reason)
     assert re.search(reason, bad.reason)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 from choicewise.data.item import Item
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Ids
-from choicewise.requests.fitting import FittedRequest, fit_requests
-from choicewise.requests.request import Request
+from choicewise.requests.fitting import fit_requests
+from choicewise.requests.prepared_block import PreparedBlock
+from choicewise.requests.prompt_rows import PromptRows
+from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.recipes import mmlu_protocol
 
@@ -20,7 +23,7 @@ ITEM = Item("i", "q", ("a", "b"), (0,))
 
 
 def request(*shots: str, query: str = "query") -> Request:
-    return Request(ITEM, "header|", shots, query, " ", (" A", " B"), ("a", "b"), (0,))
+    return Request(ITEM, "header|", shots, query, " ", (" A", " B"), ("a", "b"), (0,), ((" A",), (" B",)))
 
 
 def tokens(text: str) -> int:
@@ -37,7 +40,7 @@ class Answerer:
 
 
 def fit(protocol: Protocol, requests: list[Request], window: int, reserve: list[int]) -> list[FittedRequest]:
-    return fit_requests(protocol, requests, Answerer(window), reserve)
+    return fit_requests(PromptRows(PreparedBlock(), protocol, Answerer(window)), requests, reserve)
 
 
 def plain_fit(protocol: Protocol, request: Request, window: int, reserve: int) -> tuple[int | None, bool]:
@@ -86,10 +89,10 @@ def test_fit_counts_everything_once_and_only_the_long_again() -> None:
                 batches.append(len(texts))
             return super().encode(texts, special=special)
 
-    asked = [request("one", "two"), request("x" * 40, "y"), request(), request("one", "z" * 40)]
+    asked = [request("one", "two"), request("x" * 40, "y"), request(query="other"), request("one", "z" * 40)]
     model = Answerer(25)
     model.tokenizer = Counting()
-    fitted = fit_requests(mmlu_protocol(), asked, model, [0] * 4)
+    fitted = fit_requests(PromptRows(PreparedBlock(), mmlu_protocol(), model), asked, [0] * 4)
     assert [one.shots for one in fitted] == [2, 0, 0, 1]
     assert batches == [4, 2, 1]
 
@@ -134,3 +137,29 @@ def test_cut_end_keeps_the_text_and_says_so() -> None:
 def test_policies_agree_on_what_fits() -> None:
     one = request("shot")
     assert len({fit(replace(mmlu_protocol(), fit=policy), [one], 99, [1])[0] for policy in POLICIES}) == 1
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"boundary": "joint"},
+        {"reading": "select", "score": "token_length_normalized"},
+        {"reading": "embedding", "score": "none"},
+        {"reading": "generate", "score": "none", "decision": "letter-match", "new_tokens": 1},
+    ],
+)
+def test_fitting_and_asking_encode_every_text_once(axes: dict[str, Any]) -> None:
+    sequences: list[str] = []
+
+    class Counting(ByteTokenizer):
+        def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
+            sequences.extend(text for text in texts if special and len(text) > 1)
+            return super().encode(texts, special=special)
+
+    model = Answerer(40)
+    model.tokenizer = Counting()
+    requests = [request("one", "two"), request("x" * 40, "y"), request()]
+    block = PreparedBlock()
+    block.add(mmlu_protocol(**axes), requests, model)
+    assert {row.context for row in block.requests} <= set(sequences)
+    assert len(sequences) == len(set(sequences))

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from choicewise.store.blocks import read_blocks
 from choicewise.store.manifest import read_manifest
+from choicewise.store.tables import read_blocks
 
 from .worlds import write_mmlu
 

@@ -24,7 +24,7 @@ from choicewise.models.local.loading import load  # noqa: E402
 from choicewise.models.local.local_model import LocalModel  # noqa: E402
 from choicewise.questions import Generation, Ids, Sampling, Span  # noqa: E402
 from choicewise.tokens.boundary import choice_questions  # noqa: E402
-from choicewise.tokens.encodings import encode_contexts  # noqa: E402
+from choicewise.tokens.encodings import Encodings  # noqa: E402
 
 REAL = ["stories260K", "babyllama-tok105", "aidreams260K", "tiny-rwkv-4v0-660K"]
 RANDOM = ["gpt2", "gpt-neox-20b", "mistral-7b-v0.2"]
@@ -131,7 +131,7 @@ def test_scores_add_up(name: str, tokens: list[int], data: st.DataObject) -> Non
 
 
 def generation(model: LocalModel, text: str, limit: int) -> Generation:
-    (context,) = encode_contexts(model.tokenizer, "default", [text])
+    (context,) = Encodings(model.tokenizer, "default").contexts([text])
     return Generation(context, limit)
 
 

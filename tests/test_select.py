@@ -19,6 +19,7 @@ from choicewise.scoring.readings.select import (
     token_length_normalized_with_prompt,
     unconditional_likelihood_normalized,
 )
+from choicewise.tokens.encodings import Encodings
 from choicewise.tokens.select_span import select_spans
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.observed import Row, continuations, row
@@ -51,7 +52,7 @@ def texts(tokenizer: Merging | ByteTokenizer, ids: Ids) -> list[bytes]:
 
 def test_select_spans_takes_the_prompts_last_token_away_again() -> None:
     tokens = ByteTokenizer()
-    asked = select_spans(tokens, "default", "ab", "cd", True)
+    asked = select_spans(Encodings(tokens, "default"), "ab", "cd", True)
     assert asked.span is not None
     assert texts(tokens, asked.span.context) == [b"", b"a", b"b"]
     assert texts(tokens, asked.span.continuation) == [b"c", b"d"]
@@ -61,12 +62,12 @@ def test_select_spans_takes_the_prompts_last_token_away_again() -> None:
     assert (texts(tokens, removed.context), texts(tokens, removed.continuation)) == ([b"", b"a"], [b"b"])
     assert (texts(tokens, alone.context), texts(tokens, alone.continuation)) == ([b"c"], [b"d"])
     assert (asked.merged, asked.bos, asked.span.gold) == (False, 1, True)
-    assert select_spans(tokens, "default", "ab", "c", None).parts[1] is None
+    assert select_spans(Encodings(tokens, "default"), "ab", "c", None).parts[1] is None
 
 
 def test_select_spans_scores_a_healed_token() -> None:
     tokens = Merging("bc")
-    asked = select_spans(tokens, "default", "ab", "cd", None)
+    asked = select_spans(Encodings(tokens, "default"), "ab", "cd", None)
     assert asked.span is not None
     assert texts(tokens, asked.span.continuation) == [b"bc", b"d"]
     assert asked.parts[0] is None
@@ -75,7 +76,7 @@ def test_select_spans_scores_a_healed_token() -> None:
 
 def test_select_spans_scores_the_end_of_a_character_again() -> None:
     """The last byte of the Chinese character decodes to no text that the prompt could end with."""
-    asked = select_spans(ByteTokenizer(), "default", "你", "b", None)
+    asked = select_spans(Encodings(ByteTokenizer(), "default"), "你", "b", None)
     assert asked.span is not None
     assert asked.span.continuation.tolist() == ["你".encode()[-1], ord("b")]
     assert not asked.merged
@@ -90,17 +91,17 @@ def test_select_spans_scores_the_end_of_a_character_again() -> None:
     ],
 )
 def test_select_spans_says_where_select_stops(context: str, continuation: str, message: str | None) -> None:
-    asked = select_spans(Merging("bc", bos=False), "default", context, continuation, None)
+    asked = select_spans(Encodings(Merging("bc", bos=False), "default"), context, continuation, None)
     assert (asked.span is None) == (message is not None)
     assert (message or "") in (asked.missing or "")
 
 
 def test_select_spans_goes_back_no_further_than_the_second_token() -> None:
     """The server has no number for the first token, and nothing is taken away where the prompt does not end with it."""
-    asked = select_spans(Merging("bc", bos=False), "default", "ab", "d", None)
+    asked = select_spans(Encodings(Merging("bc", bos=False), "default"), "ab", "d", None)
     assert asked.span is not None
     assert asked.span.continuation.tolist() == [ord("b"), ord("d")]
-    after_bos = select_spans(ByteTokenizer(), "default", "", "cd", None)
+    after_bos = select_spans(Encodings(ByteTokenizer(), "default"), "", "cd", None)
     assert after_bos.span is not None
     assert after_bos.span.continuation.tolist() == [ord("c"), ord("d")]
 

@@ -28,13 +28,20 @@ from choicewise.records.manifest import (
 )
 from choicewise.records.rows import ItemRow, ObservationRow, RequestRow, SpanRow
 from choicewise.records.tables import ITEMS
-from choicewise.store import atomic, items
+from choicewise.store import atomic, tables
 from choicewise.store.atomic import disk_errors, new_file, new_folder, write_text
-from choicewise.store.blocks import SCHEMAS, read_blocks, write_block
 from choicewise.store.folder import check_folder, open_folder
-from choicewise.store.items import read_items, write_items
 from choicewise.store.manifest import read_manifest
-from choicewise.store.table import fingerprint, read_table, write_table
+from choicewise.store.tables import (
+    SCHEMAS,
+    fingerprint,
+    read_blocks,
+    read_items,
+    read_table,
+    write_block,
+    write_items,
+    write_table,
+)
 
 ITEM = ItemRow(0, "test", "q", "s", "?", ["a", "b"], [1], "{}")
 OBSERVATION = ObservationRow("k", [1, 2], [1, 1], [-1.0, -0.5], [0, 3])
@@ -331,7 +338,7 @@ def test_a_killed_item_table_leaves_no_half_of_it(tmp_path: Path, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(items, "write_table", killed)
+        patched.setattr(tables, "write_table", killed)
         with pytest.raises(KeyboardInterrupt), open_folder(tmp_path, manifest(), [ITEM]):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["items.parquet.partial"]

@@ -21,8 +21,8 @@ from choicewise.scoring.outside import OUTSIDE
 from choicewise.scoring.readings.spellings import log_sum
 from choicewise.scoring.readings.surprisal_package import without_end
 from choicewise.scoring.scores import SCORES
-from choicewise.store.blocks import SCHEMAS, read_blocks, write_block
 from choicewise.store.manifest import write_manifest
+from choicewise.store.tables import SCHEMAS, read_blocks, write_block
 from tests.observed import continuations, row
 from tests.worlds import write_mmlu
 

@@ -11,15 +11,7 @@ from choicewise.data.categories import categories_of
 from choicewise.data.cell import UnusableRow
 from choicewise.data.item import Item
 from choicewise.errors import DataError, UsageError, did_you_mean
-
-
-@dataclass(frozen=True, slots=True)
-class BadItem:
-    """A row that can't be used and was skipped, as the user wished."""
-
-    file: str
-    row: int
-    reason: str
+from choicewise.records.manifest import SkippedRow
 
 
 @dataclass(frozen=True)
@@ -31,7 +23,7 @@ class Dataset:
 
     name: str
     splits: Mapping[str, tuple[Item, ...]]
-    skipped: tuple[BadItem, ...] = ()
+    skipped: tuple[SkippedRow, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -104,7 +96,7 @@ def build_dataset(
         raise UsageError(f"on_bad_item is {on_bad_item!r}; it must be error or skip")
     splits: dict[str, list[Item]] = {}
     places: dict[tuple[str, str], str] = {}
-    skipped: list[BadItem] = []
+    skipped: list[SkippedRow] = []
     for file, row, split, make in rows:
         try:
             item = make()
@@ -112,7 +104,7 @@ def build_dataset(
         except UnusableRow as reason:
             if on_bad_item == "error":
                 raise DataError(f"{place(file, row)}: {reason}; correct the row, or skip bad items") from reason
-            skipped.append(BadItem(str(file), row, str(reason)))
+            skipped.append(SkippedRow(str(file), row, str(reason)))
             continue
         key, where = (split, item.id), place(file, row)
         if key in places:

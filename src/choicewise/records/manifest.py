@@ -96,11 +96,8 @@ class Spent:
     seconds: float
 
     def __add__(self, other: Spent) -> Spent:
-        return Spent(
-            self.tokens_asked + other.tokens_asked,
-            self.tokens_computed + other.tokens_computed,
-            self.seconds + other.seconds,
-        )
+        asked, computed = self.tokens_asked + other.tokens_asked, self.tokens_computed + other.tokens_computed
+        return Spent(asked, computed, self.seconds + other.seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,27 +15,8 @@ from choicewise.requests.request import Request, View
 
 PANDAS_NA = frozenset(
     [
-        "",
-        *[
-            "#N/A",
-            "#N/A N/A",
-            "#NA",
-            "-1.#IND",
-            "-1.#QNAN",
-            "-NaN",
-            "-nan",
-            "1.#IND",
-            "1.#QNAN",
-            "<NA>",
-            "N/A",
-            "NA",
-            "NULL",
-            "NaN",
-            "None",
-            "n/a",
-            "nan",
-            "null",
-        ],
+        *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+        *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
     ]
 )
 """Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print as ``nan``."""
@@ -68,13 +49,14 @@ def render(protocol: Protocol, item: Item, shots: Sequence[Item], position: int 
 
 def _views(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], position: int) -> Iterator[View]:
     """Every version of the query but the first."""
-    for order in VIEWS[protocol.views](len(options), position)[1:]:
+    first, *orders = VIEWS[protocol.views](len(options), position)
+    for order in orders:
         yield _ordered(protocol, item, question, options, order)
     if protocol.views == "content-free":
         for text in CONTENT_FREE:
             empty = replace(item, fields=dict.fromkeys(item.fields, text))
             same = (text,) * len(options)
-            yield replace(_ordered(protocol, empty, text, same, tuple(range(len(options)))), content=False)
+            yield replace(_ordered(protocol, empty, text, same, first), content=False)
 
 
 def _ordered(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], order: Order) -> View:
@@ -120,23 +102,23 @@ def _shown(protocol: Protocol, item: Item) -> tuple[str, tuple[str, ...]]:
 
 
 def check_choices(protocol: Protocol, item: Item) -> None:
-    """DataError, naming the item, when it has no gold or not the number of choices that the protocol expects."""
-    where, number = f"item {item.id} of subject {item.subject!r}", len(item.choices)
-    if protocol.choices is not None and number != protocol.choices:
-        raise DataError(
-            f"{where} has {number} choices, the protocol asks for {protocol.choices}; leave such items out with "
-            f'--on-bad-item skip, or use a protocol file with choices = "any"'
-        )
-    if protocol.views == "full" and number > MOST:
-        raise DataError(
-            f"{where} has {number} choices, and views full shows every order of at most {MOST}; leave such items out "
-            "with --on-bad-item skip, or use views cyclic"
-        )
-    if number > len(protocol.letters) and _needs_letters(protocol):
-        raise DataError(
-            f"{where} has {number} choices, the protocol has {len(protocol.letters)} letters; leave such items out "
-            f"with --on-bad-item skip, or use a protocol file with more letters than {protocol.letters!r}"
-        )
+    """DataError, naming the item, when it has not the number of choices that the protocol expects."""
+    number, letters = len(item.choices), protocol.letters
+    if protocol.choices not in (None, number):
+        problem = f"the protocol asks for {protocol.choices}"
+        remedy = 'a protocol file with choices = "any"'
+    elif protocol.views == "full" and number > MOST:
+        problem = f"and views full shows every order of at most {MOST}"
+        remedy = "views cyclic"
+    elif number > len(letters) and _needs_letters(protocol):
+        problem = f"the protocol has {len(letters)} letters"
+        remedy = f"a protocol file with more letters than {letters!r}"
+    else:
+        return
+    raise DataError(
+        f"item {item.id} of subject {item.subject!r} has {number} choices, {problem}; "
+        f"correct the item, or skip bad items, or use {remedy}"
+    )
 
 
 def _needs_letters(protocol: Protocol) -> bool:

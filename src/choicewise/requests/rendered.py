@@ -10,6 +10,7 @@ from typing import Any
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
+from choicewise.data.text_file import read_text
 from choicewise.errors import DataError
 from choicewise.protocols.consistency import NEUTRAL
 from choicewise.protocols.protocol import Protocol
@@ -42,7 +43,7 @@ class RenderedRequests:
         return Dataset(self.name, {"test": tuple(request.item for request in self.requests_by_item.values())})
 
     def protocol(self, benchmark: str, **axes: Any) -> Protocol:
-        """A protocol that asks these requests; ``axes``: all that does not render, such as ``reading`` and ``score``."""
+        """A protocol that asks these requests; ``axes``: what does not render, such as ``reading`` and ``score``."""
         return Protocol(benchmark=benchmark, split="test", requests=self.digest, **{**NEUTRAL, **axes})
 
     def check(self, subject: str, items: tuple[Item, ...]) -> None:
@@ -52,10 +53,9 @@ class RenderedRequests:
                 raise self._missing(item)
 
     def requests(self, subject: str, items: tuple[Item, ...], start: int = 0) -> Iterator[Request | Refusal]:
-        """As in :class:`~choicewise.requests.source.RequestSource`."""
+        """The request of each item, or a refusal."""
         for item in items:
-            request = self.requests_by_item.get(item.id)
-            yield Refusal(item, self._missing(item)) if request is None else request
+            yield self.requests_by_item.get(item.id) or Refusal(item, self._missing(item))
 
     def _missing(self, item: Item) -> DataError:
         return DataError(f"{self.name} has no request for item {item.id!r}; render it too, or use the same dataset")
@@ -67,12 +67,7 @@ def read_rendered(path: str | Path) -> RenderedRequests:
     A line: ``{"item", "subject", "context", "continuations", "gold"}``, or ``contexts``, parallel to ``continuations``,
     in place of ``context``.  ``gold`` is an index or a list of them.  Raises DataError naming the line.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} can't be read as JSON Lines: {error}") from error
-    rows = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
-    return rendered_requests(Path(path).stem, (_parsed(path, number, line) for number, line in rows))
+    return rendered_requests(Path(path).stem, _rows(Path(path)))
 
 
 def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequests:
@@ -91,14 +86,16 @@ def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequ
     return RenderedRequests(name, by_item)
 
 
-def _parsed(path: str | Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{path}, line {number}: no JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise DataError(f"{path}, line {number}: no JSON object")
-    return row
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{path}, line {number}: no JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{path}, line {number}: no JSON object")
+            yield row
 
 
 def _request(row: dict[str, Any], number: int) -> Request:
@@ -110,21 +107,10 @@ def _request(row: dict[str, Any], number: int) -> Request:
         raise ValueError("it needs a context, or as many contexts as continuations")
     if not gold or not all(isinstance(index, int) and 0 <= index < len(continuations) for index in gold):
         raise ValueError(f"gold {gold} does not index its {len(continuations)} continuations")
-    item = Item(
-        str(row.get("item", number)), context, continuations, tuple(sorted(gold)), str(row.get("subject") or "")
-    )
-    return Request(
-        item=item,
-        header="",
-        shots=(),
-        query=context,
-        separator="",
-        continuations=continuations,
-        options=continuations,
-        gold=item.gold,
-        parts=tuple((continuation,) for continuation in continuations),
-        proposals=contexts,
-    )
+    subject = str(row.get("subject") or "")
+    item = Item(str(row.get("item", number)), context, continuations, tuple(sorted(gold)), subject)
+    parts = tuple((continuation,) for continuation in continuations)
+    return Request(item, "", (), context, "", continuations, continuations, item.gold, parts, contexts)
 
 
 def _texts(values: Sequence[Any]) -> tuple[str, ...]:

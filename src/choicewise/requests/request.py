@@ -1,4 +1,4 @@
-"""The texts that one item is asked with, before they are fitted into the window."""
+"""The texts that one item is asked with, before and after they are fitted into the window."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The texts one item is asked with, before fitting.
+    """The texts of one item.
 
     ``options`` are the choices as shown, after quirk and strip; ``continuations`` the texts scored, one per choice.
     Where a reading scores several texts of a choice, ``parts`` holds them and ``continuations`` has them one a line.
@@ -35,7 +35,7 @@ class Request:
     continuations: tuple[str, ...]
     options: tuple[str, ...]
     gold: tuple[int, ...]
-    parts: tuple[tuple[str, ...], ...] = ()
+    parts: tuple[tuple[str, ...], ...]
     proposals: tuple[str, ...] = ()
     views: tuple[View, ...] = ()
 
@@ -43,3 +43,19 @@ class Request:
         """Header, the first ``shots`` shots (all of them when None) and the query, joined by the separator."""
         kept = self.shots if shots is None else self.shots[:shots]
         return self.header + self.separator.join([*kept, self.query])
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRequest:
+    """A request with a context that fits, or the reason why there is none (``missing``).
+
+    ``shots`` are part of ``context``, ``shots_dropped`` are not.  ``cut_end`` says that the context still has too many
+    tokens and the protocol has its end cut; the reading, which holds the tokens, does that and counts them.
+    """
+
+    request: Request
+    context: str
+    shots: int
+    shots_dropped: int = 0
+    cut_end: bool = False
+    missing: str | None = None

@@ -9,7 +9,9 @@ from choicewise.errors import ModelError, ProtocolError, UsageError
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
-from choicewise.requests.prepared_block import Answerer, PreparedBlock
+from choicewise.records.manifest import Place
+from choicewise.requests.prepared_block import PreparedBlock
+from choicewise.requests.prompt_rows import Answerer
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.request import Request
 from choicewise.requests.source import RequestSource, TemplateSource
@@ -41,14 +43,9 @@ class Block:
     items: tuple[Item, ...]
 
     @property
-    def stop(self) -> int:
-        """The position after the last item."""
-        return self.start + len(self.items)
-
-    @property
-    def place(self) -> tuple[str, str, int, int]:
+    def place(self) -> Place:
         """Split, subject, start and stop: where the run folder keeps what was observed of it."""
-        return self.split, self.subject, self.start, self.stop
+        return self.split, self.subject, self.start, self.start + len(self.items)
 
 
 def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:
@@ -82,12 +79,11 @@ def check(
 
     Cheap, and done before the model starts, so that hours of work don't end at a bad row.
     """
-    for ask in asks:
-        if ask.null is None:
-            source = request_source(ask.protocol, data, rendered)
-            for block in blocks:
-                if block.split == ask.protocol.split:
-                    source.check(block.subject, block.items)
+    for protocol in [ask.protocol for ask in asks if ask.null is None]:
+        source = request_source(protocol, data, rendered)
+        for block in blocks:
+            if block.split == protocol.split:
+                source.check(block.subject, block.items)
 
 
 def check_support(protocols: Mapping[str, Protocol], model: str, supports: frozenset[type]) -> None:
@@ -102,7 +98,7 @@ def check_support(protocols: Mapping[str, Protocol], model: str, supports: froze
 
 
 def request_source(protocol: Protocol, data: Dataset, rendered: Sequence[RenderedRequests]) -> RequestSource:
-    """Where the requests of ``protocol`` come from; ProtocolError where they were rendered elsewhere and are not here."""
+    """Where the requests of ``protocol`` come from; ProtocolError where they were rendered elsewhere and not passed."""
     if protocol.requests is None:
         return TemplateSource(protocol, data)
     for requests in rendered:
@@ -124,8 +120,7 @@ def prepare_block(
 ) -> PreparedBlock:
     """Render, fit and tokenize the items of ``block`` for every one of ``asks``.
 
-    Raises DataError for an item that can't be asked, unless those are to be skipped: then it is refused, with the
-    reason.
+    Raises DataError for an item that can't be asked; with ``skip_bad_items`` it is refused, with the reason.
     """
     prepared = PreparedBlock()
     requests: dict[str, list[Request]] = {}

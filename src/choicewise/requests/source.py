@@ -47,7 +47,7 @@ class TemplateSource:
             check_choices(self.protocol, item)
 
     def requests(self, subject: str, items: tuple[Item, ...], start: int = 0) -> Iterator[Request | Refusal]:
-        """As in ``RequestSource``."""
+        """A request or a refusal for each item."""
         shots = sample(self.protocol, self.data, subject)[start : start + len(items)]
         for position, (item, examples) in enumerate(zip(items, shots, strict=True), start=start):
             try:

@@ -15,8 +15,7 @@ from choicewise.records.manifest import Manifest
 from choicewise.records.tables import FLOAT32
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
-from choicewise.store.blocks import read_blocks
-from choicewise.store.items import read_items
+from choicewise.store.tables import read_blocks, read_items
 
 CORRECTIONS = ("before", "after")
 """Columns of the spans with the keys of what is subtracted at the first token and added at the last."""

@@ -1,32 +1,30 @@
 """The main job: ask a model every question under every protocol, once, and keep the observations in a run folder."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from choicewise.data.dataset import Dataset
+from choicewise.data.open_dataset import open_dataset
 from choicewise.errors import UsageError
+from choicewise.models.load import load_model
+from choicewise.models.model import Model
+from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.protocols.split import with_split
-from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Selection, SelfCheckRecord, SkippedRow
+from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Selection, SelfCheckRecord
 from choicewise.records.rows import ItemRow
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import Ask, Block, check, check_support, list_asks, list_blocks
+from choicewise.results.run import Run, open_run
 from choicewise.running.executor import BlockWork, Executor, InProcess
 from choicewise.running.rescore import open_items, rescore
 from choicewise.store.block_writer import BlockWriter
 from choicewise.store.folder import RunFolder, check_folder, open_folder
-
-if TYPE_CHECKING:
-    from choicewise.models.model import Model
-    from choicewise.results.run import Run
 
 Progress = Callable[[int, int], None]
 """Is called with (done, total) requests: items times distinct prompts.  Rescoring in float32 counts again from 0."""
@@ -55,11 +53,6 @@ def evaluate(
 
     Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
-    from choicewise.data.open_dataset import open_dataset
-    from choicewise.models.load import load_model
-    from choicewise.protocols.catalogue import resolve
-    from choicewise.results.run import open_run
-
     for argument, value in (("protocols", protocols), ("subjects", subjects)):
         if isinstance(value, str):
             raise UsageError(f"{argument} is the text {value!r}, not a list; write {argument}=[{value!r}]")
@@ -80,38 +73,31 @@ def evaluate(
     if not skip_bad_items:
         check(data, asks, blocks, rendered)
     wanted = _manifest(model, data, recipes, subjects, limit)
+    progress = progress or (lambda done, total: None)
     with open_folder(Path(out), wanted, _item_rows(blocks)) as folder:
-        _observe(folder, InProcess(model, data, rendered, skip_bad_items), asks, blocks, progress or _no_progress)
+        _observe(folder, InProcess(model, data, rendered, skip_bad_items), asks, blocks, progress)
         if rescore_near_ties is not None and (undecided := open_items(open_run(out))):
-            rescore(folder, rescore_near_ties(), data, rendered, asks, blocks, undecided, progress or _no_progress)
+            rescore(folder, rescore_near_ties(), data, rendered, asks, blocks, undecided, progress)
         folder.finish()
     return open_run(out)
 
 
 def _item_rows(blocks: Sequence[Block]) -> list[ItemRow]:
     items = [(block.split, item) for block in blocks for item in block.items]
-    return [
-        ItemRow(
-            position=position,
-            split=split,
-            item=item.id,
-            subject=item.subject,
-            question=item.question,
-            choices=item.choices,
-            gold=item.gold,
-            fields=json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True),
-        )
-        for position, (split, item) in enumerate(items)
-    ]
+    rows = []
+    for position, (split, item) in enumerate(items):
+        fields = json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True)
+        texts = (item.id, item.subject, item.question, item.choices)
+        rows.append(ItemRow(position, split, *texts, item.gold, fields))
+    return rows
 
 
 def _manifest(
     model: Model, data: Dataset, recipes: Mapping[str, Protocol], subjects: Sequence[str] | None, limit: int | None
 ) -> Manifest:
-    skipped = tuple(SkippedRow(row.file, row.row, row.reason) for row in data.skipped)
     return Manifest(
         model=ModelRecord(model.name, model.digest, model.dtype, model.device, model.window),
-        dataset=DatasetRecord(data.name, data.digest, skipped, data.categories),
+        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories),
         selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
         protocols={name: signature(recipe) for name, recipe in recipes.items()},
         versions=_versions(),
@@ -152,7 +138,3 @@ def _observe(
             writer.write(names, result.tokens_asked, result.requests, result.spans)
         done += size
         progress(done, total)
-
-
-def _no_progress(done: int, total: int) -> None:
-    """Progress that nobody reads."""

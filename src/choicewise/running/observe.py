@@ -1,18 +1,15 @@
 """From questions to observations: what a model answers, as rows of the observation table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from choicewise.questions import Conclusion, Generation, Ids, TokenScores
+import numpy as np
+
+from choicewise.models.model import Model
+from choicewise.questions import Conclusion, Generation, Ids
 from choicewise.records.rows import ObservationRow
-from choicewise.requests.prepared_block import BlockQuestion
+from choicewise.requests.prompt_rows import BlockQuestion
 from choicewise.tokens.byte_probability import TokenQuestion
 from choicewise.tokens.coverings import answer_with_bytes, sizes
-
-if TYPE_CHECKING:
-    from choicewise.models.model import Model
 
 
 def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[ObservationRow]:
@@ -23,36 +20,25 @@ def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[Obser
     """
     needed = {q.generation.key: q.generation for q in wanted.values() if isinstance(q, Conclusion)}
     generated: dict[str, Ids] = {}
-    for key, answer in _answers(model, needed):
-        generated[key] = answer.tokens
-        if key in wanted:
-            yield _observation(key, needed[key], answer, model)
-    questions: dict[str, TokenQuestion] = {}
-    for key, question in wanted.items():
-        if isinstance(question, Conclusion):
-            questions[key] = question.after(generated[question.generation.key])
-        elif key not in needed:
-            questions[key] = question
-    for key, answer in _answers(model, questions):
-        yield _observation(key, questions[key], answer, model)
+    for row in _answers(model, needed):
+        generated[row.key] = np.asarray(row.tokens, dtype=np.int32)
+        if row.key in wanted:
+            yield row
+    yield from _answers(
+        model,
+        {
+            key: question.after(generated[question.generation.key]) if isinstance(question, Conclusion) else question
+            for key, question in wanted.items()
+            if key not in needed
+        },
+    )
 
 
-def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[tuple[str, TokenScores]]:
+def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[ObservationRow]:
     keys = list(questions)
     for index, answer in answer_with_bytes(model, list(questions.values())):
-        yield keys[index], answer
-
-
-def _observation(key: str, question: TokenQuestion, answer: TokenScores, model: Model) -> ObservationRow:
-    text = None
-    if isinstance(question, Generation) and not answer.is_nan:  # of NaN no token is the likeliest
-        text = model.tokenizer.decode(answer.tokens)
-    return ObservationRow(
-        key=key,
-        tokens=answer.tokens,
-        sizes=sizes(question, answer, model.tokenizer),
-        logprobs=answer.logprobs,
-        ranks=answer.ranks,
-        text=text,
-        value=answer.value,
-    )
+        key, question, text = keys[index], questions[keys[index]], None
+        if isinstance(question, Generation) and not answer.is_nan:  # of NaN no token is the likeliest
+            text = model.tokenizer.decode(answer.tokens)
+        token_sizes = sizes(question, answer, model.tokenizer)
+        yield ObservationRow(key, answer.tokens, token_sizes, answer.logprobs, answer.ranks, text, answer.value)

@@ -1,28 +1,24 @@
 """What a run will ask, in tokens, and how long it will take, without running it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from choicewise.data.dataset import Dataset
 from choicewise.engine.tree import build
+from choicewise.models.model import Model
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.split import with_split
 from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Span
-from choicewise.requests.prepared_block import BlockQuestion, PreparedBlock
+from choicewise.requests.prepared_block import PreparedBlock
+from choicewise.requests.prompt_rows import BlockQuestion
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import check, check_support, list_asks, list_blocks, prepare_block
 from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.coverings import parts
-
-if TYPE_CHECKING:
-    from choicewise.models.model import Model
 
 PROBE = 1.0
 """Seconds that a probe of the model takes at least, where there is enough to ask."""
@@ -105,39 +101,34 @@ def unique_tokens(questions: Sequence[BlockQuestion]) -> int:
     Only questions that are answered together share a beginning: spans, masses and greedy generations of one token;
     longer greedy generations; masked losses; cosines.  Every sampled generation is computed alone.
     """
-    spans = [
-        part
-        for question in questions
-        if isinstance(question, Span | Mass | ByteProbability)
-        for part in parts(question)
-    ]
-    spans += _after_generations([question for question in questions if isinstance(question, Conclusion)])
-    generations = [question for question in questions if isinstance(question, Generation)]
-    greedy = [generation for generation in generations if generation.sampling is None]
-    spans += [_input(generation.context) for generation in greedy if generation.limit == 1]
-    longer = [generation for generation in greedy if generation.limit > 1]
-    contexts = [_input(generation.context) for generation in longer]
-    losses = [question.span for question in questions if isinstance(question, MaskedLoss)]
-    cosines = [question for question in questions if isinstance(question, Cosine)]
-    texts = [_input(text) for question in cosines for text in (question.left, question.right)]
-    generated = sum(generation.inputs - len(generation.context) for generation in longer)
-    sampled = sum(generation.inputs for generation in generations if generation.sampling is not None)
-    return sum(len(build(group)) for group in (spans, contexts, losses, texts)) + generated + sampled
+    spans: list[Span | Mass] = []
+    contexts, losses, texts = [], [], []
+    generations: dict[str, int] = {}  # before conclusions; no two of full length share generated tokens
+    alone = 0
+    for question in questions:
+        match question:
+            case Span() | Mass() | ByteProbability():
+                spans += parts(question)
+            case Conclusion(generation=generation):
+                number = generations.setdefault(generation.key, len(generations))
+                spans.append(question.after(np.full(generation.limit, number, dtype=np.int32)))
+            case Generation(sampling=None, limit=1):
+                spans.append(_input(question.context))
+            case Generation(sampling=None):
+                contexts.append(_input(question.context))
+                alone += question.inputs - len(question.context)
+            case Generation():
+                alone += question.inputs
+            case MaskedLoss():
+                losses.append(question.span)
+            case Cosine():
+                texts += [_input(question.left), _input(question.right)]
+    return sum(len(build(group)) for group in (spans, contexts, losses, texts)) + alone
 
 
 def _input(text: Ids) -> Span:
     """A span whose inputs are ``text``."""
     return Span(text, text[:1])
-
-
-def _after_generations(questions: Sequence[Conclusion]) -> list[Span]:
-    """The spans after generations of full length, no two of which share generated tokens."""
-    numbers: dict[str, int] = {}
-    spans = []
-    for question in questions:
-        number = numbers.setdefault(question.generation.key, len(numbers))
-        spans.append(question.after(np.full(question.generation.limit, number, dtype=np.int32)))
-    return spans
 
 
 def measure_speed(model: Model, spans: Sequence[Span], seconds: float = PROBE) -> float | None:

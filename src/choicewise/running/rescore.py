@@ -1,23 +1,18 @@
 """Items that 16-bit arithmetic leaves undecided, rescored by a float32 copy of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from choicewise.data.dataset import Dataset
+from choicewise.models.model import Model
 from choicewise.records.tables import FLOAT32
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import Ask, Block, prepare_block
+from choicewise.results.run import Run
 from choicewise.running.observe import observe
 from choicewise.store.block_writer import BlockWriter
 from choicewise.store.folder import RunFolder
-
-if TYPE_CHECKING:
-    from choicewise.models.model import Model
-    from choicewise.results.run import Run
 
 Undecided = Mapping[str, frozenset[str]]
 """By prompt digest, the items that noise leaves undecided under a protocol with this prompt."""

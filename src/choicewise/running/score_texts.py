@@ -1,16 +1,15 @@
 """Every score of one question, without a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from choicewise.data.cell import has_half_character
 from choicewise.errors import ModelError, UsageError
+from choicewise.models.load import load_model
+from choicewise.models.model import Model
 from choicewise.questions import Mass, Span
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.scores import SCORES
@@ -19,9 +18,6 @@ from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.coverings import answer_with_bytes, sizes
 from choicewise.tokens.window import fit_span
-
-if TYPE_CHECKING:
-    from choicewise.models.model import Model
 
 
 def score_texts(model: str | Path | Model, context: str, choices: Iterable[str], *, boundary: str = "lcp") -> pa.Table:
@@ -38,8 +34,6 @@ def score_texts(model: str | Path | Model, context: str, choices: Iterable[str],
     Raises UsageError without a list of choices or for a text that is not Unicode, ModelError when a choice can't be
     scored and ProtocolError for another boundary.
     """
-    from choicewise.models.load import load_model
-
     if isinstance(choices, str):
         raise UsageError(f"choices is the text {choices!r}, not a list; write choices=[{choices!r}]")
     choices = list(choices)
@@ -53,19 +47,19 @@ def score_texts(model: str | Path | Model, context: str, choices: Iterable[str],
     questions = _questions(model, boundary, context, choices)
     observed = _observe(model, questions, choices)
     null = _observe(model, _questions(model, boundary, "", choices), choices)
-    columns: dict[str, pa.Array] = {
-        "choice": pa.array(choices, pa.string()),
-        "tokens": pa.array(observed.counts, pa.int64()),
-        "bytes": pa.array([len(choice.encode()) for choice in choices], pa.int64()),
-        "chars": pa.array([len(choice) for choice in choices], pa.int64()),
-        "words": pa.array([len(choice.split()) for choice in choices], pa.int64()),
+    counts = {
+        "tokens": observed.counts,
+        "bytes": [len(choice.encode()) for choice in choices],
+        "chars": [len(choice) for choice in choices],
+        "words": [len(choice.split()) for choice in choices],
+        "bos": [question.bos for question in questions],
+        "unknown": [question.unknown for question in questions],
     }
-    for count in ("bos", "unknown"):
-        columns[count] = pa.array([getattr(question, count) for question in questions], pa.int64())
+    columns = {"choice": pa.array(choices, pa.string())}
+    columns |= {name: pa.array(values, pa.int64()) for name, values in counts.items()}
     for flag in ("merged", "noncanonical", "lossy"):
         columns[flag] = pa.array([getattr(question, flag) for question in questions], pa.bool_())
-    for name, function in SCORES.items():
-        columns[name] = pa.array(function(observed, null), pa.float64())
+    columns |= {name: pa.array(function(observed, null), pa.float64()) for name, function in SCORES.items()}
     return pa.table(columns)
 
 
@@ -86,6 +80,7 @@ def _observe(model: Model, questions: Sequence[ChoiceQuestion], choices: Sequenc
     answers = {keys[index]: answer for index, answer in answer_with_bytes(model, list(wanted.values()))}
     spans = [choice.span for choice in questions if choice.span is not None]
     rows = [answers[span.key] for span in spans]
+    lengths = [size for span, row in zip(spans, rows, strict=True) for size in sizes(span, row, model.tokenizer)]
 
     def total(correction: Span | Mass | ByteProbability | None) -> float:
         return 0.0 if correction is None else float(answers[correction.key].logprobs.sum(dtype=np.float64))
@@ -93,9 +88,7 @@ def _observe(model: Model, questions: Sequence[ChoiceQuestion], choices: Sequenc
     return Continuations(
         tokens=np.concatenate([row.tokens for row in rows]),
         logprobs=np.concatenate([row.logprobs for row in rows]),
-        sizes=np.asarray(
-            [size for span in spans for size in sizes(span, answers[span.key], model.tokenizer)], np.int32
-        ),
+        sizes=np.asarray(lengths, np.int32),
         ranks=np.concatenate([row.ranks for row in rows]),
         offsets=np.cumsum([0, *(len(row.tokens) for row in rows)]),
         text=list(choices),

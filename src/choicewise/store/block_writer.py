@@ -1,10 +1,8 @@
 """Observations of one block on their way to disk."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, Self
 
 from choicewise.records.manifest import Place, Spent
 from choicewise.records.rows import ObservationRow, RequestRow, SpanRow
@@ -38,7 +36,7 @@ class BlockWriter:
         self._rows: list[ObservationRow] = []
         self._since, self._computed = perf_counter(), counter.computed
 
-    def __enter__(self) -> BlockWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

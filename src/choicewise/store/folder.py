@@ -14,10 +14,8 @@ from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE, MANIFEST
 from choicewise.records.manifest import BlockRecord, Manifest, Place, SelfCheckRecord, Spent
 from choicewise.records.rows import ItemRow
 from choicewise.store.atomic import PARTIAL, disk_errors
-from choicewise.store.blocks import read_blocks, write_block
-from choicewise.store.items import read_items, write_items
 from choicewise.store.manifest import read_manifest, write_manifest
-from choicewise.store.table import Rows
+from choicewise.store.tables import Rows, read_blocks, read_items, write_block, write_items
 
 _IDENTITY = {
     "model": ("digest", "dtype", "device", "window"),

@@ -14,7 +14,7 @@ from choicewise.records.manifest import Manifest
 from choicewise.store.atomic import write_text
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
 _AGAIN = "restore the file from a copy, or evaluate again into a new folder"
 
@@ -54,7 +54,11 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return _adapter().validate_json(json.dumps(content))
     except ValidationError as error:
-        raise StoreError(f"{path} is damaged: {_problem(error)}; {_AGAIN}") from error
+        first = error.errors(include_url=False)[0]
+        problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
+        problem = problems.get(first["type"], f"is {first['input']!r} ({first['msg']})")
+        field = ".".join(map(str, first["loc"]))
+        raise StoreError(f"{path} is damaged: field {field} {problem}; {_AGAIN}") from error
 
 
 @cache
@@ -62,16 +66,3 @@ def _adapter() -> TypeAdapter[Manifest]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(Manifest)
-
-
-def _problem(error: ValidationError) -> str:
-    """The first wrong field and what is wrong with it."""
-    first = error.errors(include_url=False)[0]
-    name = ".".join(map(str, first["loc"]))
-    match first["type"]:
-        case "missing":
-            return f"field {name} is missing"
-        case "unexpected_keyword_argument":
-            return f"field {name} is unknown"
-        case _:
-            return f"field {name} is {first['input']!r} ({first['msg']})"

@@ -37,31 +37,30 @@ def choice_questions(
     tokenizer: Tokenizer, policy: str, bos: str, context: str, continuations: Sequence[str], gold: Sequence[int]
 ) -> list[ChoiceQuestion]:
     """How each of ``continuations`` is asked after ``context``; ``gold`` are the indices of right ones."""
-    return choice_questions_batch(tokenizer, policy, bos, [context], [continuations], [gold])[0]
+    return choice_questions_batch(Encodings(tokenizer, bos), policy, [context], [continuations], [gold])[0]
 
 
 def choice_questions_batch(
-    tokenizer: Tokenizer,
+    encodings: Encodings,
     policy: str,
-    bos: str,
     contexts: Sequence[str],
     continuations: Sequence[Sequence[str]],
     golds: Sequence[Sequence[int]],
 ) -> list[list[ChoiceQuestion]]:
-    """:func:`choice_questions` of many requests, every distinct text encoded once and all in a few calls.
+    """:func:`choice_questions` of many requests; every text that is new to ``encodings`` is encoded, in a few calls.
 
-    ``bos``: see :mod:`choicewise.tokens.encodings`.  Raises ModelError when the tokenizer appends tokens to every text,
+    Raises ModelError when the tokenizer appends tokens to every text,
     or when an empty context has no prefix token, and ProtocolError when ``policy`` is none of those above.
     """
     if policy not in BOUNDARIES:
         raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(BOUNDARIES)}")
     texts = [_with_space_moved(policy, *pair) for pair in zip(contexts, continuations, strict=True)]
-    sequences = [context for context, _ in texts]
-    sequences += [context + choice for context, choices in texts for choice in choices]
+    encodings.add_sequences(context for context, _ in texts)
+    encodings.add_sequences(context + choice for context, choices in texts for choice in choices)
     if policy == "last-token":
-        sequences += [choice for _, choices in texts for choice in choices]
+        encodings.add_sequences(choice for _, choices in texts for choice in choices)
     plain = [choice for context, choices in texts if policy == "separate" or not context for choice in choices]
-    encodings = Encodings(tokenizer, bos, sequences, plain)
+    encodings.add_plain(plain)
     return [_ask(policy, TokenizedRequest(encodings, *pair), gold) for pair, gold in zip(texts, golds, strict=True)]
 
 

@@ -8,17 +8,18 @@ import numpy as np
 
 from choicewise.questions import Ids, Span
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.encodings import encode_contexts
+from choicewise.tokens.encodings import Encodings
 from choicewise.tokens.tokenizer import Tokenizer, count
 
 
-def char_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
+def char_spans(encodings: Encodings, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
     """The tokens that hold a byte of ``continuation`` in the two texts encoded as one, after all tokens before them.
 
     All of a token that straddles the boundary is scored, because a probability can't be split, and flagged ``merged``.
     Missing where the tokens don't spell the continuation, as with a tokenizer that lower-cases.
     """
-    tokens, nothing = encode_contexts(tokenizer, bos, [context + continuation, ""])
+    tokenizer = encodings.tokenizer
+    tokens, nothing = encodings.contexts([context + continuation, ""])
     ends, spelled = _spelled(tokenizer, tokens)
     text = continuation.encode()
     if not text or not spelled.endswith(text):
@@ -30,7 +31,7 @@ def char_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, 
     return ChoiceQuestion(Span(before, tokens[first:], gold), merged, count(tokens[first:], tokenizer.unknown_id))
 
 
-def package_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
+def package_spans(encodings: Encodings, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
     """The tokens that the package surprisal picks: ``surprise(context + continuation)[start:stop, "char"]``.
 
     It puts a BOS before whatever the tokenizer adds itself, so that there are two with a tokenizer that adds one.  The
@@ -39,10 +40,11 @@ def package_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: st
     aalok-sathe/surprisal model.py@6ea34a7, utils.py@02b1d93; the characters of a token are those that its bytes belong
     to, where the package asks the tokenizer's offsets.
     """
+    tokenizer = encodings.tokenizer
     if tokenizer.bos_id is None:
         return ChoiceQuestion(None, missing="the package surprisal needs a BOS, and the tokenizer names none")
     text = context + continuation
-    (tokens,) = encode_contexts(tokenizer, bos, [text])
+    (tokens,) = encodings.contexts([text])
     ends, spelled = _spelled(tokenizer, tokens)
     if not continuation or not spelled.endswith(text.encode()):
         return ChoiceQuestion(None, missing=_misspelt(text))

@@ -14,27 +14,44 @@ from choicewise.questions import Ids
 from choicewise.tokens.tokenizer import Tokenizer, count
 
 
-def encode_contexts(tokenizer: Tokenizer, bos: str, contexts: Sequence[str]) -> list[Ids]:
-    """Tokens of texts that something follows: at least one each, never a doubled BOS."""
-    encodings = Encodings(tokenizer, bos, contexts)
-    return [encodings.context(context) for context in contexts]
-
-
 class Encodings:
     """The tokens of the texts of a batch: in ``sequences`` with what ``bos`` adds, in ``plain`` with nothing added.
 
     Raises ModelError when the tokenizer appends tokens to every text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, bos: str, sequences: Iterable[str], plain: Iterable[str] = ()) -> None:
-        special, doubled = bos == "default", [tokenizer.bos_id] * 2
-        if special:
+    def __init__(self, tokenizer: Tokenizer, bos: str) -> None:
+        self._special = bos == "default"
+        if self._special:
             _refuse_suffix(tokenizer)
         self.tokenizer = tokenizer
-        self.sequences = _encode(tokenizer, sequences, special=special)
-        again = [text for text, tokens in self.sequences.items() if special and tokens[:2].tolist() == doubled]
-        self.sequences |= _encode(tokenizer, again, special=False)
-        self.plain = _encode(tokenizer, plain, special=False)
+        self.sequences: dict[str, Ids] = {}
+        self.plain: dict[str, Ids] = {}
+
+    def add_sequences(self, texts: Iterable[str]) -> None:
+        """Encode the new ones among ``texts`` as sequences."""
+        doubled = [self.tokenizer.bos_id] * 2
+        added = self._encode(self.sequences, texts, special=self._special)
+        again = [text for text in added if self._special and self.sequences[text][:2].tolist() == doubled]
+        for text in again:
+            del self.sequences[text]
+        self._encode(self.sequences, again, special=False)
+
+    def add_plain(self, texts: Iterable[str]) -> None:
+        """Encode the new ones among ``texts`` with nothing added."""
+        self._encode(self.plain, texts, special=False)
+
+    def _encode(self, known: dict[str, Ids], texts: Iterable[str], *, special: bool) -> list[str]:
+        """The new texts, after their tokens were added to ``known``."""
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        if new:
+            known.update(zip(new, self.tokenizer.encode(new, special=special), strict=True))
+        return new
+
+    def contexts(self, texts: Sequence[str]) -> list[Ids]:
+        """Tokens of texts that something follows: at least one each, never a doubled BOS; the new ones in one call."""
+        self.add_sequences(texts)
+        return [self.context(text) for text in texts]
 
     def context(self, text: str) -> Ids:
         """Tokens of ``text`` as a sequence, or the prefix token where there are none."""
@@ -58,11 +75,6 @@ class Encodings:
                 'name one in tokenizer_config.json ("bos_token") or ask with a context'
             )
         return np.asarray([token], dtype=np.int32)
-
-
-def _encode(tokenizer: Tokenizer, texts: Iterable[str], *, special: bool) -> dict[str, Ids]:
-    distinct = list(dict.fromkeys(texts))
-    return dict(zip(distinct, tokenizer.encode(distinct, special=special), strict=True)) if distinct else {}
 
 
 def spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, complete: bool = False) -> bool:

@@ -7,11 +7,11 @@ token's text (sglang 0.4.2, ``lang/backend/runtime_endpoint.py``, ``RuntimeEndpo
 
 from choicewise.questions import Span
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.encodings import encode_contexts
-from choicewise.tokens.tokenizer import Tokenizer, common_prefix, count
+from choicewise.tokens.encodings import Encodings
+from choicewise.tokens.tokenizer import common_prefix, count
 
 
-def select_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
+def select_spans(encodings: Encodings, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
     """The tokens that ``select`` scores; as ``parts`` the token that it subtracts, and those after the first alone.
 
     The text of a token is what it decodes to by itself, so one that holds a part of a character is never subtracted,
@@ -19,7 +19,8 @@ def select_spans(tokenizer: Tokenizer, bos: str, context: str, continuation: str
     of a prompt of two tokens the last is scored.  Missing where ``select`` stops: no token of the choice remains, or
     it would subtract the first token of the sequence.
     """
-    prompt, joined, a = encode_contexts(tokenizer, bos, [context, context + continuation, "a"])
+    tokenizer = encodings.tokenizer
+    prompt, joined, a = encodings.contexts([context, context + continuation, "a"])
     last = len(prompt) - 1 if len(prompt) > 2 else 0
     healed = joined[last : last + 1]
     dummy = b"".join(tokenizer.token_bytes[token] for token in a) == b" a"

@@ -1,16 +1,10 @@
 """What a reading does to ask."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from choicewise.errors import ProtocolError
-from choicewise.requests.fitting import FittedRequest
-from choicewise.requests.request import Request
-
-if TYPE_CHECKING:
-    from choicewise.requests.prepared_block import PromptRows
+from choicewise.requests.prompt_rows import PromptRows
+from choicewise.requests.request import FittedRequest, Request
 
 
 class Asker:

@@ -1,24 +1,18 @@
 """Reading ``chain-of-thought``: the continuations after sampled chains of thought and a proposal that ends them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 
 from choicewise.questions import Conclusion, Generation, Ids, Sampling, Span
 from choicewise.records.tables import GENERATED
-from choicewise.requests.fitting import FittedRequest
+from choicewise.requests.prompt_rows import PromptRows
 from choicewise.requests.readings.asker import Asker
 from choicewise.requests.readings.choices import longest_after_query
-from choicewise.requests.request import Request
+from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.encodings import encode_contexts
-
-if TYPE_CHECKING:
-    from choicewise.requests.prepared_block import PromptRows
 
 
 class ChainOfThoughtAsker(Asker):
@@ -27,15 +21,15 @@ class ChainOfThoughtAsker(Asker):
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """A chain, and the longest text after it minus its last token, which is no input."""
         chain = prompt.protocol.new_tokens or 0
-        return [chain + tokens - 1 for tokens in longest_after_query(requests, prompt.model.tokenizer)]
+        return [chain + tokens - 1 for tokens in longest_after_query(prompt.encodings, requests)]
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """Part r of a choice is the choice after chain r; the chains are the parts of no choice."""
-        tokenizer, bos, boundary = prompt.model.tokenizer, prompt.protocol.bos, prompt.protocol.boundary
-        prompt_tokens = encode_contexts(tokenizer, bos, [each.context for each in fitted])
+        encodings, boundary = prompt.encodings, prompt.protocol.boundary
+        prompt_tokens = encodings.contexts([each.context for each in fitted])
         contexts = [each.context + each.request.proposals[0] for each in fitted]
         texts, gold = [each.request.continuations for each in fitted], [each.request.gold for each in fitted]
-        located = choice_questions_batch(tokenizer, boundary, bos, contexts, texts, gold)
+        located = choice_questions_batch(encodings, boundary, contexts, texts, gold)
         for each, tokens, choices in zip(fitted, prompt_tokens, located, strict=True):
             prompt.add_request(each)
             after_prompt = [_after_prompt(choice, tokens) for choice in choices]
@@ -49,17 +43,11 @@ class ChainOfThoughtAsker(Asker):
         protocol, item = prompt.protocol, request.item.id
         sampling = Sampling.of(protocol.seed or 0, item, number)
         chain = Generation(tokens, protocol.new_tokens or 0, (protocol.separator.encode(),), sampling)
-        prompt.add_span(item, (GENERATED, number), chain, context_tokens=len(tokens))
+        prompt.add_span(item, (GENERATED, number), chain)
         for index, (text, choice) in enumerate(zip(request.continuations, choices, strict=True)):
-            span = choice.span if isinstance(choice.span, Span) else None
+            question = Conclusion(chain, choice.span) if isinstance(choice.span, Span) else None
             prompt.add_span(
-                item,
-                (index, number),
-                None if span is None else Conclusion(chain, span),
-                context=request.proposals[0],
-                continuation=text,
-                context_tokens=0 if span is None else len(tokens) + len(span.context),
-                choice=choice,
+                item, (index, number), question, context=request.proposals[0], continuation=text, choice=choice
             )
 
 
@@ -69,7 +57,7 @@ def _after_prompt(choice: ChoiceQuestion, prompt: Ids) -> ChoiceQuestion:
         return choice
     if not np.array_equal(choice.span.context[: len(prompt)], prompt):
         return choice.refused("the proposal shares a token with the question; begin it with a line break")
-    return choice.without(len(prompt))
+    return replace(choice.without(len(prompt)), tokens_dropped=0)
 
 
 ASKER = ChainOfThoughtAsker()

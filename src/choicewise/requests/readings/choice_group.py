@@ -23,24 +23,23 @@ class ChoiceGroup:
     gold: tuple[int, ...]
 
 
-def all_parts(parts: int, right: bool) -> tuple[int, ...]:
-    """An oracle prefers everything that is said of a right choice."""
-    return tuple(range(parts)) if right else ()
-
-
 def shared_context(request: Request, context: str) -> list[ChoiceGroup]:
     """All choices after the fitted ``context``, which ends with the query, and again after each further view.
 
     Where the protocol has a proposal, each choice comes after a context of its own.
     """
     if request.proposals:
-        return own_contexts(request, context, all_parts)
-    parts = request.parts or tuple((continuation,) for continuation in request.continuations)
-    places = tuple((choice, part) for choice, texts in enumerate(parts) for part in range(len(texts)))
-    texts = tuple(text for texts in parts for text in texts)
+        return own_contexts(request, context, lambda parts, right: tuple(range(parts)) if right else ())
+    places = tuple((choice, part) for choice, texts in enumerate(request.parts) for part in range(len(texts)))
+    texts = tuple(text for texts in request.parts for text in texts)
     right = tuple(index for index, (choice, _) in enumerate(places) if choice in request.gold)
-    before_query = context.removesuffix(request.query)
-    return [ChoiceGroup(context, False, texts, places, right), *_further_views(request, before_query)]
+    groups = [ChoiceGroup(context, False, texts, places, right)]
+    for number, view in enumerate(request.views, start=1):
+        right = request.gold if view.content else ()  # an oracle knows nothing of what has no content
+        places = tuple((choice, number) for choice in range(len(view.continuations)))
+        shown = context.removesuffix(request.query) + view.query
+        groups.append(ChoiceGroup(shown, True, view.continuations, places, right))
+    return groups
 
 
 def own_contexts(request: Request, context: str, preferred: Preferred) -> list[ChoiceGroup]:
@@ -54,18 +53,4 @@ def own_contexts(request: Request, context: str, preferred: Preferred) -> list[C
             preferred(len(parts), choice in request.gold),
         )
         for choice, (proposal, parts) in enumerate(zip(request.proposals, request.parts, strict=True))
-    ]
-
-
-def _further_views(request: Request, before_query: str) -> list[ChoiceGroup]:
-    """The further views of the item, each after the same shots; an oracle knows nothing of what has no content."""
-    return [
-        ChoiceGroup(
-            before_query + view.query,
-            True,
-            view.continuations,
-            tuple((choice, number) for choice in range(len(view.continuations))),
-            tuple(request.gold) if view.content else (),
-        )
-        for number, view in enumerate(request.views, start=1)
     ]

@@ -1,24 +1,19 @@
 """Asking for log-likelihoods of continuations, which most readings do in one way or another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import MaskedLoss, Span
-from choicewise.requests.fitting import FittedRequest, input_limit
+from choicewise.requests.prompt_rows import BlockQuestion, PromptRows
 from choicewise.requests.readings.asker import Asker
 from choicewise.requests.readings.choice_group import ChoiceGroup, shared_context
-from choicewise.requests.request import Request
+from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.encodings import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.tokens.window import fit_span
-
-if TYPE_CHECKING:
-    from choicewise.requests.prepared_block import PromptRows
 
 
 @dataclass(frozen=True)
@@ -26,35 +21,26 @@ class ChoiceAsker(Asker):
     """Asks for the continuations of every choice.
 
     ``groups``: from a request and its fitted context to which texts are scored after which contexts.
-    ``locate``: from tokenizer, axis ``bos``, context, continuation and whether it is gold to the scored tokens; None for
-    the protocol's boundary policy.  ``question``: what is asked about them; of a ``MaskedLoss`` the last token is an
-    input, too.  ``parts``: what is asked about a choice besides: (part, text, span).  ``check``: ProtocolError for
-    tokens that the reading can't use.
+    ``locate``: from encodings, context, continuation and whether it is gold to the scored tokens; None for the
+    protocol's boundary policy.  ``masked``: whether a ``MaskedLoss`` is asked, of which the last token is an input,
+    too.  ``parts``: what else is asked about a choice: (part, text, span).  ``check``: ProtocolError for tokens that
+    the reading can't use.
     """
 
     groups: Callable[[Request, str], list[ChoiceGroup]] = shared_context
-    locate: Callable[[Tokenizer, str, str, str, bool | None], ChoiceQuestion] | None = None
-    question: type[Span] | type[MaskedLoss] = Span
-    parts: Callable[[ChoiceQuestion, Tokenizer], Iterator[tuple[int, str, Span]]] | None = None
+    locate: Callable[[Encodings, str, str, bool | None], ChoiceQuestion] | None = None
+    masked: bool = False
+    parts: Callable[[ChoiceQuestion, Tokenizer], Iterator[tuple[int, str, Span]]] = lambda choice, tokenizer: iter(())
     check: Callable[[Protocol, ChoiceGroup, Sequence[ChoiceQuestion]], None] | None = None
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """The longest text after the query minus its last token, which is no input."""
-        last_is_input = self.question is MaskedLoss
-        return [tokens - 1 + last_is_input for tokens in longest_after_query(requests, prompt.model.tokenizer)]
+        return [tokens - 1 + self.masked for tokens in longest_after_query(prompt.encodings, requests)]
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """One question per continuation of every group."""
         grouped = [self.groups(each.request, each.context) for each in fitted]
-        flat = [group for groups in grouped for group in groups]
-        located = iter(
-            self._locate(
-                prompt,
-                [group.context for group in flat],
-                [group.continuations for group in flat],
-                [group.gold for group in flat],
-            )
-        )
+        located = iter(self._locate(prompt, [group for groups in grouped for group in groups]))
         for each, groups in zip(fitted, grouped, strict=True):
             choices_of = [next(located) for _ in groups]
             prompt.add_request(each, max(choice.tokens_dropped for choices in choices_of for choice in choices))
@@ -64,31 +50,26 @@ class ChoiceAsker(Asker):
     def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
         """Each distinct continuation once."""
         texts = list(dict.fromkeys(text for request in requests for text in request.continuations))
-        located = self._locate(prompt, [null] * len(texts), [(text,) for text in texts], [()] * len(texts))
-        choice_of = {text: choices[0] for text, choices in zip(texts, located, strict=True)}
+        located = self._locate(prompt, [ChoiceGroup(null, False, (text,), (), ()) for text in texts])
+        choice_of = {text: choice for text, (choice,) in zip(texts, located, strict=True)}
         for request in requests:
             for number, text in enumerate(request.continuations):
-                self._ask_choice(prompt, request.item.id, (number, 0), text, choice_of[text], null=null)
+                item, choice = request.item.id, choice_of[text]
+                prompt.add_span(item, (number, 0), self._question(choice), null=null, continuation=text, choice=choice)
 
-    def _locate(
-        self,
-        prompt: PromptRows,
-        contexts: Sequence[str],
-        continuations: Sequence[Sequence[str]],
-        golds: Sequence[Sequence[int]],
-    ) -> list[list[ChoiceQuestion]]:
+    def _locate(self, prompt: PromptRows, groups: Sequence[ChoiceGroup]) -> list[list[ChoiceQuestion]]:
         """The tokens of every choice that are scored, cut or refused where they do not fit the window."""
-        tokenizer, protocol, locate = prompt.model.tokenizer, prompt.protocol, self.locate
-        bos, boundary = protocol.bos, protocol.boundary
+        protocol, encodings, locate = prompt.protocol, prompt.encodings, self.locate
+        contexts, texts = [group.context for group in groups], [group.continuations for group in groups]
+        golds = [group.gold for group in groups]
         if locate is None:
-            located = choice_questions_batch(tokenizer, boundary, bos, contexts, continuations, golds)
+            located = choice_questions_batch(encodings, protocol.boundary, contexts, texts, golds)
         else:
             located = [
-                [locate(tokenizer, bos, context, text, index in gold) for index, text in enumerate(texts)]
-                for context, texts, gold in zip(contexts, continuations, golds, strict=True)
+                [locate(encodings, context, choice, index in gold) for index, choice in enumerate(choices)]
+                for context, choices, gold in zip(contexts, texts, golds, strict=True)
             ]
-        window = input_limit(protocol, prompt.model) - (self.question is MaskedLoss)
-        cut_start = protocol.fit == "cut-start"
+        window, cut_start = prompt.limit - self.masked, protocol.fit == "cut-start"
         return [[fit_span(choice, window, cut_start=cut_start) for choice in choices] for choices in located]
 
     def _ask_group(self, prompt: PromptRows, item: str, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]) -> None:
@@ -96,44 +77,23 @@ class ChoiceAsker(Asker):
             self.check(prompt.protocol, group, choices)
         context = group.context if group.own else None
         for place, text, choice in zip(group.places, group.continuations, choices, strict=True):
-            self._ask_choice(prompt, item, place, text, choice, context=context)
-            for part, said, span in self.parts(choice, prompt.model.tokenizer) if self.parts is not None else ():
-                self._ask_choice(prompt, item, (place[0], part), said, ChoiceQuestion(span), context=context)
+            question = self._question(choice)
+            prompt.add_span(item, place, question, context=context, continuation=text, choice=choice)
+            for part, said, span in self.parts(choice, prompt.encodings.tokenizer):
+                prompt.add_span(item, (place[0], part), span, context=context, continuation=said)
 
-    def _ask_choice(
-        self,
-        prompt: PromptRows,
-        item: str,
-        place: tuple[int, int],
-        continuation: str,
-        choice: ChoiceQuestion,
-        *,
-        null: str | None = None,
-        context: str | None = None,
-    ) -> None:
-        span = choice.span
-        prompt.add_span(
-            item,
-            place,
-            MaskedLoss(span) if self.question is MaskedLoss and isinstance(span, Span) else span,
-            null=null,
-            context=context,
-            continuation=continuation,
-            context_tokens=0 if span is None else len(span.context),
-            tokens_dropped=choice.tokens_dropped,
-            choice=choice,
-        )
+    def _question(self, choice: ChoiceQuestion) -> BlockQuestion | None:
+        return MaskedLoss(choice.span) if self.masked and isinstance(choice.span, Span) else choice.span
 
 
-def longest_after_query(requests: Sequence[Request], tokenizer: Tokenizer) -> list[int]:
+def longest(encodings: Encodings, texts: Sequence[Sequence[str]]) -> list[int]:
+    """The tokens of the longest text in each of ``texts``, encoded by itself; 0 where there is none."""
+    encodings.add_plain(text for group in texts for text in group)
+    return [max((len(encodings.plain[text]) for text in group), default=0) for group in texts]
+
+
+def longest_after_query(encodings: Encodings, requests: Sequence[Request]) -> list[int]:
     """For each request the tokens of its longest proposal and its longest continuation, encoded by themselves."""
-    after = [
-        (request.proposals, [text for texts in request.parts for text in texts] or request.continuations)
-        for request in requests
-    ]
-    texts = list(dict.fromkeys(text for proposals, continuations in after for text in (*proposals, *continuations)))
-    length = dict(zip(texts, map(len, tokenizer.encode(texts, special=False)), strict=True))
-    return [
-        max((length[text] for text in proposals), default=0) + max(length[text] for text in continuations)
-        for proposals, continuations in after
-    ]
+    proposals = longest(encodings, [request.proposals for request in requests])
+    continuations = longest(encodings, [[text for part in request.parts for text in part] for request in requests])
+    return [sum(pair) for pair in zip(proposals, continuations, strict=True)]

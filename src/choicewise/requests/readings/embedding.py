@@ -1,18 +1,11 @@
 """Reading ``embedding``: the cosine of the hidden states of context and continuation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from choicewise.questions import Cosine
-from choicewise.requests.fitting import FittedRequest
+from choicewise.requests.prompt_rows import PromptRows
 from choicewise.requests.readings.asker import Asker
-from choicewise.requests.request import Request
-from choicewise.tokens.encodings import encode_contexts
-
-if TYPE_CHECKING:
-    from choicewise.requests.prepared_block import PromptRows
+from choicewise.requests.request import FittedRequest, Request
 
 
 class EmbeddingAsker(Asker):
@@ -23,21 +16,15 @@ class EmbeddingAsker(Asker):
         return [0] * len(requests)
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
-        """One cosine per choice; every distinct text is encoded once."""
-        contexts = encode_contexts(prompt.model.tokenizer, prompt.protocol.bos, [each.context for each in fitted])
-        texts = list(dict.fromkeys(text for each in fitted for text in each.request.continuations))
-        tokens_of = dict(zip(texts, encode_contexts(prompt.model.tokenizer, prompt.protocol.bos, texts), strict=True))
-        for each, context in zip(fitted, contexts, strict=True):
-            request = each.request
+        """One cosine per choice."""
+        encodings = prompt.encodings
+        encodings.add_sequences(text for each in fitted for text in (each.context, *each.request.continuations))
+        for each in fitted:
+            item, context = each.request.item, encodings.context(each.context)
             prompt.add_request(each)
-            for choice, text in enumerate(request.continuations):
-                prompt.add_span(
-                    request.item.id,
-                    (choice, 0),
-                    Cosine(context, tokens_of[text], choice in request.gold),
-                    continuation=text,
-                    context_tokens=len(context),
-                )
+            for choice, text in enumerate(each.request.continuations):
+                cosine = Cosine(context, encodings.context(text), choice in item.gold)
+                prompt.add_span(item.id, (choice, 0), cosine, continuation=text)
 
 
 ASKER = EmbeddingAsker()

@@ -1,20 +1,14 @@
 """Reading ``generate``: greedy text after the context."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from choicewise.questions import Generation
 from choicewise.records.tables import GENERATED
-from choicewise.requests.fitting import FittedRequest, input_limit
+from choicewise.requests.prompt_rows import PromptRows
 from choicewise.requests.readings.asker import Asker
-from choicewise.requests.request import Request
-from choicewise.tokens.encodings import encode_contexts
+from choicewise.requests.request import FittedRequest, Request
+from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.window import cut_end
-
-if TYPE_CHECKING:
-    from choicewise.requests.prepared_block import PromptRows
 
 
 class GenerateAsker(Asker):
@@ -25,23 +19,17 @@ class GenerateAsker(Asker):
         return [prompt.protocol.new_tokens or 0] * len(requests)
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
-        """The oracle is told the stripped texts of the right choice and of the one before it."""
-        tokenizer, protocol = prompt.model.tokenizer, prompt.protocol
-        new_tokens, limit = protocol.new_tokens or 0, input_limit(protocol, prompt.model)
-        contexts = encode_contexts(tokenizer, protocol.bos, [each.context for each in fitted])
+        """The oracle gets the stripped texts of the right choice and of the one before it."""
+        new_tokens = prompt.protocol.new_tokens or 0
+        contexts = prompt.encodings.contexts([each.context for each in fitted])
         for each, tokens in zip(fitted, contexts, strict=True):
-            context, dropped = cut_end(tokens, limit, new_tokens) if each.cut_end else (tokens, 0)
-            request, gold = each.request, each.request.gold[0]
-            texts = [request.continuations[index].strip() for index in (gold, gold - 1)]
-            right, wrong = tokenizer.encode(texts, special=False)
+            context, dropped = cut_end(tokens, prompt.limit, new_tokens) if each.cut_end else (tokens, 0)
+            item, texts = each.request.item, each.request.continuations
+            choices = [texts[index].strip() for index in (item.gold[0], item.gold[0] - 1)]
+            right, wrong = prompt.encodings.tokenizer.encode(choices, special=False)
+            question = Generation(context, new_tokens, right=right, wrong=wrong)
             prompt.add_request(each, dropped)
-            prompt.add_span(
-                request.item.id,
-                (GENERATED, 0),
-                Generation(context, new_tokens, right=right, wrong=wrong),
-                context_tokens=len(context),
-                tokens_dropped=dropped,
-            )
+            prompt.add_span(item.id, (GENERATED, 0), question, choice=ChoiceQuestion(None, tokens_dropped=dropped))
 
 
 ASKER = GenerateAsker()

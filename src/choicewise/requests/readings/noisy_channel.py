@@ -1,16 +1,11 @@
 """Reading ``noisy-channel``: the question after a proposal of each option."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from choicewise.requests.prompt_rows import PromptRows
 from choicewise.requests.readings.choice_group import ChoiceGroup
-from choicewise.requests.readings.choices import ChoiceAsker
+from choicewise.requests.readings.choices import ChoiceAsker, longest
 from choicewise.requests.request import Request
-
-if TYPE_CHECKING:
-    from choicewise.requests.prepared_block import PromptRows
 
 
 def _groups(request: Request, context: str) -> list[ChoiceGroup]:
@@ -26,9 +21,7 @@ class NoisyChannelAsker(ChoiceAsker):
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """The tokens of the longest proposal."""
-        texts = list(dict.fromkeys(text for request in requests for text in request.proposals))
-        length = dict(zip(texts, map(len, prompt.model.tokenizer.encode(texts, special=False)), strict=True))
-        return [max(length[text] for text in request.proposals) for request in requests]
+        return longest(prompt.encodings, [request.proposals for request in requests])
 
 
 ASKER = NoisyChannelAsker(groups=_groups)

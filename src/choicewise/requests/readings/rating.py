@@ -6,13 +6,9 @@ from choicewise.requests.readings.distinct import refuse_overlap
 from choicewise.requests.request import Request
 
 
-def _preferred(parts: int, right: bool) -> tuple[int, ...]:
-    """The highest rating of a right choice, the lowest of a wrong one."""
-    return (parts - 1,) if right else (0,)
-
-
 def _groups(request: Request, context: str) -> list[ChoiceGroup]:
-    return own_contexts(request, context, _preferred)
+    """An oracle gives a right choice the highest rating, a wrong one the lowest."""
+    return own_contexts(request, context, lambda parts, right: (parts - 1,) if right else (0,))
 
 
 ASKER = ChoiceAsker(groups=_groups, check=refuse_overlap)

@@ -6,13 +6,9 @@ from choicewise.requests.readings.distinct import refuse_overlap
 from choicewise.requests.request import Request
 
 
-def _preferred(parts: int, right: bool) -> tuple[int, ...]:
-    """The first answer (yes) about a right choice, the second (no) about a wrong one."""
-    return (0,) if right else (1,)
-
-
 def _groups(request: Request, context: str) -> list[ChoiceGroup]:
-    return own_contexts(request, context, _preferred)
+    """An oracle gives the first answer (yes) about a right choice, the second (no) about a wrong one."""
+    return own_contexts(request, context, lambda parts, right: (0,) if right else (1,))
 
 
 ASKER = ChoiceAsker(groups=_groups, check=refuse_overlap)

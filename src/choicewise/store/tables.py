@@ -1,7 +1,7 @@
-"""One Parquet table on disk, checked when it is read against what the manifest says of its file."""
+"""The Parquet tables of a run folder, each checked when it is read against what the manifest says of its file."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from choicewise.errors import StoreError
-from choicewise.records.manifest import FileRecord
-from choicewise.store.atomic import disk_errors
+from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE
+from choicewise.records.manifest import BlockRecord, FileRecord, Manifest
+from choicewise.records.tables import ITEMS, OBSERVATIONS, REQUESTS, SPANS
+from choicewise.store.atomic import disk_errors, new_file, new_folder
+
+SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
+"""The tables of a block."""
 
 Rows = Sequence[tuple[Any, ...]]
 """Typed rows (:mod:`choicewise.records.rows`), whose fields are the columns in the order of the schema."""
@@ -51,3 +56,30 @@ def read_table(path: Path, schema: pa.Schema, listed: FileRecord | None) -> pa.T
     if table.schema != schema:
         raise StoreError(f"{path} has another schema than this version of Choicewise writes; {advice}")
     return table
+
+
+def write_items(run: Path, rows: Rows) -> dict[str, FileRecord]:
+    """Write the item table in one step, so that reports need no data folder; returns the file by name."""
+    with new_file(run / ITEM_FILE) as partial:
+        write_table(partial, ITEMS, rows)
+        return {ITEM_FILE: fingerprint(partial.read_bytes())}
+
+
+def read_items(run: Path, manifest: Manifest) -> pa.Table:
+    """The item table of the run folder that ``manifest`` describes; raises StoreError as :func:`read_table`."""
+    return read_table(run / ITEM_FILE, ITEMS, manifest.files.get(ITEM_FILE))
+
+
+def write_block(run: Path, name: str, tables: Mapping[str, Rows]) -> dict[str, FileRecord]:
+    """Write the tables of one block in one step; returns the files by name."""
+    with new_folder(run / BLOCK_FOLDER / name) as folder:
+        for table, schema in SCHEMAS.items():
+            write_table(folder / f"{table}.parquet", schema, tables[table])
+        return {file.name: fingerprint(file.read_bytes()) for file in sorted(folder.iterdir())}
+
+
+def read_blocks(run: Path, blocks: Sequence[BlockRecord], table: str) -> pa.Table:
+    """One table of all ``blocks``, in their order; raises StoreError as :func:`read_table`."""
+    file, schema = f"{table}.parquet", SCHEMAS[table]
+    parts = [read_table(run / BLOCK_FOLDER / block.name / file, schema, block.files.get(file)) for block in blocks]
+    return pa.concat_tables(parts) if parts else schema.empty_table()

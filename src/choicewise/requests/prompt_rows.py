@@ -1,0 +1,95 @@
+"""The rows and questions of one protocol's prompt, as its reading makes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from choicewise.protocols.protocol import Protocol as Recipe
+from choicewise.questions import Conclusion, Cosine, MaskedLoss
+from choicewise.records.rows import RequestRow, SpanRow
+from choicewise.requests.request import FittedRequest
+from choicewise.tokens.byte_probability import TokenQuestion
+from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.encodings import Encodings
+from choicewise.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from choicewise.requests.prepared_block import PreparedBlock
+
+BlockQuestion = TokenQuestion | Conclusion
+"""Everything that a block may ask: a conclusion becomes a span when its generation is there."""
+
+_NO_CHOICE = ChoiceQuestion(None)
+"""Of a question that no boundary policy made: it has no flags and no corrections."""
+
+
+class Answerer(Protocol):
+    """What preparing needs to know of a model: its tokenizer and its window (input tokens)."""
+
+    window: int
+    tokenizer: Tokenizer
+
+
+class PromptRows:
+    """Adds the rows and questions of one protocol's prompt to ``block``.
+
+    ``limit``: the most input tokens, the model's window or the protocol's own limit where that is lower.
+    ``encodings``: the tokens of the texts, which fitting and asking share.
+    """
+
+    def __init__(self, block: PreparedBlock, protocol: Recipe, model: Answerer) -> None:
+        self.block = block
+        self.protocol = protocol
+        self.limit = model.window if protocol.limit is None else min(protocol.limit, model.window)
+        self.encodings = Encodings(model.tokenizer, protocol.bos)
+
+    def add_request(self, fitted: FittedRequest, tokens_dropped: int = 0) -> None:
+        """The row of a request that is asked; ``tokens_dropped``: the greatest number over its choices."""
+        request, item = fitted.request, fitted.request.item
+        texts = (fitted.context, request.continuations, request.options)
+        counts = (fitted.shots, fitted.shots_dropped, tokens_dropped)
+        row = RequestRow(self.protocol.prompt_digest, item.id, item.subject, item.gold, *texts, *counts)
+        self.block.requests.append(row)
+
+    def add_span(
+        self,
+        item: str,
+        place: tuple[int, int],
+        question: BlockQuestion | None,
+        *,
+        null: str | None = None,
+        context: str | None = None,
+        continuation: str = "",
+        choice: ChoiceQuestion = _NO_CHOICE,
+    ) -> None:
+        """Ask ``question``, and the row that says what it answers.
+
+        ``place``: its choice and its part of that choice.  ``choice``: flags, corrections, tokens dropped and why it is
+        missing.
+        """
+        key, before, after = map(self._want, (question, choice.before, choice.after))
+        flags = (choice.merged, choice.noncanonical, choice.lossy, choice.unknown, choice.bos, choice.missing)
+        tokens = 0 if question is None else _context_tokens(question)
+        texts = (self.protocol.prompt_digest, item, *place, null, context, continuation)
+        self.block.spans.append(SpanRow(*texts, key, tokens, choice.tokens_dropped, before, after, *flags))
+
+    def _want(self, question: BlockQuestion | None) -> str | None:
+        """Register a question; its key."""
+        if question is None:
+            return None
+        key = question.key
+        self.block.wanted.setdefault(key, question)
+        return key
+
+
+def _context_tokens(question: BlockQuestion) -> int:
+    """Tokens before the scored ones; those of a generation that a conclusion follows are not counted."""
+    match question:
+        case MaskedLoss():
+            return len(question.span.context)
+        case Cosine():
+            return len(question.left)
+        case Conclusion():
+            return len(question.generation.context) + len(question.span.context)
+        case _:
+            return len(question.context)

@@ -48,12 +48,26 @@ class Run:
         """The four tables of the folder, checked against the manifest."""
         return self.evidence.tables
 
-    def under(self, protocols: Mapping[str, Protocol] | None) -> Run:
-        """The same observations under other protocols than those the run was made for; None leaves it as it is.
+    def under(self, protocols: Mapping[str, Protocol]) -> Run:
+        """The same observations under other protocols than those the run was made for, on the split of the run.
 
-        Raises UsageError when one of them asks what the run did not ask.
+        Raises UsageError when one of them asks what the run did not ask, and says what adds it to the run.
         """
-        return self if protocols is None else Run(self.evidence, self._on_split(protocols))
+        splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
+        recipes = {
+            name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
+            for name, recipe in protocols.items()
+        }
+        known = {ask for block in self.manifest.blocks for ask in block.asks}
+        lacking = [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
+        if lacking:
+            names, selection = ", ".join(lacking), self.manifest.selection
+            same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
+            same += f"; subjects {', '.join(selection.subjects)}" if selection.subjects else ""
+            same += f"; limit {selection.limit}" if selection.limit else ""
+            advice = f"add it: evaluate {names} into the same folder, with {same}"
+            raise UsageError(f"{self.folder} was not asked what {names} asks; {advice}")
+        return Run(self.evidence, recipes)
 
     def choose(self, names: Sequence[str] | None) -> Run:
         """The run under those of its protocols that are named, or what the names mean to the catalogue; None: all.
@@ -115,24 +129,6 @@ class Run:
         """
         measured = list(self.measurements.values())
         return [row for each in measured for row in rows(self.manifest, each, by, interval, measured)]
-
-    def _on_split(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-        """The protocols on the split of this run; UsageError naming what was not asked, and what adds it to the run."""
-        splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
-        recipes = {
-            name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
-            for name, recipe in protocols.items()
-        }
-        known = {ask for block in self.manifest.blocks for ask in block.asks}
-        lacking = [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
-        if lacking:
-            names, selection = ", ".join(lacking), self.manifest.selection
-            same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
-            same += f"; subjects {', '.join(selection.subjects)}" if selection.subjects else ""
-            same += f"; limit {selection.limit}" if selection.limit else ""
-            advice = f"add it: evaluate {names} into the same folder, with {same}"
-            raise UsageError(f"{self.folder} was not asked what {names} asks; {advice}")
-        return recipes
 
 
 _SCORES = pa.schema(

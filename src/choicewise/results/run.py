@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import resolve
@@ -19,7 +20,7 @@ from choicewise.results.choice_probabilities import choice_probabilities
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Measurement, measure
 from choicewise.results.row import Row, rows
-from choicewise.results.run_tables import RunTables
+from choicewise.results.run_tables import KEYS, RunTables
 from choicewise.scoring.ragged import row_of
 from choicewise.store.manifest import read_manifest
 
@@ -99,7 +100,17 @@ class Run:
         end in ``:float32``.  ``correction_first`` and ``correction_last`` are the nats that a boundary policy adds at
         the first and the last token, 0 where it corrects nothing.
         """
-        return self.tables.with_answers()
+        tables, table = self.tables, self.tables.spans
+        rows = [pa.array(answers, mask=answers < 0) for answers in tables.answers]
+        for name, row in zip(KEYS, rows, strict=True):
+            key = pc.coalesce(tables.observations["key"].take(row), table[name])
+            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), key)
+        answers = tables.observations.drop_columns(["key"]).take(rows[0])
+        for name, column in zip(answers.column_names, answers.columns, strict=True):
+            table = table.append_column(answers.schema.field(name), column)
+        for name, nats in zip(("correction_first", "correction_last"), tables.corrections, strict=True):
+            table = table.append_column(name, pa.array(nats))
+        return table
 
     def scores(self) -> pa.Table:
         """One row per protocol, item and choice: ``protocol, item, choice, score, prediction, credit``."""

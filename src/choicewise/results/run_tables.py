@@ -126,20 +126,6 @@ class RunTables:
         keys = [pc.binary_join_element_wise(column, suffix, "") for column in columns] if suffix else columns
         return np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
 
-    def with_answers(self) -> pa.Table:
-        """The table of :meth:`choicewise.results.run.Run.observations`."""
-        table = self.spans
-        rows = [pa.array(answers, mask=answers < 0) for answers in self.answers]
-        for name, row in zip(KEYS, rows, strict=True):
-            key = pc.coalesce(self.observations["key"].take(row), table[name])
-            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), key)
-        answers = self.observations.drop_columns(["key"]).take(rows[0])
-        for name, column in zip(answers.column_names, answers.columns, strict=True):
-            table = table.append_column(answers.schema.field(name), column)
-        for name, nats in zip(("correction_first", "correction_last"), self.corrections, strict=True):
-            table = table.append_column(name, pa.array(nats))
-        return table
-
 
 def read_run_tables(folder: Path, manifest: Manifest) -> RunTables:
     """The tables of the run folder that ``manifest`` describes.  Raises StoreError when one is missing or damaged."""

@@ -17,8 +17,7 @@ from choicewise.data.item import Item
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.report.agreement_table import agreement_tables
-from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, agreement
-from choicewise.results.retrieval import retrieval
+from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, agreement, retrieval
 from choicewise.results.run import Run
 from tests.recipes import mmlu_protocol
 from tests.test_char_span import Merging

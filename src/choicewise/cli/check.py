@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from choicewise.cli import options
+from choicewise.cli.output import print_json
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
 
-Folder = Annotated[str, typer.Option("--model", help="A model folder.")]
-
 
 def check(
-    model: Folder,
+    model: Annotated[str, typer.Option("--model", help="A model folder.")],
     dtype: options.ModelDtype = None,
     device: options.Device = None,
     window: options.Window = None,
@@ -30,11 +28,10 @@ def check(
     """
     from choicewise.models.load import load_model
     from choicewise.report.table import console
-    from choicewise.results.json_value import json_value
 
     noise = measure_noise(load_model(model, dtype=dtype, device=device, window=window))
     if json:
-        print(dumps(json_value(noise), ensure_ascii=False, indent=1))
+        print_json(noise)
     elif not noise["trials"]:
         console().print(f"{noise['model']} computes the same numbers in one way only: no noise to measure")
     else:

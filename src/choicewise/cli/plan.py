@@ -21,9 +21,8 @@ def print_plan(plan: Plan, model: Model, json: bool) -> None:
     """The plan on stdout."""
     if json:
         head = {"model": model.name, "rung": _path(model)}
-        derived = {"ratio": plan.ratio, "tokens_per_second": plan.speed, "seconds": plan.seconds}
         asked = asdict(plan)
-        del asked["speed"]
+        derived = {"ratio": plan.ratio, "tokens_per_second": asked.pop("speed"), "seconds": plan.seconds}
         print_json(head | asked | derived)
         return
     lines = {

@@ -11,7 +11,6 @@ EVERY = 5.0
 ENOUGH = 0.02
 """Share of the work after which a rate is shown: the first answers wait for the computation that all share."""
 
-
 Progress = Callable[[int, int], None]
 """Is called with how many requests are done, and of how many; a resumed run starts above zero."""
 

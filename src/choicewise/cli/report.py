@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from choicewise.results.row import Row
     from choicewise.results.run import Run
 
-
 By = StrEnum("By", ["micro", "macro", "subjects", "subcategories", "categories"])
 """Groups a report can be split into, instead of each protocol's own aggregation."""
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
+from choicewise.cli.plan import print_plan, token_savings
 from choicewise.cli.progress import progress
+from choicewise.cli.report import print_rows
 from choicewise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,8 +45,6 @@ def run(
 
     Repeating the same line goes on where it was interrupted, and does nothing when everything is there.
     """
-    from choicewise.cli.plan import print_plan
-    from choicewise.cli.report import print_rows
     from choicewise.data.columns import read_mapping
     from choicewise.data.item import duplicate_choices
     from choicewise.data.open_dataset import open_dataset
@@ -88,8 +88,6 @@ def run(
 
 
 def _print_summary(result: Run, out: Path) -> None:
-    from choicewise.cli.plan import token_savings
-
     check, spent = result.manifest.engine.selfcheck, result.manifest.engine.spent
     if check is not None and check.rung not in ("flex", "tree"):
         print(f"path {check.rung!r}: {check.cost}; `choicewise check` says why", file=sys.stderr)

@@ -3,14 +3,14 @@
 import re
 
 _CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-"""C0 and C1 controls, bidirectional and invisible formatting, lone surrogates; not the tab and the newline."""
+"""C0 and C1 controls, bidirectional and invisible formatting, lone surrogates; not the tab and the newline.
+
+The joiners U+200C and U+200D are not among them: they shape emoji and scripts, and what they join can be seen.
+"""
 
 _SPACES = re.compile(r"^ +| +$| {2,}", re.MULTILINE)
-
-# Joiners shape emoji and scripts; what they join can be seen.
-_JOINERS = "\u200c\u200d"
 
 
 def safe(text: str) -> str:
@@ -30,8 +30,6 @@ def visible_line(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _CONTROLS.sub(lambda match: match[0] if match[0] in _JOINERS else _escape(match[0]), text)
-
-
-def _escape(char: str) -> str:
-    return f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}"
+    return _CONTROLS.sub(
+        lambda control: f"\\x{ord(control[0]):02x}" if ord(control[0]) < 0x100 else f"\\u{ord(control[0]):04x}", text
+    )

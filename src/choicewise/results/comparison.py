@@ -21,7 +21,6 @@ from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
 FEWEST = 10
 """Subjects from which on the standard error is clustered; of fewer it would come out too small."""
 
-
 VERDICTS = {
     "same measurement": "protocol, texts, model and engine agree: any difference is non-determinism",
     "comparable": "protocol and texts agree: a paired test is allowed",

@@ -77,8 +77,7 @@ class Evidence:
     def generated(self) -> list[str | None]:
         """The generated text of every item; None where there is none."""
         rows = self._spans.generations
-        texts: list[str | None] = self._tables.observations["text"].take(pa.array(rows, mask=rows < 0)).to_pylist()
-        return texts
+        return list(self._tables.observations["text"].take(pa.array(rows, mask=rows < 0)).to_pylist())
 
     def generation(self) -> Continuations:
         """The generated tokens, one row per item."""

@@ -159,42 +159,28 @@ def _asked(
     nulls = {protocol.null for protocol in protocols.values()} | {None}
     spans = [span for span in spans if span["null"] in nulls]
     spans.sort(key=lambda span: (span["null"] is not None, span["null"] or "", span["choice"], span["part"]))
-    scored = []
-    for span in spans:
-        answer, before, after = (answers.get((span[column] or "") + suffix) for column in KEYS)
-        scored.append(_scored(one, request, span, answer, _total(before), _total(after)))
-    kept = ("context", "shots", "shots_dropped", "tokens_dropped", "missing")
-    return AskedPrompt(
-        protocols=tuple(protocols),
-        reading=one.reading,
-        boundary=one.boundary,
-        rescored=suffix != "",
-        scored=tuple(scored),
-        **{name: request[name] for name in kept},
-    )
+    scored = tuple(_scored(one, request, span, answers, suffix) for span in spans)
+    kept = {name: request[name] for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")}
+    return AskedPrompt(tuple(protocols), one.reading, one.boundary, **kept, rescored=suffix != "", scored=scored)
 
 
 def _scored(
-    protocol: Protocol, request: Record, span: Record, answer: Record | None, before: float | None, after: float | None
+    protocol: Protocol, request: Record, span: Record, answers: Mapping[str, Record], suffix: str
 ) -> ScoredContinuation:
+    answer, *corrections = (answers.get((span[column] or "") + suffix) for column in KEYS)
+    before, after = map(_total, corrections)
     context = span["null"] if span["null"] is not None else span["context"] or request["context"] or ""
     text, value = (None, None) if answer is None else (answer["text"], answer["value"])
     total = _total(answer)
     if total is not None:
         total = total - (before or 0.0) + (after or 0.0)
     no_number = any(number is not None and math.isnan(number) for number in (total, value))
+    missing = span["missing"] or ("the model answers with NaN" if no_number else None)
+    tokens = () if answer is None else _tokens(protocol, context, text or span["continuation"], answer)
     kept = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
-    flags = ("merged", "noncanonical", "lossy", "unknown")
-    return ScoredContinuation(
-        **{name: span[name] for name in (*kept, *flags)},
-        missing=span["missing"] or ("the model answers with NaN" if no_number else None),
-        before=before,
-        after=after,
-        total=total,
-        value=value,
-        tokens=() if answer is None else _tokens(protocol, context, text or span["continuation"], answer),
-        generated=text,
-    )
+    about = {name: span[name] for name in (*kept, "merged", "noncanonical", "lossy", "unknown")}
+    about |= {"missing": missing, "before": before, "after": after, "total": total, "value": value}
+    return ScoredContinuation(**about, tokens=tokens, generated=text)
 
 
 def _total(answer: Record | None) -> float | None:

@@ -89,15 +89,12 @@ def rows(
     protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
     aggregation = by or protocol.aggregation
     extremes = measured.extremes(aggregation)
-    groups = {
-        subject: GROUPS[aggregation](subject, measured.categories) for subject in dict.fromkeys(evidence.subjects)
-    }
-    group_of = np.array([groups[subject] for subject in evidence.subjects], dtype=object)
+    groups = np.array([GROUPS[aggregation](name, measured.categories) for name in evidence.subjects], dtype=object)
+    counted = {"invalid": measured.invalid, "near_ties": measured.near_ties, **evidence.doubts}
     report = []
     for group, mean in measured.values(aggregation).items():
-        among = np.asarray(group_of == group, dtype=np.bool_)
+        among = np.asarray(groups == group, dtype=np.bool_)
         interval_name, value = _interval(measured, among, mean, aggregation == "macro", intervals)
-        counted = {"invalid": measured.invalid, "near_ties": measured.near_ties, **evidence.doubts}
         row = Row(
             model=manifest.model.name,
             dataset=dataset.name,

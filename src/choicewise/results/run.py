@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import resolve
@@ -19,7 +20,7 @@ from choicewise.results.choice_probabilities import choice_probabilities
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Measurement, measure
 from choicewise.results.row import Row, rows
-from choicewise.results.run_tables import RunTables
+from choicewise.results.run_tables import KEYS, RunTables
 from choicewise.scoring.ragged import row_of
 from choicewise.store.manifest import read_manifest
 
@@ -48,12 +49,26 @@ class Run:
         """The four tables of the folder, checked against the manifest."""
         return self.evidence.tables
 
-    def under(self, protocols: Mapping[str, Protocol] | None) -> Run:
-        """The same observations under other protocols than those the run was made for; None leaves it as it is.
+    def under(self, protocols: Mapping[str, Protocol]) -> Run:
+        """The same observations under other protocols than those the run was made for, on the split of the run.
 
-        Raises UsageError when one of them asks what the run did not ask.
+        Raises UsageError when one of them asks what the run did not ask, and says what adds it to the run.
         """
-        return self if protocols is None else Run(self.evidence, self._on_split(protocols))
+        splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
+        recipes = {
+            name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
+            for name, recipe in protocols.items()
+        }
+        known = {ask for block in self.manifest.blocks for ask in block.asks}
+        lacking = [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
+        if lacking:
+            names, selection = ", ".join(lacking), self.manifest.selection
+            same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
+            same += f"; subjects {', '.join(selection.subjects)}" if selection.subjects else ""
+            same += f"; limit {selection.limit}" if selection.limit else ""
+            advice = f"add it: evaluate {names} into the same folder, with {same}"
+            raise UsageError(f"{self.folder} was not asked what {names} asks; {advice}")
+        return Run(self.evidence, recipes)
 
     def choose(self, names: Sequence[str] | None) -> Run:
         """The run under those of its protocols that are named, or what the names mean to the catalogue; None: all.
@@ -85,7 +100,17 @@ class Run:
         end in ``:float32``.  ``correction_first`` and ``correction_last`` are the nats that a boundary policy adds at
         the first and the last token, 0 where it corrects nothing.
         """
-        return self.tables.with_answers()
+        tables, table = self.tables, self.tables.spans
+        rows = [pa.array(answers, mask=answers < 0) for answers in tables.answers]
+        for name, row in zip(KEYS, rows, strict=True):
+            key = pc.coalesce(tables.observations["key"].take(row), table[name])
+            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), key)
+        answers = tables.observations.drop_columns(["key"]).take(rows[0])
+        for name, column in zip(answers.column_names, answers.columns, strict=True):
+            table = table.append_column(answers.schema.field(name), column)
+        for name, nats in zip(("correction_first", "correction_last"), tables.corrections, strict=True):
+            table = table.append_column(name, pa.array(nats))
+        return table
 
     def scores(self) -> pa.Table:
         """One row per protocol, item and choice: ``protocol, item, choice, score, prediction, credit``."""
@@ -115,24 +140,6 @@ class Run:
         """
         measured = list(self.measurements.values())
         return [row for each in measured for row in rows(self.manifest, each, by, interval, measured)]
-
-    def _on_split(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-        """The protocols on the split of this run; UsageError naming what was not asked, and what adds it to the run."""
-        splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
-        recipes = {
-            name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
-            for name, recipe in protocols.items()
-        }
-        known = {ask for block in self.manifest.blocks for ask in block.asks}
-        lacking = [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
-        if lacking:
-            names, selection = ", ".join(lacking), self.manifest.selection
-            same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
-            same += f"; subjects {', '.join(selection.subjects)}" if selection.subjects else ""
-            same += f"; limit {selection.limit}" if selection.limit else ""
-            advice = f"add it: evaluate {names} into the same folder, with {same}"
-            raise UsageError(f"{self.folder} was not asked what {names} asks; {advice}")
-        return recipes
 
 
 _SCORES = pa.schema(

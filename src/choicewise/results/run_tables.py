@@ -1,7 +1,7 @@
 """The tables of a run folder, with the arrays that all protocols read laid out once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,11 @@ class RunTables:
     requests: pa.Table
     spans: pa.Table
     observations: pa.Table
+    latest: dict[tuple[str, str | None, int], Continuations] = field(default_factory=dict)
+    """The continuations of the prompt that was read last, by prompt, null context and part.
+
+    Only those, since the tokens of every prompt laid out at once would need several times the memory of the run.
+    """
 
     @cached_property
     def answers(self) -> Integers:
@@ -72,16 +77,7 @@ class RunTables:
         no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
         nan = np.append((summed & np.isnan(self._totals)) | no_value, False)  # row -1: none
         spans = self.spans.filter(pa.array(nan[self._own_answers].any(axis=0)))
-        items: list[str] = pc.unique(spans["item"]).to_pylist()
-        return items
-
-    @cached_property
-    def latest(self) -> dict[tuple[str, str | None, int], Continuations]:
-        """The continuations of the prompt that was read last, by prompt, null context and part.
-
-        Only those, since the tokens of every prompt laid out at once would need several times the memory of the run.
-        """
-        return {}
+        return list(pc.unique(spans["item"]).to_pylist())
 
     @cached_property
     def offsets(self) -> Integers:
@@ -129,20 +125,6 @@ class RunTables:
         known, columns = self.observations["key"], [self.spans[name] for name in KEYS]
         keys = [pc.binary_join_element_wise(column, suffix, "") for column in columns] if suffix else columns
         return np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
-
-    def with_answers(self) -> pa.Table:
-        """The table of :meth:`choicewise.results.run.Run.observations`."""
-        table = self.spans
-        rows = [pa.array(answers, mask=answers < 0) for answers in self.answers]
-        for name, row in zip(KEYS, rows, strict=True):
-            key = pc.coalesce(self.observations["key"].take(row), table[name])
-            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), key)
-        answers = self.observations.drop_columns(["key"]).take(rows[0])
-        for field, column in zip(answers.schema, answers.columns, strict=True):
-            table = table.append_column(field, column)
-        for name, nats in zip(("correction_first", "correction_last"), self.corrections, strict=True):
-            table = table.append_column(name, pa.array(nats))
-        return table
 
 
 def read_run_tables(folder: Path, manifest: Manifest) -> RunTables:

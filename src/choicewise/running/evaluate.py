@@ -72,7 +72,13 @@ def evaluate(
     blocks = list_blocks(data, recipes, subjects, limit)
     if not skip_bad_items:
         check(data, asks, blocks, rendered)
-    wanted = _manifest(model, data, recipes, subjects, limit)
+    wanted = Manifest(
+        model=ModelRecord(model.name, model.digest, model.dtype, model.device, model.window),
+        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories),
+        selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
+        protocols={name: signature(recipe) for name, recipe in recipes.items()},
+        versions=_versions(),
+    )
     progress = progress or (lambda done, total: None)
     with open_folder(Path(out), wanted, _item_rows(blocks)) as folder:
         _observe(folder, InProcess(model, data, rendered, skip_bad_items), asks, blocks, progress)
@@ -83,25 +89,11 @@ def evaluate(
 
 
 def _item_rows(blocks: Sequence[Block]) -> list[ItemRow]:
-    items = [(block.split, item) for block in blocks for item in block.items]
-    rows = []
-    for position, (split, item) in enumerate(items):
+    rows: list[ItemRow] = []
+    for split, item in ((block.split, item) for block in blocks for item in block.items):
         fields = json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True)
-        texts = (item.id, item.subject, item.question, item.choices)
-        rows.append(ItemRow(position, split, *texts, item.gold, fields))
+        rows.append(ItemRow(len(rows), split, item.id, item.subject, item.question, item.choices, item.gold, fields))
     return rows
-
-
-def _manifest(
-    model: Model, data: Dataset, recipes: Mapping[str, Protocol], subjects: Sequence[str] | None, limit: int | None
-) -> Manifest:
-    return Manifest(
-        model=ModelRecord(model.name, model.digest, model.dtype, model.device, model.window),
-        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories),
-        selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
-        protocols={name: signature(recipe) for name, recipe in recipes.items()},
-        versions=_versions(),
-    )
 
 
 def _versions() -> dict[str, str]:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from choicewise.questions import Ids, Mass, Span, TokenScores, TokenSet
 from choicewise.tokens.byte_probability import ByteProbability, all_spellings, count_spellings
+from choicewise.tokens.choice_question import without
 from choicewise.tokens.coverings import answer_with_bytes, parts, sizes
 from choicewise.tokens.tokenizer import ByteTokenizer
 from choicewise.tokens.vocabulary import Vocabulary, vocabulary
@@ -26,7 +27,7 @@ def probability(context: list[int], text: bytes, *offsets: int) -> ByteProbabili
 
 
 def total(model: ToyModel, question: ByteProbability) -> float:
-    ((_, seen),) = answer_with_bytes(model, [question])
+    ((_, seen),) = answer_with_bytes(model.answer, [question])
     return float(seen.logprobs.sum(dtype=np.float64))
 
 
@@ -51,7 +52,7 @@ def test_exact_bytes_equal_brute_force(context: list[int], text: bytes) -> None:
 @settings(max_examples=25)
 def test_each_byte_has_its_own_probability(context: list[int], text: bytes) -> None:
     model = Stopping()
-    ((_, seen),) = answer_with_bytes(model, [probability(context, text, *range(len(text) + 1))])
+    ((_, seen),) = answer_with_bytes(model.answer, [probability(context, text, *range(len(text) + 1))])
     prefixes = [model.starts_with(context, text[:end]) for end in range(len(text) + 1)]
     assert np.exp(seen.logprobs) == pytest.approx(np.divide(prefixes[1:], prefixes[:-1]), rel=1e-4)
     assert seen.tokens.tolist() == list(text)
@@ -114,13 +115,14 @@ def test_bytes_of_a_byte_model_are_its_tokens() -> None:
 def test_what_no_token_spells_is_impossible() -> None:
     found = dict(
         answer_with_bytes(
-            ToyModel(), [probability([6], b"x", 0, 1), probability([6], b"ax", 0, 1, 2), probability([6], b"a", 0, 1)]
+            ToyModel().answer,
+            [probability([6], b"x", 0, 1), probability([6], b"ax", 0, 1, 2), probability([6], b"a", 0, 1)],
         )
     )
     assert found[0].logprobs.tolist() == [-np.inf]
     assert found[1].logprobs[1] == -np.inf
     assert np.isfinite(found[2].logprobs).all()
-    ((_, after),) = answer_with_bytes(ToyModel(), [probability([6], b"xa", 1, 2)])
+    ((_, after),) = answer_with_bytes(ToyModel().answer, [probability([6], b"xa", 1, 2)])
     assert np.isnan(after.logprobs).all()
 
 
@@ -140,10 +142,10 @@ def test_byte_probabilities_are_answered_with_spans_and_masses_in_bounded_groups
         Mass(ids(6), TokenSet([1, 2])),
         probability([6], b"ba", 0, 2),
     ]
-    whole = dict(answer_with_bytes(Counting(), asked))
+    whole = dict(answer_with_bytes(Counting().answer, asked))
     assert len(calls) == 1
     monkeypatch.setattr("choicewise.tokens.coverings.PARTS", 3)
-    split = dict(answer_with_bytes(Counting(), asked))
+    split = dict(answer_with_bytes(Counting().answer, asked))
     assert len(calls) > 2
     assert {index: seen.logprobs.tolist() for index, seen in split.items()} == {
         index: seen.logprobs.tolist() for index, seen in whole.items()
@@ -160,7 +162,7 @@ def test_keys_sizes_and_inputs() -> None:
         ByteProbability(ids(6, 0), b"abab", (1, 2, 4), vocabulary(TOY), ((),)).key,
     }
     assert len(keys) == 5
-    assert question.without(1).context.tolist() == [0]
+    assert without(question, 1).context.tolist() == [0]
     assert question.inputs == 5
     assert ByteProbability(ids(6, 0), b"abab", (0, 4), vocabulary(TOY), ((), (0,))).inputs == 3
     assert question.continuation.tolist() == list(b"bab")

@@ -54,7 +54,8 @@ def score(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
     """Nats of every choice, its corrections included."""
     questions = [question for one in asked for question in one.questions()]
     seen = {
-        id(questions[place]): found.logprobs.sum(dtype=float) for place, found in answer_with_bytes(model, questions)
+        id(questions[place]): found.logprobs.sum(dtype=float)
+        for place, found in answer_with_bytes(model.answer, questions)
     }
     return [
         float(seen[id(one.span)] - seen.get(id(one.before), 0.0) + seen.get(id(one.after), 0.0))
@@ -177,7 +178,7 @@ def test_probabilities_of_all_words_sum_to_at_most_one(context: str, eos: bool) 
 
 def score_before(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
     masses = [one.before for one in asked if isinstance(one.before, Mass)]
-    seen = dict(answer_with_bytes(model, masses))
+    seen = dict(answer_with_bytes(model.answer, masses))
     return [float(seen[place].logprobs[0]) for place in range(len(masses))]
 
 

@@ -14,6 +14,7 @@ from choicewise.models.local.causal_lm import CausalLM, known
 from choicewise.models.local.ladder import LADDER, rungs
 from choicewise.models.local.token_answers import answer_tokens
 from choicewise.questions import Generation, Ids, Mass, Span, TokenSet
+from choicewise.tokens.choice_question import without
 from tests.tiny import VOCABULARY, WINDOW, tiny
 
 IDS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6).map(lambda ids: np.asarray(ids, dtype=np.int32))
@@ -75,8 +76,8 @@ def test_token_sets_are_what_they_hold() -> None:
     keys = {Mass(tokens, TokenSet(members)).key for tokens in (context, longer) for members in ([1], [2], [1, 2])}
     assert len(keys) == 6
     assert Mass(context, TokenSet([1])).key != Span(context, ids(1)).key
-    assert Mass(longer, TokenSet([1])).without(1).context.tolist() == [2, 3]
-    assert (Mass(longer, TokenSet([1])).inputs, Span(longer, ids(1)).without(2).inputs) == (3, 1)
+    assert without(Mass(longer, TokenSet([1])), 1).context.tolist() == [2, 3]
+    assert (Mass(longer, TokenSet([1])).inputs, without(Span(longer, ids(1)), 2).inputs) == (3, 1)
 
 
 def test_members_that_the_model_does_not_know_have_no_probability(lm: CausalLM) -> None:

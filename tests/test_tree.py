@@ -80,13 +80,14 @@ def test_packs_hold_every_ancestor_and_no_node_twice(spans: list[Span], budget: 
         computed += len(pack)
         assert pack.path.tolist() == ancestors(tree, start)
         covered = start
-        for segment in segments(tree, pack, size):
-            assert segment.start == covered
-            covered = segment.stop
-            own = list(range(segment.start, segment.stop))
-            assert pack.nodes()[segment.keys].tolist() == ancestors(tree, segment.start) + own
+        for nodes, places in segments(tree, pack, size):
+            own = nodes.tolist()
+            assert own[0] == covered
+            covered = own[-1] + 1
+            assert own == list(range(own[0], covered))
+            assert pack.nodes()[places].tolist() == ancestors(tree, own[0]) + own
             for node in own:
-                assert set(ancestors(tree, node)) <= set(pack.nodes()[segment.keys].tolist())
+                assert set(ancestors(tree, node)) <= set(pack.nodes()[places].tolist())
         path, start = next_path(pack), pack.stop
         assert covered == start
     assert computed == len(tree)

@@ -34,18 +34,6 @@ class Pack:
         return np.concatenate([self.path, np.arange(self.start, self.stop, dtype=np.int32)])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Segment:
-    """Nodes ``start .. stop - 1`` inside a pack, and the places of all that they may attend to.
-
-    ``keys``: the ancestors of node ``start``, root first, then the segment's own nodes.
-    """
-
-    start: int
-    stop: int
-    keys: Places
-
-
 def next_pack(tree: Tree, start: int, path: Ids, budget: int) -> Pack:
     """The pack of at most ``budget`` nodes that begins at ``start``, whose ancestors are ``path``."""
     stop = min(start + budget, len(tree))
@@ -58,11 +46,15 @@ def next_path(pack: Pack) -> Ids:
     return pack.nodes()[pack.keep]
 
 
-def segments(tree: Tree, pack: Pack, size: int) -> Iterator[Segment]:
-    """``pack`` in segments of at most ``size`` nodes."""
+def segments(tree: Tree, pack: Pack, size: int) -> Iterator[tuple[Ids, Places]]:
+    """The nodes of ``pack`` in segments of at most ``size``, and the places of all that they may attend to.
+
+    Those are of the ancestors of the segment's first node, root first, then of the segment's own nodes.
+    """
     end = tree.end[pack.nodes()]
     for start in range(pack.start, pack.stop, size):
         stop = min(start + size, pack.stop)
         place = len(pack.path) + start - pack.start
         ancestors = np.flatnonzero(end[:place] > start)
-        yield Segment(start, stop, np.concatenate([ancestors, np.arange(place, place + stop - start)]))
+        rows = np.arange(start, stop, dtype=np.int32)
+        yield rows, np.concatenate([ancestors, np.arange(place, place + len(rows))])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -40,10 +40,6 @@ class Mass:
     def inputs(self) -> int:
         """How many tokens are inputs."""
         return len(self.context)
-
-    def without(self, dropped: int) -> Mass:
-        """The same after a context that lacks its first ``dropped`` tokens."""
-        return replace(self, context=self.context[dropped:])
 
     @property
     def key(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +24,6 @@ class Span:
     context: Ids
     continuation: Ids
     gold: bool | None = None
-
-    def without(self, dropped: int) -> Span:
-        """The same after a context that lacks its first ``dropped`` tokens."""
-        return replace(self, context=self.context[dropped:])
 
     @property
     def key(self) -> str:

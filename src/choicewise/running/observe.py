@@ -36,7 +36,7 @@ def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[Obser
 
 def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[ObservationRow]:
     keys = list(questions)
-    for index, answer in answer_with_bytes(model, list(questions.values())):
+    for index, answer in answer_with_bytes(model.answer, list(questions.values())):
         key, question, text = keys[index], questions[keys[index]], None
         if isinstance(question, Generation) and not answer.is_nan:  # of NaN no token is the likeliest
             text = model.tokenizer.decode(answer.tokens)

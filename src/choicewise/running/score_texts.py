@@ -77,7 +77,7 @@ def _observe(model: Model, questions: Sequence[ChoiceQuestion], choices: Sequenc
     """The answers to ``questions``, which are about ``choices``."""
     wanted = {question.key: question for choice in questions for question in choice.questions()}
     keys = list(wanted)
-    answers = {keys[index]: answer for index, answer in answer_with_bytes(model, list(wanted.values()))}
+    answers = {keys[index]: answer for index, answer in answer_with_bytes(model.answer, list(wanted.values()))}
     spans = [choice.span for choice in questions if choice.span is not None]
     rows = [answers[span.key] for span in spans]
     lengths = [size for span, row in zip(spans, rows, strict=True) for size in sizes(span, row, model.tokenizer)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,10 +48,6 @@ class ByteProbability:
         """How many tokens are inputs at once, at most."""
         longest = len(self.text) - 1 if self.spellings is None else max(map(len, self.spellings))
         return len(self.context) + longest
-
-    def without(self, dropped: int) -> ByteProbability:
-        """The same after a context that lacks its first ``dropped`` tokens."""
-        return replace(self, context=self.context[dropped:])
 
     def considered(self) -> Iterator[tuple[Spelling, int]]:
         """(spelling, how many bytes it spells) for every sequence of tokens before the last one."""

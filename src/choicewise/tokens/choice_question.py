@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from choicewise.questions import Mass, Span
 from choicewise.tokens.byte_probability import ByteProbability
+
+Asked = TypeVar("Asked", bound=Span | Mass | ByteProbability)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,13 @@ class ChoiceQuestion:
         """The same after a context that lacks its first ``dropped`` tokens."""
         return replace(
             self,
-            span=self.span and self.span.without(dropped),
-            before=self.before and self.before.without(dropped),
-            after=self.after and self.after.without(dropped),
+            span=self.span and without(self.span, dropped),
+            before=self.before and without(self.before, dropped),
+            after=self.after and without(self.after, dropped),
             tokens_dropped=dropped,
         )
+
+
+def without(question: Asked, dropped: int) -> Asked:
+    """The same question after a context that lacks its first ``dropped`` tokens."""
+    return replace(question, context=question.context[dropped:])

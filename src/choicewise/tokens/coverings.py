@@ -7,12 +7,11 @@ Phan et al. 2024).  All coverings with the same tokens ``u`` but the last are on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from choicewise.questions import Mass, Question, Span, TokenScores
+from choicewise.questions import Answers, Mass, Question, Span, TokenScores
 from choicewise.tokens.byte_probability import ByteProbability, TokenQuestion
 from choicewise.tokens.tokenizer import Tokenizer
 
@@ -20,28 +19,20 @@ PARTS = 50_000
 """Spans and masses asked at once, at most, unless one byte probability has more: some hundred megabytes."""
 
 
-class Answerer(Protocol):
-    """What answering needs of a model."""
+def answer_with_bytes(answer: Callable[[Sequence[Question]], Answers], questions: Sequence[TokenQuestion]) -> Answers:
+    """The answers to ``questions`` from a model's ``answer``; byte probabilities are put together from their parts.
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
-        """(index into ``questions``, the answer) of every one."""
-        ...
-
-
-def answer_with_bytes(model: Answerer, questions: Sequence[TokenQuestion]) -> Iterator[tuple[int, TokenScores]]:
-    """(index into ``questions``, the answer) of every one; byte probabilities are put together from their parts.
-
-    Without byte probabilities this is ``model.answer``.  With some, a few are asked at a time, as they can have many
+    Without byte probabilities this is ``answer`` itself.  With some, a few are asked at a time, as they can have many
     parts.
     """
     sums: dict[int, _CoveringSum] = {}
     for batch in _batches(questions, sums):
-        for place, answer in model.answer([question for _, _, question in batch]):
+        for place, scores in answer([question for _, _, question in batch]):
             index, part, _ = batch[place]
             if index not in sums:
-                yield index, answer
+                yield index, scores
                 continue
-            sums[index].take(part, answer)
+            sums[index].take(part, scores)
             if not sums[index].unanswered:
                 yield index, sums.pop(index).result()
     yield from ((index, impossible.result()) for index, impossible in sums.items())  # no token spells any of them

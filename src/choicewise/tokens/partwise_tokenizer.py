@@ -35,11 +35,9 @@ class PartwiseTokenizer:
         self.inner = inner
         self.bos_id, self.eos_id, self.unknown_id = inner.bos_id, inner.eos_id, inner.unknown_id
         self.token_bytes, self.digest = inner.token_bytes, inner.digest
-        self.rule = rule
         self._limit = remembered
         self._forget()
-        if rule is not None and not self._prepare(rule):
-            self.rule = None
+        self.rule = rule if rule is not None and self._prepare(rule) else None
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Token ids of each text, exactly as ``inner`` gives them.

@@ -62,7 +62,5 @@ class Vocabulary:
         return starts and (begins or not ends)
 
 
-@lru_cache(maxsize=4)
-def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    """The vocabulary of ``tokenizer``, sorted once: cached by identity, as tokenizers have no other equality."""
-    return Vocabulary(tokenizer)
+vocabulary = lru_cache(maxsize=4)(Vocabulary)
+"""The vocabulary of a tokenizer, sorted once: cached by identity, as tokenizers have no other equality."""

@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from choicewise.engine.pack import Pack, Segment, segments
+from choicewise.engine.pack import Pack, Places, segments
 from choicewise.engine.tree import Tree
 from choicewise.models.local.causal_lm import to_device
 from choicewise.questions import Ids
@@ -117,8 +117,10 @@ class TreePass:
         """The attention of every row of the pack to the keys and values of path and pack that it sees."""
         reach, group = options.reach, query.shape[1] // key.shape[1]
         if (reach, group) not in self.masks:
-            parts = segments(self.tree, self.pack, SEGMENT)
-            self.masks[reach, group] = [_view(self.tree, self.pack, part, reach, group, query) for part in parts]
+            self.masks[reach, group] = [
+                _view(self.tree, self.pack, rows, places, reach, group, query)
+                for rows, places in segments(self.tree, self.pack, SEGMENT)
+            ]
         output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
         for view in self.masks[reach, group]:
             part = query[:, :, view.rows]
@@ -139,14 +141,13 @@ class _View:
         return states[:, :, self.keys] if isinstance(self.keys, slice) else states.index_select(2, self.keys)
 
 
-def _view(tree: Tree, pack: Pack, segment: Segment, reach: Reach, group: int, like: Tensor) -> _View:
-    rows = np.arange(segment.start, segment.stop, dtype=np.int32)
-    visible_keys = visible(tree, rows, pack.nodes()[segment.keys], reach)
+def _view(tree: Tree, pack: Pack, rows: Ids, places: Places, reach: Reach, group: int, like: Tensor) -> _View:
+    visible_keys = visible(tree, rows, pack.nodes()[places], reach)
     needed = visible_keys.any(axis=0)
-    keys = segment.keys[needed]
+    keys = places[needed]
     consecutive = len(keys) > 0 and int(keys[-1]) - int(keys[0]) + 1 == len(keys)
     return _View(
-        slice(segment.start - pack.start, segment.stop - pack.start),
+        slice(int(rows[0]) - pack.start, int(rows[-1]) + 1 - pack.start),
         slice(int(keys[0]), int(keys[-1]) + 1) if consecutive else to_device(keys, like.device),
         additive(visible_keys[:, needed], group, like),
     )

@@ -124,6 +124,4 @@ def _cast(lm: CausalLM, spans: list[Span], dtype: str) -> Sums:
 
 def _sums(logits: torch.Tensor, tokens: Ids) -> npt.NDArray[np.float64]:
     """As in ``Sums``: for ``tokens`` at rows of ``logits``, with the softmax in float32."""
-    targets = torch.from_numpy(tokens.astype(np.int64))[:, None].to(logits.device)
-    logprobs = torch.log_softmax(logits.float(), dim=-1).gather(1, targets)[:, 0]
-    return logprobs.double().cumsum(0).cpu().numpy()
+    return plain.scores(logits.float(), tokens).logprobs.cumsum(dtype=np.float64)

@@ -1,6 +1,7 @@
 """The slower rungs: one sequence at a time, or one branch from the cached state of its prefix."""
 
 import copy
+import math
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
@@ -18,9 +19,6 @@ from choicewise.questions import Answers, Generation, Ids, Mass, Span
 STATES = ("past_key_values", "cache_params", "state")
 """The names under which models return, and take back, their state after the tokens so far."""
 
-WORTH = 16
-"""Tokens that a prefix must save to be worth a copy of the state and a forward pass of its own."""
-
 
 def branches(tree: Tree) -> list[tuple[int, int]]:
     """The runs of nodes [start, stop) that each follow their parent directly; together they are the tree."""
@@ -28,36 +26,17 @@ def branches(tree: Tree) -> list[tuple[int, int]]:
     return list(pairwise([*map(int, starts), len(tree)]))
 
 
-class SequencePath(ComputePath):
-    """Every sequence in full, one at a time; one that begins another is not run by itself."""
-
-    name = "sequence"
-    cost = "every distinct sequence in full, one at a time"
-
-    @torch.inference_mode()
-    def score(self, questions: Sequence[Span | Mass]) -> Answers:
-        """The answers, sequence by sequence."""
-        tree = build(questions)
-        readout = Readout(self.lm, tree)
-        path = np.empty(tree.depth.max(initial=-1) + 1, dtype=np.int32)
-        for start, stop in branches(tree):
-            depth = int(tree.depth[start])
-            path[depth : depth + stop - start] = tree.tokens[start:stop]
-            sequence = self.lm.tensor(path[: depth + stop - start])[None]
-            hidden = self.lm.body(input_ids=sequence, use_cache=False)[0][0]
-            yield from readout.read(start, hidden[depth:])
-        yield from readout.finish()
-
-
 class PrefixPath(ComputePath):
     """Every branch of the tree from a copy of its prefix's state: a cache or a recurrent state."""
 
     name = "prefix"
     cost = "every unique token about once, one branch at a time"
+    worth: float = 16
+    """Tokens that a prefix must save to be worth a copy of the state and a forward pass of its own."""
 
     @torch.inference_mode()
     def score(self, questions: Sequence[Span | Mass]) -> Answers:
-        """The answers, branch by branch; prefixes shorter than ``WORTH`` are computed again."""
+        """The answers, branch by branch; prefixes that save less than ``worth`` are computed again."""
         tree = build(questions)
         readout = Readout(self.lm, tree)
         path = np.empty(tree.depth.max(initial=-1) + 1, dtype=np.int32)
@@ -70,7 +49,7 @@ class PrefixPath(ComputePath):
                 states.pop()
             path[depth : depth + stop - start] = tree.tokens[start:stop]
             at, state = states[-1][0], copy.deepcopy(states[-1][1])
-            needed = _needed(begins[index + 1 :], at)
+            needed = _needed(begins[index + 1 :], at, self.worth)
             for end in [*needed, depth + stop - start]:
                 if end == at:
                     continue
@@ -89,6 +68,17 @@ class PrefixPath(ComputePath):
         if not after:
             raise ValueError("the model returns no state to continue from")
         return output[0][0], after
+
+
+class SequencePath(PrefixPath):
+    """Every sequence in full, one at a time; one that begins another is not run by itself."""
+
+    name = "sequence"
+    cost = "every distinct sequence in full, one at a time"
+    worth = math.inf
+
+    def _continue(self, tokens: Ids, state: dict[str, Any]) -> tuple[torch.Tensor, dict[str, Any]]:
+        return self.lm.body(input_ids=self.lm.tensor(tokens)[None], use_cache=False)[0][0], state
 
 
 class PlainPath(ComputePath):
@@ -115,11 +105,11 @@ class PlainPath(ComputePath):
             yield index, answer
 
 
-def _needed(begins: Ids, at: int) -> list[int]:
+def _needed(begins: Ids, at: int, worth: float) -> list[int]:
     """Depths beyond ``at`` from which later branches will start, while this branch's tokens are still their prefix."""
     lowest = np.minimum.accumulate(begins)
     depths: list[int] = []
     for depth in np.unique(lowest[lowest > at]):
-        if depth - (depths[-1] if depths else at) >= WORTH:
+        if depth - (depths[-1] if depths else at) >= worth:
             depths.append(int(depth))
     return depths

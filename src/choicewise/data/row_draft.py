@@ -78,7 +78,13 @@ def _cells(row: Mapping[str, Any], source: str | tuple[str, ...]) -> tuple[list[
         return [value_at(row, path) for path in source], None, ", ".join(source)
     cell = value_at(row, source)
     if isinstance(cell, str) and not isinstance(cell, Number):
-        cell = _parsed(cell, source)  # a CSV cell has no other way to hold a list
+        try:
+            cell = parse_json(cell)  # a CSV cell has no other way to hold a list
+        except (ValueError, RecursionError, UnusableRow) as error:
+            raise UnusableRow(
+                f"column {source} holds a text where a list of choices is needed; write it as a JSON list,"
+                " or give each choice its own column"
+            ) from error
     if isinstance(cell, Mapping) and isinstance(cell.get("text"), list):
         label = cell.get("label")
         return cell["text"], label if isinstance(label, list) else None, source
@@ -88,16 +94,6 @@ def _cells(row: Mapping[str, Any], source: str | tuple[str, ...]) -> tuple[list[
         labels = [value_at(part, "label") for part in cell] if "label" in cell[0] else None
         return [value_at(part, "text") for part in cell], labels, source
     return cell, None, source
-
-
-def _parsed(cell: str, column: str) -> object:
-    try:
-        return parse_json(cell)
-    except (ValueError, RecursionError, UnusableRow) as error:
-        raise UnusableRow(
-            f"column {column} holds a text where a list of choices is needed; write it as a JSON list,"
-            " or give each choice its own column"
-        ) from error
 
 
 def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.protocol import Protocol
 
 AXES = {axis.name: str(axis.type) for axis in fields(Protocol)}
-REQUIRED = {axis.name for axis in fields(Protocol) if axis.default is MISSING}
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -70,9 +69,10 @@ def read_axes(axes: object, where: str, base: Protocol | None = None) -> Protoco
     }
     if values.get("choices") == "any":
         values["choices"] = None
-    if base is None and (missing := REQUIRED - set(values)):
-        axis = min(missing)
-        raise ProtocolError(f'{where}: no {axis}; state {axis} = "..." under [protocol], or a base = "mmlu/original"')
+    if base is None and "benchmark" not in values:
+        raise ProtocolError(
+            f'{where}: no benchmark; state benchmark = "..." under [protocol], or a base = "mmlu/original"'
+        )
     try:
         return Protocol(**values) if base is None else replace(base, **values)
     except ProtocolError as error:

@@ -18,7 +18,4 @@ def _schema(row: Any) -> pa.Schema:
     return pa.schema([(name, kind.__metadata__[0]) for name, kind in row.__annotations__.items()])
 
 
-ITEMS = _schema(ItemRow)
-REQUESTS = _schema(RequestRow)
-SPANS = _schema(SpanRow)
-OBSERVATIONS = _schema(ObservationRow)
+ITEMS, REQUESTS, SPANS, OBSERVATIONS = map(_schema, (ItemRow, RequestRow, SpanRow, ObservationRow))

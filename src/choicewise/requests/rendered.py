@@ -48,17 +48,15 @@ class RenderedRequests:
 
     def check(self, subject: str, items: tuple[Item, ...]) -> None:
         """DataError for an item without a request."""
-        for item in items:
-            if item.id not in self.requests_by_item:
-                raise self._missing(item)
+        for request in self.requests(subject, items):
+            if isinstance(request, Refusal):
+                raise request.reason
 
     def requests(self, subject: str, items: tuple[Item, ...], start: int = 0) -> Iterator[Request | Refusal]:
         """The request of each item, or a refusal."""
         for item in items:
-            yield self.requests_by_item.get(item.id) or Refusal(item, self._missing(item))
-
-    def _missing(self, item: Item) -> DataError:
-        return DataError(f"{self.name} has no request for item {item.id!r}; render it too, or use the same dataset")
+            problem = f"{self.name} has no request for item {item.id!r}; render it too, or use the same dataset"
+            yield self.requests_by_item.get(item.id) or Refusal(item, DataError(problem))
 
 
 def read_rendered(path: str | Path) -> RenderedRequests:

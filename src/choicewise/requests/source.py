@@ -26,11 +26,9 @@ class RequestSource(Protocol):
 
     def check(self, subject: str, items: tuple[Item, ...]) -> None:
         """DataError, naming the item, for what :meth:`requests` would refuse; cheaper than rendering."""
-        ...
 
     def requests(self, subject: str, items: tuple[Item, ...], start: int) -> Iterator[Request | Refusal]:
         """A request or a refusal for each of ``items``, which begin at position ``start`` of the subject."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,7 @@ class Continuations:
 
     def token_ids(self, row: int) -> list[int]:
         """The tokens of one row."""
-        ids: list[int] = self.tokens[self.offsets[row] : self.offsets[row + 1]].tolist()
-        return ids
+        return self.tokens[self.offsets[row] : self.offsets[row + 1]].tolist()
 
     def corrected(self, first: Floats, last: Floats) -> Continuations:
         """The same with ``first`` and ``last`` (nats, [rows]) added at the first and the last token of each row.

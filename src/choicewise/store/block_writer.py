@@ -18,7 +18,6 @@ class TokenCounter(Protocol):
     @property
     def computed(self) -> int | None:
         """Input tokens computed so far; None where they are not counted."""
-        ...
 
 
 class BlockWriter:

@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,12 @@ _IDENTITY = {
 """What must agree for a run to be continued; names and paths may change."""
 
 
+@dataclass
 class RunFolder:
     """The only writer of a run folder.  ``manifest`` is always what the disk holds."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path = path
-        self.manifest = manifest
+    path: Path
+    manifest: Manifest
 
     def observed(self) -> set[str]:
         """The keys of all observations there are."""

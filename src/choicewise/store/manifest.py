@@ -1,20 +1,13 @@
 """Reading and writing a run folder's manifest; what is read is checked field by field."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from choicewise.errors import StoreError
 from choicewise.records.format import FORMAT, MANIFEST, VERSION
 from choicewise.records.manifest import Manifest
 from choicewise.store.atomic import write_text
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 _AGAIN = "restore the file from a copy, or evaluate again into a new folder"
 
@@ -31,7 +24,7 @@ def read_manifest(folder: Path) -> Manifest:
     Raises StoreError when there is none, when another version of the format wrote it, or when it is damaged: then the
     first field that is missing, unknown or of the wrong type is named.
     """
-    from pydantic import ValidationError
+    from pydantic import TypeAdapter, ValidationError
 
     path = folder / MANIFEST
     try:
@@ -52,17 +45,10 @@ def read_manifest(folder: Path) -> Manifest:
         advice = "upgrade Choicewise" if newer else "evaluate again into a new folder"
         raise StoreError(f"{path} has version {version} of the format, and this Choicewise reads {VERSION}; {advice}")
     try:
-        return _adapter().validate_json(json.dumps(content))
+        return TypeAdapter(Manifest).validate_json(json.dumps(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
         problem = problems.get(first["type"], f"is {first['input']!r} ({first['msg']})")
         field = ".".join(map(str, first["loc"]))
         raise StoreError(f"{path} is damaged: field {field} {problem}; {_AGAIN}") from error
-
-
-@cache
-def _adapter() -> TypeAdapter[Manifest]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Manifest)

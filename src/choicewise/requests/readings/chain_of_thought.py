@@ -25,30 +25,22 @@ class ChainOfThoughtAsker(Asker):
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """Part r of a choice is the choice after chain r; the chains are the parts of no choice."""
-        encodings, boundary = prompt.encodings, prompt.protocol.boundary
+        encodings, protocol = prompt.encodings, prompt.protocol
         prompt_tokens = encodings.contexts([each.context for each in fitted])
         contexts = [each.context + each.request.proposals[0] for each in fitted]
         texts, gold = [each.request.continuations for each in fitted], [each.request.gold for each in fitted]
-        located = choice_questions_batch(encodings, boundary, contexts, texts, gold)
+        located = choice_questions_batch(encodings, protocol.boundary, contexts, texts, gold)
         for each, tokens, choices in zip(fitted, prompt_tokens, located, strict=True):
             prompt.add_request(each)
             after_prompt = [_after_prompt(choice, tokens) for choice in choices]
-            for number in range(prompt.protocol.chains or 0):
-                self._ask_chain(prompt, each.request, tokens, after_prompt, number)
-
-    def _ask_chain(
-        self, prompt: PromptRows, request: Request, tokens: Ids, choices: Sequence[ChoiceQuestion], number: int
-    ) -> None:
-        """One chain and the choices after it; their own context, and its number of tokens, lack the chain."""
-        protocol, item = prompt.protocol, request.item.id
-        sampling = Sampling.of(protocol.seed or 0, item, number)
-        chain = Generation(tokens, protocol.new_tokens or 0, (protocol.separator.encode(),), sampling)
-        prompt.add_span(item, (GENERATED, number), chain)
-        for index, (text, choice) in enumerate(zip(request.continuations, choices, strict=True)):
-            question = Conclusion(chain, choice.span) if isinstance(choice.span, Span) else None
-            prompt.add_span(
-                item, (index, number), question, context=request.proposals[0], continuation=text, choice=choice
-            )
+            item, own = each.request.item.id, each.request.proposals[0]  # the choices' own context lacks the chain
+            for number in range(protocol.chains or 0):
+                sampling = Sampling.of(protocol.seed or 0, item, number)
+                chain = Generation(tokens, protocol.new_tokens or 0, (protocol.separator.encode(),), sampling)
+                prompt.add_span(item, (GENERATED, number), chain)
+                for index, (text, choice) in enumerate(zip(each.request.continuations, after_prompt, strict=True)):
+                    question = Conclusion(chain, choice.span) if isinstance(choice.span, Span) else None
+                    prompt.add_span(item, (index, number), question, context=own, continuation=text, choice=choice)
 
 
 def _after_prompt(choice: ChoiceQuestion, prompt: Ids) -> ChoiceQuestion:

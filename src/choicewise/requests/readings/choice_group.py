@@ -44,13 +44,9 @@ def shared_context(request: Request, context: str) -> list[ChoiceGroup]:
 
 def own_contexts(request: Request, context: str, preferred: Preferred) -> list[ChoiceGroup]:
     """The parts of each choice after the fitted ``context`` and the choice's own proposal."""
-    return [
-        ChoiceGroup(
-            context + proposal,
-            True,
-            parts,
-            tuple((choice, part) for part in range(len(parts))),
-            preferred(len(parts), choice in request.gold),
-        )
-        for choice, (proposal, parts) in enumerate(zip(request.proposals, request.parts, strict=True))
-    ]
+    groups = []
+    for choice, (proposal, parts) in enumerate(zip(request.proposals, request.parts, strict=True)):
+        places = tuple((choice, part) for part in range(len(parts)))
+        gold = preferred(len(parts), choice in request.gold)
+        groups.append(ChoiceGroup(context + proposal, True, parts, places, gold))
+    return groups

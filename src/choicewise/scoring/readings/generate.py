@@ -31,12 +31,9 @@ def said_options(generated: Continuations, options: Sequence[Sequence[str]], ite
         if count:
             counts[first + choice] = count
             said[start : start + count] = True
-    tokens, logprobs, offsets = (
-        generated.tokens[said],
-        generated.logprobs[said],
-        np.concatenate([[0], np.cumsum(counts)]),
-    )
-    return Continuations(tokens, logprobs, generated.sizes[said], generated.ranks[said], offsets, text, item_offsets)
+    tokens, logprobs = generated.tokens[said], generated.logprobs[said]
+    sizes, ranks, offsets = generated.sizes[said], generated.ranks[said], np.concatenate([[0], np.cumsum(counts)])
+    return Continuations(tokens, logprobs, sizes, ranks, offsets, text, item_offsets)
 
 
 def option_match(said: Continuations, gold: Mask) -> Decisions:

@@ -74,13 +74,12 @@ def _sums(parts: Parts, number: int) -> Floats:
     return np.nan_to_num(parts[number].sums) if number < len(parts) else np.zeros(len(parts[0].text))
 
 
-METHODS: tuple[Callable[[Parts], Floats], ...] = (
-    token_length_normalized,
-    token_length_normalized_with_prompt,
-    greedy_token_selection,
-    unconditional_likelihood_normalized,
-)
-SELECT = {method.__name__: method for method in METHODS}
+SELECT: dict[str, Callable[[Parts], Floats]] = {
+    "token_length_normalized": token_length_normalized,
+    "token_length_normalized_with_prompt": token_length_normalized_with_prompt,
+    "greedy_token_selection": greedy_token_selection,
+    "unconditional_likelihood_normalized": unconditional_likelihood_normalized,
+}
 """By the name of the score, which is SGLang's name of the method."""
 
 COMBINER = Combiner(lambda protocol, observed: SELECT[protocol.score](observed.parts()))

@@ -26,10 +26,8 @@ class Difference:
     missing: int
 
 
-def paired_difference(
-    left: Floats, right: Floats, clusters: Sequence[str] | None = None, level: float = 0.95
-) -> Difference:
-    """left - right item by item, credits [items] with NaN for missing; normal interval (Miller 2024).
+def paired_difference(left: Floats, right: Floats, clusters: Sequence[str] | None = None) -> Difference:
+    """left - right item by item, credits [items] with NaN for missing; normal 95 % interval (Miller 2024).
 
     Pairing removes what makes an item hard for both.  With ``clusters`` the standard error is clustered.
     """
@@ -43,7 +41,7 @@ def paired_difference(
     else:
         se = clustered_standard_error(differences, [name for name, kept in zip(clusters, both, strict=True) if kept])
     value = float(differences.mean()) if n else math.nan
-    half = NormalDist().inv_cdf((1 + level) / 2) * se
+    half = NormalDist().inv_cdf(0.975) * se
     return Difference(value, se, value - half, value + half, n, len(left) - n)
 
 

@@ -1,6 +1,7 @@
 """One cell of a row: a text, a number that keeps its spelling, or something nested."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -74,9 +75,7 @@ def value_at(row: Mapping[str, Any], path: str) -> object:
 
 def repeated(values: Sequence[Value]) -> Value | None:
     """The first value that is there more than once; None when all differ."""
-    if len(set(values)) == len(values):
-        return None
-    return next(value for value in values if values.count(value) > 1)
+    return next((value for value, count in Counter(values).items() if count > 1), None)
 
 
 def _json(cell: object, column: str) -> str:

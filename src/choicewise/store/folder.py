@@ -81,7 +81,9 @@ def check_folder(path: Path) -> None:
             raise StoreError(f"{parent} is a file; choose another folder")
         if not os.access(parent, os.W_OK | os.X_OK):
             raise StoreError(f"{parent} can't be written; choose another folder")
-        if parent == path and not _abandoned(path):
+        # A first start that was killed before its manifest left nothing but the item table and unfinished files.
+        names = [child.name for child in path.iterdir() if child.name != ITEM_FILE] if parent == path else []
+        if not all(name.endswith(PARTIAL) for name in names):
             raise StoreError(f"{path} holds other files and no {MANIFEST}; choose an empty or new folder")
 
 
@@ -104,12 +106,6 @@ def open_folder(path: Path, wanted: Manifest, items: Sequence[ItemRow]) -> Itera
         for leftover in (path / BLOCK_FOLDER).glob(f"*{PARTIAL}"):
             shutil.rmtree(leftover)
         yield RunFolder(path, manifest)
-
-
-def _abandoned(path: Path) -> bool:
-    """Empty, or a first start that was killed before its manifest: nothing but the item table and unfinished files."""
-    names = {child.name for child in path.iterdir()} - {ITEM_FILE}
-    return all(name.endswith(PARTIAL) for name in names)
 
 
 def _continued(path: Path, existing: Manifest, wanted: Manifest, splits: set[str]) -> Manifest:

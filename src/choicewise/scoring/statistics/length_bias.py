@@ -12,7 +12,10 @@ def length_correlations(scores: Floats, lengths: Floats, item_offsets: Integers)
     """
     correlations = np.full(len(item_offsets) - 1, np.nan)
     for items, rows in by_length(item_offsets):
-        correlations[items] = _correlations(_ranks(scores[rows]), _ranks(lengths[rows]))
+        left, right = _ranks(scores[rows]), _ranks(lengths[rows])
+        spread = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
+        none = np.full(len(items), np.nan)
+        correlations[items] = np.divide((left * right).sum(axis=1), spread, out=none, where=spread > 0)
     return correlations
 
 
@@ -21,8 +24,3 @@ def _ranks(values: Floats) -> Floats:
     left, right = values[:, :, None], values[:, None, :]
     ranks = ((left > right) - (left < right).astype(np.float64)).sum(axis=2) / 2
     return np.where(np.isnan(values).any(axis=1, keepdims=True), np.nan, ranks)
-
-
-def _correlations(left: Floats, right: Floats) -> Floats:
-    spread = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-    return np.divide((left * right).sum(axis=1), spread, out=np.full(len(left), np.nan), where=spread > 0)

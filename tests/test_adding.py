@@ -23,8 +23,7 @@ from choicewise.protocols.readings import READINGS, Reading
 from choicewise.questions import Question, Span, TokenScores
 from choicewise.requests.readings import asker
 from choicewise.requests.readings.choices import ChoiceAsker
-from choicewise.scoring.readings import combiner
-from choicewise.scoring.readings.combiner import Combiner
+from choicewise.scoring.readings import Combiner, combiner
 from choicewise.tokens.tokenizer import ByteTokenizer
 
 ROOT = Path(__file__).parent.parent / "src" / "choicewise"

@@ -17,7 +17,7 @@ STEPS = re.findall(r"^\|[^|]*\| `([^`]+)\.py` \| `([^`]+)` \|", (ROOT / "docs/de
 def test_every_step_of_the_flow_exists(file: str, name: str) -> None:
     if file.startswith("models/local"):
         pytest.importorskip("torch")
-    module = import_module(f"choicewise.{file.replace('/', '.')}")
+    module = import_module(f"choicewise.{file.replace('/', '.').removesuffix('.__init__')}")
     assert reduce(getattr, name.split("."), module) is not None
 
 

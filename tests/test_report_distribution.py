@@ -19,9 +19,8 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import DataError, UsageError
 from choicewise.protocols.catalogue import resolve
-from choicewise.results.choice_probabilities import choice_probabilities, links
+from choicewise.results.choice_probabilities import choice_probabilities, human_counts, links
 from choicewise.results.distribution import distributions
-from choicewise.results.human_counts import human_counts
 from choicewise.results.run import Run
 from choicewise.scoring.statistics.fit import fit
 

@@ -33,15 +33,11 @@ for command in (run, report, compare, explain, prompts, score, check, demo):
     app.command()(command)
 app.add_typer(protocols, name="protocols")
 
-INTERRUPTED = 130
-"""The exit code that typer gives when Ctrl-C was pressed."""
-
 
 def main() -> None:
     """Entry point: an error a user is meant to read becomes one line on stderr and its exit code."""
     warnings.formatwarning = lambda message, *_: f"note: {message}\n"
-    # transformers gives advice on settings that this command does not have.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it gives advice on settings that this command lacks
     atexit.register(gc.freeze)  # else collecting garbage in all of torch and transformers takes a second at the end
     try:
         app(prog_name="choicewise")
@@ -49,8 +45,8 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except SystemExit as end:
-        if end.code == INTERRUPTED:
-            advice = "a run that was under way keeps what it observed, and the same command goes on from there"
+        if end.code == 130:  # typer's, when Ctrl-C was pressed
+            advice = "a run that was under way keeps what it observed, and the same command continues it"
             print(f"interrupted; {advice}", file=sys.stderr)
         raise
     except BrokenPipeError:

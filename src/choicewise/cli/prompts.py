@@ -21,7 +21,7 @@ def prompts(
     from choicewise.data.columns import read_mapping
     from choicewise.data.open_dataset import open_dataset
     from choicewise.protocols.catalogue import resolve
-    from choicewise.protocols.split import with_split
+    from choicewise.requests.schedule import with_split
     from choicewise.requests.source import requests
 
     columns = None if mapping is None else read_mapping(mapping)

@@ -28,12 +28,10 @@ class Model(Protocol):
     @property
     def selfcheck(self) -> SelfCheck | None:
         """Its compute path and how exact that is, measured when first asked for; None where there is no choice."""
-        ...
 
     @property
     def computed(self) -> int | None:
         """Input tokens that went through the model so far; None where that is not counted."""
-        ...
 
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers, in any order, as results become available.
@@ -41,4 +39,3 @@ class Model(Protocol):
         The same question has the same answer, whatever else is asked.  Raises ModelError for what the model can't
         answer: more tokens than its window, tokens that it does not know.
         """
-        ...

@@ -64,8 +64,7 @@ class PromptRows:
     ) -> None:
         """Ask ``question``, and the row that says what it answers.
 
-        ``place``: its choice and its part of that choice.  ``choice``: flags, corrections, tokens dropped and why it is
-        missing.
+        ``place``: its choice and its part of that choice.  ``choice``: flags, corrections, tokens dropped, why missing.
         """
         key, before, after = map(self._want, (question, choice.before, choice.after))
         flags = (choice.merged, choice.noncanonical, choice.lossy, choice.unknown, choice.bos, choice.missing)

@@ -1,7 +1,7 @@
 """What a run has to do: which ways of asking, over which blocks of items."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
@@ -46,6 +46,14 @@ class Block:
     def place(self) -> Place:
         """Split, subject, start and stop: where the run folder keeps what was observed of it."""
         return self.split, self.subject, self.start, self.start + len(self.items)
+
+
+def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
+    """``protocol`` with a named split: its own, or else the one that ``dataset`` is evaluated on.
+
+    A signature that is stored with numbers always names the split.  Raises DataError where the dataset has no such one.
+    """
+    return protocol if protocol.split is not None else replace(protocol, split=dataset.evaluated)
 
 
 def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:

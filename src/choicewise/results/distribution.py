@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from choicewise.errors import UsageError
-from choicewise.results.choice_probabilities import links
+from choicewise.results.choice_probabilities import human_counts, item_fields, links
 from choicewise.results.evidence import Evidence
-from choicewise.results.human_counts import human_counts, item_fields
 from choicewise.results.run import Run
 from choicewise.scoring.ragged import Floats, Integers, reduce_rows, row_of
 from choicewise.scoring.statistics.fit import Fit, fit

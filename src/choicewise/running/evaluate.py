@@ -15,11 +15,10 @@ from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
-from choicewise.protocols.split import with_split
 from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Selection, SelfCheckRecord
 from choicewise.records.rows import ItemRow
 from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.schedule import Ask, Block, check, check_support, list_asks, list_blocks
+from choicewise.requests.schedule import Ask, Block, check, check_support, list_asks, list_blocks, with_split
 from choicewise.results.run import Run, open_run
 from choicewise.running.executor import BlockWork, Executor, InProcess
 from choicewise.running.rescore import open_items, rescore

@@ -48,7 +48,6 @@ class Executor(TokenCounter, Protocol):
 
         Questions whose keys are ``observed``, or that an earlier block asked, are not asked again.
         """
-        ...
 
 
 @dataclass(frozen=True)

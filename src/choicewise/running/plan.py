@@ -11,12 +11,11 @@ from choicewise.data.dataset import Dataset
 from choicewise.engine.tree import build
 from choicewise.models.model import Model
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.split import with_split
 from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Span
 from choicewise.requests.prepared_block import PreparedBlock
 from choicewise.requests.prompt_rows import BlockQuestion
 from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.schedule import check, check_support, list_asks, list_blocks, prepare_block
+from choicewise.requests.schedule import check, check_support, list_asks, list_blocks, prepare_block, with_split
 from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.coverings import parts
 

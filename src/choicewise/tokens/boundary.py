@@ -3,18 +3,14 @@
 Tokens need not stop where the context stops, so a protocol must say what it scores (axis ``boundary``):
 
 ``joint``       the tokens of context + continuation after as many as the context alone has; white space at the end of
-                the context counts to the continuation.  As lm-evaluation-harness since June 2023
-                (``lm_eval/api/model.py`` ``_encode_pair``); the context keeps its own tokens even across a merge.
-``separate``    context and continuation encoded by themselves and concatenated (harness v0, January 2023).  The dummy
-                space that SentencePiece puts before the continuation stays.
-``count``       ``joint`` without moving white space, and the context has the tokens that it has in the joined text.  As
-                minicons 0.3.39 (``scorer.py``, ``prime_text``).
-``lcp``         the joined texts from the longest token prefix that the context and all choices of a request share:
-                every choice is a true tokenisation and is given the same tokens.
-``heal``        ``lcp``, divided by the probability that those tokens go on with the rest of the context.
-``word``        ``lcp``, for words: that the word ends after the continuation, given that a word begins with it.
-``bytes``       the bytes of the continuation after those of the context, in whatever tokens they come.
-``last-token``  the last token of the continuation encoded alone, as the original scripts look letters up.
+                the context counts to the continuation (lm-evaluation-harness since June 2023, ``_encode_pair``)
+``separate``    both encoded by themselves and concatenated, dummy space included (harness v0, January 2023)
+``count``       ``joint`` without moving white space, and the context has its tokens in the joined text (minicons)
+``lcp``         the joined texts from the longest token prefix that the context and all choices of a request share
+``heal``        ``lcp``, divided by the probability that those tokens go on with the rest of the context
+``word``        ``lcp``, for words: that the word ends after the continuation, given that a word begins with it
+``bytes``       the bytes of the continuation after those of the context, in whatever tokens they come
+``last-token``  the last token of the continuation encoded alone, as the original scripts look letters up
 
 The formulae and when to use which: ``docs/design/boundaries.md``.
 """

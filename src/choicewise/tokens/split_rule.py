@@ -17,10 +17,7 @@ NEWLINE_ENDS = re.compile(r"\n(?=[!-~])")
 
 _MARKS_AND_SPACE = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
-SPLITS = {
-    "Llama 3": _WORDS + r"|\p{N}{1,3}" + _MARKS_AND_SPACE,
-    "Qwen 2": _WORDS + r"|\p{N}" + _MARKS_AND_SPACE,
-}
+SPLITS = {"Llama 3": _WORDS + r"|\p{N}{1,3}" + _MARKS_AND_SPACE, "Qwen 2": _WORDS + r"|\p{N}" + _MARKS_AND_SPACE}
 """The expressions by which published tokenizers split a text so that a newline ends a piece."""
 
 

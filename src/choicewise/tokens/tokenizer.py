@@ -23,11 +23,9 @@ class Tokenizer(Hashable, Protocol):
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Token ids of each text; ``special`` adds what the tokenizer adds by default (a BOS, usually)."""
-        ...
 
     def decode(self, ids: Ids) -> str:
         """The text of ``ids`` without special tokens; bytes that are not UTF-8 become U+FFFD."""
-        ...
 
 
 def count(ids: Ids, token: int | None) -> int:

@@ -1,10 +1,29 @@
 """How each reading asks: one file per reading, named like it, with its ``ASKER``."""
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import cast
 
-from choicewise.requests.readings.asker import Asker
+from choicewise.errors import ProtocolError
+from choicewise.requests.prompt_rows import PromptRows
+from choicewise.requests.request import FittedRequest, Request
+
+
+class Asker:
+    """How a reading asks, to be said by each."""
+
+    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
+        """For each request, the input tokens that must stay free after its context."""
+        raise NotImplementedError
+
+    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+        """Add the questions and rows of requests that fit."""
+        raise NotImplementedError
+
+    def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
+        """Add the questions and rows for the continuations after the ``null`` context."""
+        raise ProtocolError(f"reading {prompt.protocol.reading} has no score that compares with a null context")
 
 
 @cache

@@ -8,7 +8,7 @@ import numpy as np
 from choicewise.questions import Conclusion, Generation, Ids, Sampling, Span
 from choicewise.records.tables import GENERATED
 from choicewise.requests.prompt_rows import PromptRows
-from choicewise.requests.readings.asker import Asker
+from choicewise.requests.readings import Asker
 from choicewise.requests.readings.choices import longest_after_query
 from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.boundary import choice_questions_batch

@@ -1,9 +1,15 @@
 """Continuations of one context: what a reading asks about the choices of one request."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
+from choicewise.errors import ProtocolError
+from choicewise.protocols.protocol import Protocol
+from choicewise.questions import Span
 from choicewise.requests.request import Request
+from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.tokenizer import common_prefix
 
 Preferred = Callable[[int, bool], tuple[int, ...]]
 """From the number of answers about a choice, and whether the choice is right, to the answers an oracle gives."""
@@ -50,3 +56,18 @@ def own_contexts(request: Request, context: str, preferred: Preferred) -> list[C
         gold = preferred(len(parts), choice in request.gold)
         groups.append(ChoiceGroup(context + proposal, True, parts, places, gold))
     return groups
+
+
+def refuse_overlap(protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]) -> None:
+    """ProtocolError where the tokens of one answer begin those of another: P of the one then includes the other."""
+    for left, right in combinations(range(len(choices)), 2):
+        first, second = choices[left].span, choices[right].span
+        if not (isinstance(first, Span) and isinstance(second, Span)):
+            continue
+        one, other = first.continuation, second.continuation
+        if common_prefix([one, other]) == min(len(one), len(other)):
+            raise ProtocolError(
+                f"reading {protocol.reading}: this model's tokenizer can't tell {group.continuations[left]!r} and "
+                f"{group.continuations[right]!r} apart, because the tokens of one begin those of the other; "
+                "use other labels in the axis continuation"
+            )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import MaskedLoss, Span
 from choicewise.requests.prompt_rows import BlockQuestion, PromptRows
-from choicewise.requests.readings.asker import Asker
+from choicewise.requests.readings import Asker
 from choicewise.requests.readings.choice_group import ChoiceGroup, shared_context
 from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.boundary import choice_questions_batch

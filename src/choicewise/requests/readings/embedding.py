@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from choicewise.questions import Cosine
 from choicewise.requests.prompt_rows import PromptRows
-from choicewise.requests.readings.asker import Asker
+from choicewise.requests.readings import Asker
 from choicewise.requests.request import FittedRequest, Request
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from choicewise.questions import Generation
 from choicewise.records.tables import GENERATED
 from choicewise.requests.prompt_rows import PromptRows
-from choicewise.requests.readings.asker import Asker
+from choicewise.requests.readings import Asker
 from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.window import cut_end

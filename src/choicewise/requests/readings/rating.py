@@ -2,9 +2,8 @@
 
 from functools import partial
 
-from choicewise.requests.readings.choice_group import own_contexts
+from choicewise.requests.readings.choice_group import own_contexts, refuse_overlap
 from choicewise.requests.readings.choices import ChoiceAsker
-from choicewise.requests.readings.distinct import refuse_overlap
 
 # An oracle gives a right choice the highest rating, a wrong one the lowest.
 ASKER = ChoiceAsker(

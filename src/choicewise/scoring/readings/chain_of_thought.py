@@ -6,7 +6,7 @@ import numpy as np
 
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, reduce_rows, row_of
-from choicewise.scoring.readings.combiner import Combiner
+from choicewise.scoring.readings import Combiner
 
 
 def marginal(parts: Sequence[Continuations]) -> Floats:

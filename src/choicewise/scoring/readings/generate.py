@@ -10,7 +10,7 @@ from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import Decisions, letter_match
 from choicewise.scoring.extraction import RULES
 from choicewise.scoring.ragged import Integers, Mask
-from choicewise.scoring.readings.combiner import Combiner, Decision, Observed
+from choicewise.scoring.readings import Combiner, Decision, Observed
 from choicewise.scoring.scores import SCORES
 
 

@@ -3,7 +3,7 @@
 from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.calibration import calibrated
 from choicewise.scoring.ragged import Floats
-from choicewise.scoring.readings.combiner import Combiner, Observed
+from choicewise.scoring.readings import Combiner, Observed
 
 
 def _scores(protocol: Protocol, observed: Observed) -> Floats:

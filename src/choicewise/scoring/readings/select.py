@@ -12,7 +12,7 @@ import numpy as np
 
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats
-from choicewise.scoring.readings.combiner import Combiner
+from choicewise.scoring.readings import Combiner
 from choicewise.scoring.scores.means import per
 
 Parts = Sequence[Continuations]

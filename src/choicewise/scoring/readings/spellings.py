@@ -6,7 +6,7 @@ import numpy as np
 
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats
-from choicewise.scoring.readings.combiner import Combiner
+from choicewise.scoring.readings import Combiner
 
 
 def log_sum(parts: Sequence[Continuations]) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import row_of
-from choicewise.scoring.readings.combiner import Combiner
+from choicewise.scoring.readings import Combiner
 from choicewise.scoring.scores import SCORES
 
 

@@ -142,8 +142,8 @@ def _is_choices_only_of(other: Protocol, protocol: Protocol) -> bool:
 
 def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
     """Whether the first asks the same with the options in several orders."""
-    given, other_given = (replace(each, views="given", calibration="none") for each in (protocol, other))
-    return other.views in PERMUTED and other_given.prompt_digest == given.prompt_digest
+    prompts = (replace(each, views="given", calibration="none").prompt_digest for each in (protocol, other))
+    return other.views in PERMUTED and len(set(prompts)) == 1
 
 
 def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:

@@ -76,20 +76,18 @@ class HashModel(_Fake):
     def _score(self, question: Span | Mass) -> TokenScores:
         if isinstance(question, Mass):
             return _total(self._weights(self._after(question.context)), question.members.ids)
-        continuation = iter(question.continuation.tolist())
-        return self._read(question.context, lambda tokens, weights: next(continuation, None))
+        continuation = question.continuation.tolist()
+        return self._read(question.context, len(continuation), lambda tokens, weights: continuation[len(tokens)])
 
     def _generate(self, generation: Generation) -> TokenScores:
         table, sampling = self.tokenizer.token_bytes, generation.sampling
 
         def choose(tokens: list[int], weights: Weights) -> int | None:
-            if len(tokens) == generation.limit:
-                return None
             token = int(weights.argmax()) if sampling is None else sampling.draw(weights, len(tokens))
             ended = (sampling is not None and not table[token]) or generation.stopped([*tokens, token], table)
             return None if ended else token
 
-        return self._read(generation.context, choose)
+        return self._read(generation.context, generation.limit, choose)
 
     def _cosine(self, question: Cosine) -> float:
         """A number from -1 to 1 drawn from a hash of both texts."""
@@ -105,18 +103,20 @@ class HashModel(_Fake):
         digest = text.digest(2 * len(self.tokenizer.token_bytes))
         return np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
 
-    def _read(self, context: Ids, choose: Callable[[list[int], Weights], int | None]) -> TokenScores:
-        """The tokens that ``choose`` names one by one, from those before and the weights of the next, until None."""
-        text, parts = self._after(context), [TokenScores.of()]
-        tokens: list[int] = []
-        while True:
+    def _read(self, context: Ids, limit: int, choose: Callable[[list[int], Weights], int | None]) -> TokenScores:
+        """At most ``limit`` tokens, as ``choose`` names them from those before and the next weights, until None."""
+        text = self._after(context)
+        tokens, logprobs, ranks = list[int](), list[float](), list[int]()
+        for _ in range(limit):
             weights = self._weights(text)
             token = choose(tokens, weights)
             if token is None:
-                return TokenScores.joined(parts)
+                break
             tokens.append(token)
-            parts.append(_total(weights, np.asarray([token], dtype=np.int32)))
+            logprobs.append(math.log(weights[token] / weights.sum()))
+            ranks.append(int(np.count_nonzero(weights > weights[token])))
             text.update(self.tokenizer.token_bytes[token])
+        return TokenScores.of(tokens, logprobs, ranks)
 
 
 def _total(weights: Weights, members: Ids) -> TokenScores:

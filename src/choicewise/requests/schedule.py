@@ -49,10 +49,7 @@ class Block:
 
 
 def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
-    """``protocol`` with a named split: its own, or else the one that ``dataset`` is evaluated on.
-
-    A signature that is stored with numbers always names the split.  Raises DataError where the dataset has no such one.
-    """
+    """``protocol`` with a named split: its own, or the one ``dataset`` is evaluated on (DataError where it has none)."""
     return protocol if protocol.split is not None else replace(protocol, split=dataset.evaluated)
 
 

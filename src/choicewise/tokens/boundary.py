@@ -80,7 +80,8 @@ def _ask(policy: str, request: TokenizedRequest, gold: Sequence[int]) -> list[Ch
 def _choice_question(
     request: TokenizedRequest, index: int, context: Ids, continuation: Ids, *, gold: bool
 ) -> ChoiceQuestion:
-    tokenizer, joined, choice = request.encodings.tokenizer, request.joined[index], request.choices[index]
+    encodings, joined, choice = request.encodings, request.joined[index], request.choices[index]
+    tokenizer, context_text = encodings.tokenizer, request.context_text
     merged = common_prefix([request.context, joined]) < len(request.context)
     if not len(continuation):
         reason = "its characters merge into the context's tokens" if merged else "it has no tokens"
@@ -91,7 +92,7 @@ def _choice_question(
         merged,
         count(continuation, tokenizer.unknown_id),
         noncanonical=not np.array_equal(tokens[len(tokens) - len(joined) :], joined),
-        lossy=request.lossy or not spells(tokenizer, continuation, request.context_text, choice),
+        lossy=encodings.is_lossy(context_text) or not spells(tokenizer, continuation, context_text, choice),
         bos=count(tokens, tokenizer.bos_id),
     )
 

@@ -27,15 +27,14 @@ class Encodings:
         self.tokenizer = tokenizer
         self.sequences: dict[str, Ids] = {}
         self.plain: dict[str, Ids] = {}
+        self._lossy: dict[str, bool] = {}
 
     def add_sequences(self, texts: Iterable[str]) -> None:
         """Encode the new ones among ``texts`` as sequences."""
         doubled = [self.tokenizer.bos_id] * 2
         added = self._encode(self.sequences, texts, special=self._special)
-        again = [text for text in added if self._special and self.sequences[text][:2].tolist() == doubled]
-        for text in again:
-            del self.sequences[text]
-        self._encode(self.sequences, again, special=False)
+        if again := [text for text in added if self._special and self.sequences[text][:2].tolist() == doubled]:
+            self.sequences.update(zip(again, self.tokenizer.encode(again, special=False), strict=True))
 
     def add_plain(self, texts: Iterable[str]) -> None:
         """Encode the new ones among ``texts`` with nothing added."""
@@ -64,6 +63,14 @@ class Encodings:
             return tokens
         prefix = self.prefix_token
         return tokens if tokens[:1].tolist() == prefix.tolist() else np.concatenate([prefix, tokens])
+
+    def is_lossy(self, context: str) -> bool:
+        """Whether the tokens of ``context`` spell anything but its text, except for a dummy space at the start."""
+        if context not in self._lossy:
+            tokens = self.context(context)
+            tokens = tokens[count(tokens[:1], self.tokenizer.bos_id) :]
+            self._lossy[context] = not spells(self.tokenizer, tokens, "", context, complete=True)
+        return self._lossy[context]
 
     @property
     def prefix_token(self) -> Ids:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from choicewise.questions import Ids
-from choicewise.tokens.encodings import Encodings, spells
-from choicewise.tokens.tokenizer import common_prefix, count
+from choicewise.tokens.encodings import Encodings
+from choicewise.tokens.tokenizer import common_prefix
 from choicewise.tokens.vocabulary import Vocabulary, vocabulary
 
 
@@ -32,13 +32,6 @@ class TokenizedRequest:
     def shared(self) -> int:
         """How many tokens the context and all joined texts have in common at their start."""
         return common_prefix([self.context, *self.joined])
-
-    @cached_property
-    def lossy(self) -> bool:
-        """Whether the tokens of the context spell anything but its text, except for a dummy space at the start."""
-        tokenizer = self.encodings.tokenizer
-        tokens = self.context[count(self.context[:1], tokenizer.bos_id) :]
-        return not spells(tokenizer, tokens, "", self.context_text, complete=True)
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -49,7 +49,7 @@ class Block:
 
 
 def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
-    """``protocol`` with a named split: its own, or the one ``dataset`` is evaluated on (DataError where it has none)."""
+    """``protocol`` with a named split: its own, or the one ``dataset`` is evaluated on (DataError if it has none)."""
     return protocol if protocol.split is not None else replace(protocol, split=dataset.evaluated)
 
 

@@ -169,6 +169,16 @@ def test_the_plain_rung_counts_what_it_computes(shared_data: Path) -> None:
         assert model.computed - before == length + (length + 1) + (length + 2)
 
 
+def test_counting_computed_tokens_computes_none(shared_data: Path) -> None:
+    """The model is examined once, not again for hidden states that nothing asks for."""
+    model = load(shared_data / "models/stories260K", device="cpu")
+    assert model.lm.computed == 0
+    passes: list[int] = []
+    hook = model.model.register_forward_pre_hook(lambda *_: passes.append(1))
+    assert (model.computed, passes) == (0, [])
+    hook.remove()
+
+
 def test_sixteen_bit_weights_still_get_a_float32_softmax() -> None:
     """Sixteen-bit log-probabilities lie on a coarse grid and tie; ours must not be rounded to it."""
     model = load(SHARED / "models" / "stories260K", dtype="bfloat16", device="cpu") if SHARED.is_dir() else real()

@@ -82,6 +82,14 @@ def test_a_protocol_without_a_split_is_planned_on_the_one_it_would_run_on(data: 
     assert planned.requests > 0
 
 
+def test_losses_and_cosines_are_planned_as_they_are_computed(data: Path, tmp_path: Path) -> None:
+    """They come from one tree of hidden states."""
+    model, recipes = load_model(MODEL), resolve("options/quoted-mean-masked", "options/embedding")
+    planned = plan(model, open_dataset(data), recipes, probe=False)
+    spent = evaluate(model=model, data=data, protocols=recipes, out=tmp_path / "run").manifest.engine.spent
+    assert spent.tokens_computed == planned.tokens_unique
+
+
 def test_what_blocks_cost_adds_up(data: Path, tmp_path: Path) -> None:
     model = load_model(MODEL, rung="plain")
     evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run")

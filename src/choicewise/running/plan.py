@@ -98,10 +98,10 @@ def unique_tokens(questions: Sequence[BlockQuestion]) -> int:
     """Input tokens when every common beginning is computed once, and every generation goes to its full length.
 
     Only questions that are answered together share a beginning: spans, masses and greedy generations of one token;
-    longer greedy generations; masked losses; cosines.  Every sampled generation is computed alone.
+    longer greedy generations; masked losses and cosines.  Every sampled generation is computed alone.
     """
     spans: list[Span | Mass] = []
-    contexts, losses, texts = [], [], []
+    contexts, states = [], []
     generations: dict[str, int] = {}  # before conclusions; no two of full length share generated tokens
     alone = 0
     for question in questions:
@@ -119,10 +119,10 @@ def unique_tokens(questions: Sequence[BlockQuestion]) -> int:
             case Generation():
                 alone += question.inputs
             case MaskedLoss():
-                losses.append(question.span)
+                states.append(question.span)
             case Cosine():
-                texts += [_input(question.left), _input(question.right)]
-    return sum(len(build(group)) for group in (spans, contexts, losses, texts)) + alone
+                states += [_input(question.left), _input(question.right)]
+    return sum(len(build(group)) for group in (spans, contexts, states)) + alone
 
 
 def _input(text: Ids) -> Span:

@@ -60,7 +60,7 @@ class LocalModel:
     @property
     def computed(self) -> int:
         """Input tokens that went through the model so far, those of the self-check included."""
-        return self.lm.computed + self._hidden_states.computed
+        return self.lm.computed + ("_hidden_states" in self.__dict__ and self._hidden_states.computed)
 
     @cached_property
     def lm(self) -> CausalLM:

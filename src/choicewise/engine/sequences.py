@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,8 @@ class Sequences:
     def __init__(self, spans: Sequence[Span]) -> None:
         ordered, context_of = _distinct_contexts(spans)
         self.contexts: list[Ids] = [np.frombuffer(context, dtype=np.int32) for context in ordered]
-        following = zip(ordered, ordered[1:], strict=False)
-        self._extended = np.array([longer.startswith(context) for context, longer in following] + [False], dtype=bool)
+        extended = [longer.startswith(context) for context, longer in pairwise(ordered)]
+        self._extended = np.array([*extended, False], dtype=np.bool_)
         as_bytes = [_bytes(span.continuation) for span in spans]
         texts = list(dict.fromkeys(as_bytes))
         number = {text: index for index, text in enumerate(texts)}
@@ -59,7 +60,7 @@ class Sequences:
         common = np.zeros(len(self), dtype=np.int64)
         same = np.flatnonzero(self.context[1:] == self.context[:-1]) + 1
         common[same] = self.context_lengths[same] + self._common_inputs(same)
-        for place in np.flatnonzero(self.context[1:] != self.context[:-1]) + 1:
+        for place in (np.flatnonzero(self.context[1:] != self.context[:-1]) + 1).tolist():
             pair = self.context[place - 1], self.context[place]
             if self._extended[pair[0]] or self._extended[pair[1]]:  # inputs of one may go on like the other's context
                 common[place] = common_prefix([self._sequence(place - 1), self._sequence(place)])
@@ -105,9 +106,13 @@ def _distinct_contexts(spans: Sequence[Span]) -> tuple[list[bytes], list[int]]:
 
 
 def _order(
-    contexts: list[bytes], inputs: list[bytes], context: Integers, continuation: Integers, extended: npt.NDArray[np.bool_]
+    contexts: list[bytes],
+    inputs: list[bytes],
+    context: Integers,
+    continuation: Integers,
+    extended: npt.NDArray[np.bool_],
 ) -> Integers:
-    """The order of the joined bytes of ``contexts[context[s]]`` and ``inputs[continuation[s]]``, mostly without joining.
+    """The order of the bytes of ``contexts[context[s]]`` and ``inputs[continuation[s]]`` joined, hardly joining any.
 
     A sequence is sorted by the last of the sorted contexts that is not after it, then by what remains of it.  That is
     its own context, unless other contexts extend it; only then bytes are joined.

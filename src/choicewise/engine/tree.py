@@ -86,7 +86,7 @@ def _new_tokens(sequences: Sequences, common: Integers, first: Integers, nodes: 
 
 
 def _nesting(common: list[int], first: list[int], new: list[int]) -> tuple[Integers, Ids]:
-    """For every sequence, the one that added the token before its first new one; for every node, the end of its subtree.
+    """For every sequence, which one added the token before its first new one; for every node, the end of its subtree.
 
     A stack holds what every sequence added to the current path: (sequence, depth of its first token, its first node,
     how many of its tokens are on the path).

@@ -25,6 +25,7 @@ from choicewise.requests.rendered import RenderedRequests
 from choicewise.results.run import Run, open_run
 from choicewise.running.executor import Executor, InProcess
 from choicewise.running.pulse import Progress, Pulse
+from choicewise.running.rare_collection import rare_collection
 from choicewise.running.rescore import open_items, rescore
 from choicewise.running.tracker import Tracker
 from choicewise.running.work import Stretch, Work
@@ -125,7 +126,7 @@ def _observe(
     lacking = sum(block.work for block in blocks)
     before = int(lacking * (work.questions / sum(len(block.items) * len(block.asks) for block in blocks) - 1))
     tracker, total = Tracker(executor, before), before + lacking
-    with Pulse(lambda: progress(tracker.done, total)) as pulse:
+    with rare_collection(), Pulse(lambda: progress(tracker.done, total)) as pulse:
         progress(tracker.done, total)
         for result in executor.run(blocks, folder.observed()):
             if (check := result.selfcheck) is not None:

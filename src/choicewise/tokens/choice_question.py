@@ -40,6 +40,13 @@ class ChoiceQuestion(NamedTuple):
         """All that the model must be asked."""
         yield from (question for question in (self.span, self.before, self.after) if question is not None)
 
+    @property
+    def inputs(self) -> int:
+        """The most input tokens of what the model must be asked; 0 where that is nothing."""
+        if self.before is None and self.after is None:
+            return 0 if self.span is None else self.span.inputs
+        return max(question.inputs for question in self.questions())
+
     def scored_bytes(self, tokenizer: Tokenizer) -> bytes:
         """What the scored tokens spell; nothing where the choice is missing."""
         if not isinstance(self.span, Span):

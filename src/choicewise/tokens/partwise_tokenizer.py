@@ -43,11 +43,11 @@ class PartwiseTokenizer:
         self.inner = inner
         self.bos_id, self.eos_id, self.unknown_id = inner.bos_id, inner.eos_id, inner.unknown_id
         self.token_bytes, self.digest = inner.token_bytes, inner.digest
-        self.lossless = rule is not None
-        self._uncompared = COMPARED
+        self._uncompared, self.lossless = COMPARED, True
         self._limit = remembered
         self._forget()
         self.rule = rule if rule is not None and self._prepare(rule) else None
+        self.lossless = self.rule is not None  # the probes have lost text on purpose
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Token ids of each text, exactly as ``inner`` gives them.

@@ -19,6 +19,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.records.rows import SpanRow
 from choicewise.requests.prepared_block import PreparedBlock
 from choicewise.requests.readings import choices as choices_module
+from choicewise.requests.readings.null_group import OTHER_TEXT
 from choicewise.requests.render import render
 from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
@@ -166,7 +167,7 @@ def test_other_text_after_the_null_context_is_missing_with_the_reason() -> None:
         (own, null), (_, other) = sides(block)
         assert scored(block, tokens, own) == b"bb"
         assert (null.key, other.key is None) == (None, False)
-        assert null.missing == choices_module.OTHER_TEXT
+        assert null.missing == OTHER_TEXT
 
 
 def test_equal_choices_are_located_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +182,7 @@ def test_equal_choices_are_located_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(choices_module, "choice_questions_batch", counting)
     items = [Item(str(number), f"Who is {number}?", ("a", "b"), (0,)) for number in range(50)]
     block = asked(ByteTokenizer(), recipe("Answer:"), items)
-    assert located == [50, 1, 0]
+    assert located == [50, 1]
     assert len(block.spans) == 200
 
 

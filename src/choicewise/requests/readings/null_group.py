@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from choicewise.protocols.boundary import APART, COUNTING
 from choicewise.requests.readings.choice_group import ChoiceGroup
+from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.tokenizer import Tokenizer
+
+OTHER_TEXT = "after the null context a token straddles its end, so that other text is scored than after the question"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,21 @@ class NullGroup:
         texts = tuple(text.removeprefix(space) for text in group.continuations) if bare else group.continuations
         return cls(texts, group.places, texts != group.continuations)
 
-    def after(self, null: str) -> ChoiceGroup:
-        """The same as a group to locate; nothing in it is right, as an oracle knows nothing without the question."""
-        return ChoiceGroup(null, False, self.continuations, self.places, ())
+    def policy(self, boundary: str) -> str:
+        """How the continuations are located: one that lacks its space has the tokens that it has by itself."""
+        return APART if self.spaced and boundary in COUNTING else boundary
+
+
+def comparable(
+    own: Sequence[ChoiceQuestion], null: Sequence[ChoiceQuestion], tokenizer: Tokenizer
+) -> list[ChoiceQuestion]:
+    """``null``, those refused that score other text after their null context than after ``own`` context.
+
+    For the policies :data:`~choicewise.protocols.boundary.COUNTING`.
+    """
+    return [
+        after_null
+        if not after_null.merged or asked.scored_bytes(tokenizer) == after_null.scored_bytes(tokenizer)
+        else after_null.refused(OTHER_TEXT)
+        for asked, after_null in zip(own, null, strict=True)
+    ]

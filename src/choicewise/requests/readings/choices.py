@@ -35,6 +35,10 @@ class ChoiceAsker(Asker):
     parts: Callable[[ChoiceQuestion, Tokenizer], Iterator[tuple[int, str, Span]]] = lambda choice, tokenizer: iter(())
     check: Callable[[Protocol, ChoiceGroup, Sequence[ChoiceQuestion]], None] | None = None
 
+    def texts(self, request: Request) -> list[ChoiceGroup]:
+        """Those of every choice."""
+        return self.groups(request, request.context())
+
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """The longest text after the query minus its last token, which is no input."""
         return [tokens - 1 + self.masked for tokens in longest_after_query(prompt.encodings, requests)]

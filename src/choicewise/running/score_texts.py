@@ -12,7 +12,7 @@ from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.boundary import COUNTING
 from choicewise.protocols.readings import CONDITIONAL
-from choicewise.questions import Mass, Span
+from choicewise.questions import Mass, Span, TokenScores
 from choicewise.requests.readings.choice_group import ChoiceGroup
 from choicewise.requests.readings.null_group import NullGroup, comparable
 from choicewise.scoring.continuations import Continuations
@@ -41,7 +41,8 @@ def score_texts(
     and ``normalised_pmi`` compare it with its log-likelihood after the empty context.  ``dc_pmi`` and
     ``domain_conditional`` take the one after ``premise``, a text that names the domain and not the question (such as
     " the answer is:"), and are left out without one; white space that ends it stands there instead of before a choice
-    (:class:`~choicewise.requests.readings.null_group.NullGroup`).
+    (:class:`~choicewise.requests.readings.null_group.NullGroup`).  These scores are NaN where a token straddles one of
+    the contexts under ``joint`` or ``count``, so that other text is scored there.
 
     ``boundary`` (:mod:`choicewise.tokens.boundary`) says which tokens are scored: with ``lcp`` those of all choices
     begin at the same place, so that the differences of their scores are exact even where a token straddles the end of
@@ -93,7 +94,9 @@ def _questions(model: Model, boundary: str, context: str, choices: Sequence[str]
     """One per choice, each within the model's window."""
     unfitted = choice_questions(model.tokenizer, boundary, "default", context, choices, ())
     questions = [fit_span(question, model.window, cut_start=False) for question in unfitted]
-    _refuse_missing(choices, questions)
+    for choice, question in zip(choices, questions, strict=True):
+        if question.missing is not None:
+            raise ModelError(f"choice {choice!r} can't be scored: {question.missing}")
     return questions
 
 
@@ -103,26 +106,20 @@ def _null_questions(
     """The same choices after the ``null`` context; ``own`` is how they are asked after ``context``."""
     group = NullGroup.of(ChoiceGroup(context, False, tuple(choices), (), ()), null)
     questions = _questions(model, group.policy(boundary), null, group.continuations)
-    if boundary in COUNTING and not group.spaced:
-        questions = comparable(own, questions, model.tokenizer)
-        _refuse_missing(choices, questions)
-    return questions
-
-
-def _refuse_missing(choices: Sequence[str], questions: Sequence[ChoiceQuestion]) -> None:
-    for choice, question in zip(choices, questions, strict=True):
-        if question.missing is not None:
-            raise ModelError(f"choice {choice!r} can't be scored: {question.missing}")
+    compares = boundary in COUNTING and not group.spaced
+    return comparable(own, questions, model.tokenizer) if compares else questions
 
 
 def _observe(model: Model, questions: Sequence[ChoiceQuestion], choices: Sequence[str]) -> Continuations:
-    """The answers to ``questions``, which are about ``choices``."""
+    """The answers to ``questions``, which are about ``choices``; no tokens where one is missing."""
     wanted = {question.key: question for choice in questions for question in choice.questions()}
     keys = list(wanted)
     answers = {keys[index]: answer for index, answer in answer_with_bytes(model.answer, list(wanted.values()))}
-    spans = [choice.span for choice in questions if choice.span is not None]
-    rows = [answers[span.key] for span in spans]
-    lengths = [size for span, row in zip(spans, rows, strict=True) for size in sizes(span, row, model.tokenizer)]
+    spans = [choice.span for choice in questions]
+    rows = [TokenScores.of([], [], []) if span is None else answers[span.key] for span in spans]
+    lengths = [
+        size for span, row in zip(spans, rows, strict=True) if span for size in sizes(span, row, model.tokenizer)
+    ]
 
     def total(correction: Span | Mass | ByteProbability | None) -> float:
         return 0.0 if correction is None else float(answers[correction.key].logprobs.sum(dtype=np.float64))

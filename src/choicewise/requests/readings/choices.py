@@ -68,21 +68,13 @@ class ChoiceAsker(Asker):
         for request, groups in zip(requests, grouped, strict=True):
             for number, group in enumerate(groups):
                 choices = located[group]
-                if any(choice.merged for choice in choices) and not group.spaced:
-                    choices = self._comparable(prompt, request, number, choices)
+                if prompt.protocol.boundary in COUNTING and group.may_differ(choices):
+                    after_own = self.groups(request, request.context())[number]
+                    (asked,) = self._locate(prompt, [after_own], prompt.protocol.boundary)
+                    choices = comparable(asked, choices, prompt.encodings.tokenizer)
                 for place, text, choice in zip(group.places, group.continuations, choices, strict=True):
                     question = self._question(choice)
                     prompt.add_span(request.item.id, place, question, null=null, continuation=text, choice=choice)
-
-    def _comparable(
-        self, prompt: PromptRows, request: Request, number: int, choices: list[ChoiceQuestion]
-    ) -> list[ChoiceQuestion]:
-        """``choices`` of group ``number`` after a null context, refused where they score other text there."""
-        policy = prompt.protocol.boundary
-        if policy not in COUNTING:
-            return choices
-        (own,) = self._locate(prompt, [self.groups(request, request.context())[number]], policy)
-        return comparable(own, choices, prompt.encodings.tokenizer)
 
     def _locate(self, prompt: PromptRows, groups: Sequence[ChoiceGroup], policy: str) -> list[list[ChoiceQuestion]]:
         """The tokens of every choice that are scored, cut or refused where they do not fit the window."""

@@ -54,9 +54,12 @@ class TemplateSource:
                 yield Refusal(item, reason)
 
 
-def requests(protocol: Recipe, data: Dataset, subject: str) -> Iterator[Request]:
-    """The requests of every item of one subject in the protocol's split, in file order; DataError at a refused one."""
-    items = data.rows(protocol.split or data.evaluated, subject)
+def requests(protocol: Recipe, data: Dataset, subject: str, limit: int | None = None) -> Iterator[Request]:
+    """The requests of the items of one subject in the protocol's split, in file order; DataError at a refused one.
+
+    ``limit``: of the first ones alone.
+    """
+    items = data.rows(protocol.split or data.evaluated, subject)[:limit]
     for request in TemplateSource(protocol, data).requests(subject, items):
         if isinstance(request, Refusal):
             raise request.reason

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from choicewise.data.cell import UnusableRow
 from choicewise.data.columns import Columns
 from choicewise.data.csv_reader import cells, csv_rows
-from choicewise.data.dataset import build_dataset, check_item, place
+from choicewise.data.intake import build_dataset, check_item
 from choicewise.data.item import Item, duplicate_choices
 from choicewise.data.open_dataset import open_dataset
 from choicewise.data.parquet_reader import parquet_rows
 from choicewise.data.row_draft import Draft, draft
+from choicewise.data.row_place import RowPlace
 from choicewise.data.table_reader import read_tabular
 from choicewise.data.text_file import read_text
 from choicewise.errors import DataError, UsageError
@@ -119,7 +120,7 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
     (item,) = open_dataset(table).splits["test"]
     assert (item.question, item.choices) == ("one\r\ntwo", ("\x00", '"x"'))
     assert read_text(table).startswith("question")
-    assert cells(table)[0] == ["question", "A", "B", "answer"]
+    assert next(cells(table)) == ["question", "A", "B", "answer"]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +264,7 @@ def test_intake() -> None:
     for gold in ((), (-1,), (2,)):
         with pytest.raises(UnusableRow, match="not among the 2"):
             check_item(Item("x", "", ("a", "b"), gold))
-    assert place(Path("f.csv"), 3) == "f.csv, row 3 (counted from 0)"
+    assert str(RowPlace(Path("f.csv"), 3)) == "f.csv, row 3 (counted from 0)"
 
 
 def test_open_dataset_says_what_it_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

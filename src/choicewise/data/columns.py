@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -47,8 +48,13 @@ class Columns:
     subject: str | None = None
     rename: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     drop_empty: bool = False
+    used: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Every column, or path into one, that an item is made of."""
 
     def __post_init__(self) -> None:
+        sources = (self.question, self.choices, self.right, self.wrong, self.answer, self.id, self.subject)
+        named = ((source,) if isinstance(source, str) else source or () for source in sources)
+        object.__setattr__(self, "used", frozenset(chain.from_iterable(named)))
         right, wrong = self.right is not None, self.wrong is not None
         if right != wrong:
             raise DataError("a mapping names both right and wrong, or neither")
@@ -61,14 +67,6 @@ class Columns:
         if len(set(self.labels)) < len(self.labels):
             raise DataError("the labels of a mapping must differ")
 
-    @property
-    def used(self) -> frozenset[str]:
-        """Every column, or path into one, that an item is made of."""
-        names: list[str] = []
-        for source in (self.question, self.choices, self.right, self.wrong, self.answer, self.id, self.subject):
-            names += [source] if isinstance(source, str) else source or ()
-        return frozenset(names)
-
 
 def read_mapping(path: Path) -> Columns:
     """The mapping a TOML file declares; its keys are the fields of `Columns`.
@@ -80,7 +78,7 @@ def read_mapping(path: Path) -> Columns:
             declared = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} can't be read as a mapping in TOML: {error}") from error
-    kinds = {spec.name: str(spec.type) for spec in fields(Columns)}
+    kinds = {spec.name: str(spec.type) for spec in fields(Columns) if spec.init}
     for key in declared:
         if key not in kinds:
             raise DataError(f"{path}: {key!r} is no key of a mapping; {did_you_mean(key, kinds)}")

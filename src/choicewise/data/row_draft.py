@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from choicewise.data.answer import Answer
+from choicewise.data.answer_reader import AnswerReader
 from choicewise.data.cell import Number, UnusableRow, is_number, spell, text, value_at
 from choicewise.data.columns import RESERVED, Columns
 from choicewise.data.item import Item
@@ -26,12 +27,12 @@ class Draft(NamedTuple):
     subject: str
     fields: Mapping[str, str]
 
-    def item(self, id: str, kind: str) -> Item:
-        """The item; ``kind`` is how to read an answer that may be of any kind.  Raises UnusableRow."""
+    def item(self, id: str, where: object, answers: AnswerReader) -> Item:
+        """The item; ``answers`` reads an answer that may be of any kind.  Raises UnusableRow."""
         gold = self.answer
         if isinstance(gold, Answer):
-            gold = gold.gold(kind if self.answer_is == "any" else self.answer_is)
-        return Item(id, self.question, self.choices, gold, self.subject, self.fields)
+            gold = answers.gold(where, gold) if self.answer_is == "any" else gold.gold(self.answer_is)
+        return Item(self.id or id, self.question, self.choices, gold, self.subject, self.fields)
 
 
 def draft(row: Mapping[str, Any], columns: Columns) -> Draft:

@@ -40,7 +40,7 @@ class Block:
     split: str
     subject: str
     start: int
-    items: tuple[Item, ...]
+    items: Sequence[Item]
 
     @property
     def place(self) -> Place:

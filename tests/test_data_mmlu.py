@@ -76,6 +76,8 @@ def test_another_number_of_choices_is_read_where_all_rows_have_it(tmp_path: Path
         ("Q,a,b,c,d,", "answer is empty"),
         ("Q,a,,c,d,A", r"choice 1 .counted from 0. is ''"),
         ("Q,a,b, \t,d,A", "choice 2"),
+        (" ,a,b,c,d,A", "the question is ' '"),
+        ("Q,a,b\0,c,d,A", "NUL character"),
     ],
 )
 def test_bad_rows(tmp_path: Path, row: str, reason: str) -> None:
@@ -123,14 +125,14 @@ def test_long_cells_leave_the_limit_of_the_process_alone(tmp_path: Path) -> None
     assert csv.field_size_limit() == limit
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 choice_texts = texts.filter(str.strip)
 
 
 @given(
     st.integers(2, 6).flatmap(
         lambda width: st.lists(
-            st.tuples(texts, st.lists(choice_texts, min_size=width, max_size=width)), min_size=1, max_size=4
+            st.tuples(choice_texts, st.lists(choice_texts, min_size=width, max_size=width)), min_size=1, max_size=4
         )
     )
 )

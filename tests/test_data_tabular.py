@@ -49,9 +49,9 @@ def comma(folder: Path, rows: list[dict[str, str]], name: str = "test.csv") -> P
     return folder / name
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=10)
 questions = st.fixed_dictionaries(
-    {"question": texts, "note": texts, "choices": st.lists(texts.filter(str.strip), min_size=2, max_size=5)}
+    {"question": texts.filter(str.strip), "note": texts, "choices": st.lists(texts.filter(str.strip), min_size=2, max_size=5)}
 )
 
 
@@ -99,10 +99,12 @@ def test_mmlu_is_the_same_in_every_layout(tmp_path: Path) -> None:
 
 
 def test_numbers_keep_their_spelling(tmp_path: Path) -> None:
-    row = '{"question": 7, "choices": [1, 1e5, 1.50, "None"], "answer": "C", "year": 2.0, "seen": true, "gone": null}'
+    row = '{"question": 7, "choices": [1, -12, "1.50", "None"], "answer": "C", "year": 2.0, "seen": true, "gone": null}'
     (item,) = open_dataset(jsonl(tmp_path, row)).splits["test"]
-    assert (item.question, item.choices) == ("7", ("1", "1e5", "1.50", "None"))
+    assert (item.question, item.choices) == ("7", ("1", "-12", "1.50", "None"))
     assert item.fields == {"year": "2.0", "seen": "true"}
+    (item,) = open_dataset(comma(tmp_path, [{"question": "7", "A": "1e5", "B": "1.50", "answer": "B"}])).splits["test"]
+    assert (item.question, item.choices) == ("7", ("1e5", "1.50"))
 
 
 def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
@@ -116,9 +118,9 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
     )
     assert [item.question for item in open_dataset(path).splits["test"]] == ["Q", "\u2028\ufeff"]
     table = tmp_path / "quiz.csv"
-    table.write_bytes(b'\xef\xbb\xbfquestion,A,B,answer\r\n"one\r\ntwo",\x00,"""x""",A\r\n')
+    table.write_bytes(b'\xef\xbb\xbfquestion,A,B,answer\r\n"one\r\ntwo",\x01,"""x""",A\r\n')
     (item,) = open_dataset(table).splits["test"]
-    assert (item.question, item.choices) == ("one\r\ntwo", ("\x00", '"x"'))
+    assert (item.question, item.choices) == ("one\r\ntwo", ("\x01", '"x"'))
     assert read_text(table).startswith("question")
     assert next(cells(table)) == ["question", "A", "B", "answer"]
 
@@ -132,6 +134,12 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
         ('{"question": "Q", "choices": ["a", NaN], "answer": 0}', "NaN, which is no JSON"),
         ('{"question": "Q", "choices": ["a", "b"], "answer": "A", "answer": "B"}', "key 'answer' is there twice"),
         ({**GOOD, "question": "\ud800"}, "lone surrogate"),
+        ({**GOOD, "question": ""}, "the question in column question is ''"),
+        ({**GOOD, "question": " \t"}, "the question in column question is"),
+        ({**GOOD, "question": "Q\0"}, "NUL character"),
+        ({**GOOD, "choices": ["a", "b" * 90 + "\0"]}, "text 'b*'... holds a NUL character"),
+        ({**GOOD, "note": "\0"}, "NUL character"),
+        ({**GOOD, "choices": [1.0, 2.5]}, "column choices holds the number 1.0"),
         ({**GOOD, "question": None}, "column question is null"),
         ({"choices": ["a", "b"], "answer": "A"}, "column question is missing"),
         ({**GOOD, "choices": ["a", None]}, "column choices is null"),

@@ -104,6 +104,10 @@ def _together(problems: list[str], count: int, what: str, remedy: str) -> str:
     return "\n  ".join([f"{count} {what}; {remedy}:", *problems, *more])
 
 
+def _quoted(text: str) -> str:
+    return repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
+
+
 def check_item(item: Item) -> None:
     """Raises UnusableRow for fewer than two choices, a blank one, gold outside them, or a NUL character in a text."""
     if len(item.choices) < 2:
@@ -113,3 +117,7 @@ def check_item(item: Item) -> None:
         raise UnusableRow(f"choice {blank} (counted from 0) is {item.choices[blank]!r}, nothing to score")
     if not item.gold or item.gold[0] < 0 or item.gold[-1] >= len(item.choices):
         raise UnusableRow(f"the right choices {list(item.gold)} are not among the {len(item.choices)} choices")
+    texts = (item.id, item.subject, item.question, *item.choices, *item.fields.values())
+    if "\0" in "".join(texts):
+        text = next(text for text in texts if "\0" in text)
+        raise UnusableRow(f"the text {_quoted(text)} holds a NUL character, which is no text; the file is damaged")

@@ -85,4 +85,6 @@ def _item(id: str, subject: str, row: list[str], width: int) -> Item:
             f"{len(row)} columns, where most rows here have {width}: a question, {width - 2} choices and a letter"
         )
     question, *choices, letter = row
+    if not question.strip():
+        raise UnusableRow(f"the question is {question!r}")
     return Item(id, question, tuple(choices), Answer(letter, tuple(choices)).gold("label"), subject)

@@ -41,6 +41,8 @@ def draft(row: Mapping[str, Any], columns: Columns) -> Draft:
     id, question, subject = ("" if name is None else text(value_at(row, name), name) for name in named)
     if columns.id is not None and not id:
         raise UnusableRow(f"column {columns.id} is empty where an id is needed")
+    if columns.question is not None and not question.strip():
+        raise UnusableRow(f"the question in column {columns.question} is {question!r}")
     answer: Answer | tuple[int, ...]
     if columns.right is not None and columns.wrong is not None:
         right, wrong = (_texts(row, source, columns.drop_empty) for source in (columns.right, columns.wrong))

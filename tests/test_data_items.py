@@ -51,7 +51,9 @@ def test_items_by_position_and_subject(values: list[Item], positions: list[int])
 
 
 def test_items_over_several_chunks() -> None:
-    values = [Item(f"q{n}", f"{n}?", ("a", "b", "c")[: 2 + n % 2], (n % 2,), "xyz"[n % 3]) for n in range(3 * CHUNK + 5)]
+    values = [
+        Item(f"q{n}", f"{n}?", ("a", "b", "c")[: 2 + n % 2], (n % 2,), "xyz"[n % 3]) for n in range(3 * CHUNK + 5)
+    ]
     items = Items.of(iter(values))
     assert list(items) == values
     assert items[CHUNK - 1 : CHUNK + 2] == values[CHUNK - 1 : CHUNK + 2]
@@ -62,6 +64,7 @@ def test_items_over_several_chunks() -> None:
     assert table.schema == COLUMNS
     assert table["item"].to_pylist() == [item.id for item in values[5 : CHUNK + 7]]
     assert items.right_texts().to_pylist() == [item.choices[item.gold[0]] for item in values]
+    assert items[3:9].right_texts().to_pylist() == [item.choices[item.gold[0]] for item in values[3:9]]
     assert items[::7].right_texts().to_pylist() == [item.choices[item.gold[0]] for item in values[::7]]
 
 

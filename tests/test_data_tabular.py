@@ -51,7 +51,11 @@ def comma(folder: Path, rows: list[dict[str, str]], name: str = "test.csv") -> P
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=10)
 questions = st.fixed_dictionaries(
-    {"question": texts.filter(str.strip), "note": texts, "choices": st.lists(texts.filter(str.strip), min_size=2, max_size=5)}
+    {
+        "question": texts.filter(str.strip),
+        "note": texts,
+        "choices": st.lists(texts.filter(str.strip), min_size=2, max_size=5),
+    }
 )
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
+from choicewise.data.items import Items
 from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
-from choicewise.data.items import Items
 from choicewise.protocols.shots import draw_helm, sample
 from choicewise.requests.source import requests
 from tests.recipes import mmlu_protocol

@@ -65,7 +65,7 @@ class AnswerReader:
         if self._beyond is not None and not self._zero and (self.kind == "index" or not self._readable):
             raise DataError(
                 f"{self._beyond}: the answer is the number of choices, and no answer is 0: they seem to be counted "
-                "from 1, where an index counts from 0; subtract 1, write letters, or declare answer_is = \"index\" in "
+                'from 1, where an index counts from 0; subtract 1, write letters, or declare answer_is = "index" in '
                 "a mapping"
             )
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from choicewise.data.categories import categories_of
+from choicewise.data.content import content_fields
 from choicewise.data.item import Item
 from choicewise.data.items import Items
 from choicewise.errors import DataError, UsageError, did_you_mean
@@ -52,6 +53,11 @@ class Dataset:
     def categories(self) -> dict[str, dict[str, list[str]]]:
         """The published categories of its subjects, each with its subcategories; empty where the subjects have none."""
         return categories_of({subject for subjects in self._by_subject.values() for subject in subjects})
+
+    @cached_property
+    def content(self) -> tuple[str, ...]:
+        """The further fields that hold content, which a protocol should show (:func:`content_fields`)."""
+        return content_fields(item for items in self.splits.values() for item in items)
 
     @property
     def evaluated(self) -> str:

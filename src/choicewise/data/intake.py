@@ -101,7 +101,7 @@ def _together(problems: list[str], count: int, what: str, remedy: str) -> str:
     if count == 1:
         return f"{problems[0]}; {remedy}"
     more = [f"and {count - len(problems)} more"] if count > len(problems) else []
-    return "\n  ".join([f"{count} {what}; {remedy}:", *problems, *more])
+    return "\n  ".join([f"{count} {what}; {remedy.replace('the row', 'them')}:", *problems, *more])
 
 
 def _quoted(text: str) -> str:

@@ -95,12 +95,7 @@ class Items(Sequence[Item]):
 
     def right_texts(self) -> pa.StringArray:
         """The text of the first right choice of each item."""
-        table = self.table()
-        chosen = (
-            batch["choices"].flatten().take(pc.add(batch["choices"].offsets[:-1], pc.list_element(batch["gold"], 0)))
-            for batch in table.to_batches()
-        )
-        return pa.chunked_array(chosen, pa.string()).combine_chunks()
+        return pa.chunked_array(map(_right, self.table().to_batches()), pa.string()).combine_chunks()
 
     def _rows(self, places: Places) -> Iterator[pa.RecordBatch]:
         """The rows at ``places``, batch by batch."""
@@ -120,3 +115,9 @@ def _shortest(places: Places) -> Places:
     if isinstance(places, range) or not len(places) or (np.diff(places) != 1).any():
         return places
     return range(int(places[0]), int(places[-1]) + 1)
+
+
+def _right(batch: pa.RecordBatch) -> pa.StringArray:
+    choices = batch["choices"]
+    starts = pc.subtract(choices.offsets[:-1], choices.offsets[0])
+    return choices.flatten().take(pc.add(starts, pc.list_element(batch["gold"], 0)))

@@ -1,7 +1,7 @@
 """Which examples an item is shown before it is asked."""
 
 from collections.abc import Iterable
-from itertools import cycle
+from itertools import cycle, islice
 from operator import attrgetter
 from random import Random
 
@@ -99,8 +99,11 @@ def _without_the_item(items: Iterable[Item], pool: Items, drawn: Positions, coun
     content = attrgetter("question", "choices", "gold")
     wanted = np.unique(drawn)
     rows = dict(zip(wanted.tolist(), pool.take(wanted), strict=True))
-    shots = ((item, (rows[position] for position in positions)) for item, positions in zip(items, drawn.tolist()))
-    return [tuple(row for row in drawn_rows if content(row) != content(item))[:count] for item, drawn_rows in shots]
+    shots = []
+    for item, positions in zip(items, drawn.tolist(), strict=True):
+        others = (row for row in map(rows.__getitem__, positions) if content(row) != content(item))
+        shots.append(tuple(islice(others, count)))
+    return shots
 
 
 def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:

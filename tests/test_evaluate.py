@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from choicewise import evaluate, open_dataset, open_run
+from choicewise.data.dataset import Dataset
+from choicewise.data.item import Item
 from choicewise.errors import DataError, StoreError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.selfcheck import SelfCheck

@@ -50,6 +50,7 @@ def run(
     from choicewise.data.open_dataset import open_dataset
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
+    from choicewise.protocols.unused import unused_by
     from choicewise.requests.schedule import list_blocks
     from choicewise.results.ranks import ranked
     from choicewise.running.evaluate import evaluate
@@ -70,6 +71,9 @@ def run(
     elif repeated:
         count, first = len(repeated), repeated[0]
         print(f"note: {count} items show the same choice twice and are kept: {first}, ...", file=sys.stderr)
+    for content, names in unused_by(recipes, dataset.content).items():
+        more = f" and {len(names) - 1} more" * (len(names) > 1)
+        print(f"note: {', '.join(content)} of the data is unused by {names[0]}{more}", file=sys.stderr)
     load = partial(load_model, model, device=device, window=window, batch_tokens=batch_tokens)
     language_model = load(dtype=dtype)
     skip = on_bad_item == options.OnBadItem.skip

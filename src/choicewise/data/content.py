@@ -12,10 +12,13 @@ BLANK: Final = "_"
 """Stands among the fields for a blank in the question that the choices fill, as in WinoGrande."""
 
 METADATA: Final = frozenset(
-    "id ids uid guid idx ind index number hash source url link license author category categories subcategory topic "
-    "subject field domain type kind task dataset split version lang language answer answers gold target explanation "
-    "explanations rationale solution cot comment comments date year score rating difficulty level count counts term "
-    "method".split()
+    [
+        *("id", "ids", "uid", "guid", "idx", "ind", "index", "number", "hash", "source", "url", "link", "license"),
+        *("author", "category", "categories", "subcategory", "topic", "subject", "field", "domain", "type", "kind"),
+        *("task", "dataset", "split", "version", "lang", "language", "answer", "answers", "gold", "target", "cot"),
+        *("explanation", "explanations", "rationale", "solution", "comment", "comments", "date", "year", "score"),
+        *("rating", "difficulty", "level", "count", "counts", "term", "method"),
+    ]
 )
 """Last words of names under which data says something about a question, and not what is asked."""
 
@@ -53,16 +56,18 @@ class _Column:
     text: bool = False
     spaced: bool = False
     shown: int = 0
+    empty: int = 0
     count: int = 0
     values: set[str] = field(default_factory=set)
 
     def add(self, value: str, item: Item) -> None:
         self.count += 1
+        self.empty += not value.strip()
         self.constant &= value == self.first
         self.text = self.text or _is_text(value)
         self.spaced = self.spaced or any(map(str.isspace, value.strip()))
         stripped = value.strip().lower()
-        self.shown += any(stripped in text.lower() for text in (item.question, *item.choices))
+        self.shown += stripped != "" and any(stripped in text.lower() for text in (item.question, *item.choices))
         if self.count <= _MANY:
             self.values.add(value)
 
@@ -76,7 +81,7 @@ def _is_content(name: str, column: _Column, count: int) -> bool:
     constant = column.constant and count > 1 and column.count == count
     about = word in METADATA or (word in ("label", "labels") and not column.spaced)
     named = column.names_items and count > 1
-    return column.text and not (about or constant or named or column.shown > column.count / 2)
+    return column.text and not (about or constant or named or column.shown > (column.count - column.empty) / 2)
 
 
 def _is_text(value: str) -> bool:

@@ -73,7 +73,7 @@ def evaluate(
         check(data, asks, blocks, rendered)
     wanted = Manifest(
         model=ModelRecord(model.name, model.digest, model.dtype, model.device, model.window),
-        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories),
+        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories, data.content),
         selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
         protocols={name: signature(recipe) for name, recipe in recipes.items()},
         versions=_versions(),

@@ -55,8 +55,8 @@ class Columns:
         sources = (self.question, self.choices, self.right, self.wrong, self.answer, self.id, self.subject)
         named = ((source,) if isinstance(source, str) else source or () for source in sources)
         object.__setattr__(self, "used", frozenset(chain.from_iterable(named)))
-        named = {name: getattr(self, name) for name in ("choices", "fixed", "right", "wrong", "answer")}
-        if problems := [*_wrong_values(self.answer_is, self.labels), *_wrong_together(**named)]:
+        together = _wrong_together(self.choices, self.fixed, self.right, self.wrong, self.answer)
+        if problems := [*_wrong_values(self.answer_is, self.labels), *together]:
             raise DataError("; ".join(problems))
 
 

@@ -1,6 +1,7 @@
 """JSON Lines, CSV and Parquet: the same content is the same dataset, and nothing is changed or lost unsaid."""
 
 import csv
+import gzip
 import json
 import re
 from pathlib import Path
@@ -203,6 +204,32 @@ def test_bad_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table({"question": broken}), path)
     with pytest.raises(DataError, match="column question holds bytes that are not UTF-8"):
         list(parquet_rows(path))
+
+
+def test_compressed_files_are_told_from_text_in_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_bytes(gzip.compress(json.dumps(GOOD).encode()))
+    with pytest.raises(DataError, match="test.jsonl is compressed; unpack it"):
+        open_dataset(path)
+
+
+def test_bad_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, GOOD, *[{**GOOD, "answer": "Z"}] * 30, {"id": 7, **GOOD})
+    with pytest.raises(DataError) as raised:
+        open_dataset(path)
+    first, *listed, more = str(raised.value).split("\n  ")
+    assert first == "30 rows can't be used; correct them, or skip bad items:"
+    assert [line.split(" (counted")[0] for line in listed] == [f"{path}, row {row}" for row in range(1, 25)]
+    assert more == "and 6 more"
+    assert len(open_dataset(path, on_bad_item="skip").skipped) == 30
+
+
+def test_repeated_ids_are_listed_beside_bad_rows(tmp_path: Path) -> None:
+    rows = [{"id": "1", **GOOD}, {"id": "1", **GOOD}, {"id": "2", **GOOD, "answer": "Z"}, {"id": "1", **GOOD}]
+    with pytest.raises(
+        DataError, match=r"(?s)^.*row 2 .*none of A, B; correct the row.*\n2 rows repeat an id.*row 1 .*row 3"
+    ):
+        open_dataset(jsonl(tmp_path, *rows))
 
 
 @pytest.mark.parametrize("name", ["test.jsonl", "test.csv"])

@@ -3,8 +3,12 @@
 import codecs
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from choicewise.errors import DataError
+
+_PACKED: Final = (b"\x1f\x8b", b"PK\x03", b"\x28\xb5\x2f")
+"""How files begin that gzip, zip and zstd wrote."""
 
 
 def read_text(path: Path) -> str:
@@ -24,6 +28,8 @@ def text_lines(path: Path) -> Iterator[str]:
     try:
         with path.open("rb") as file:
             start = file.read(len(codecs.BOM_UTF8))
+            if start.startswith(_PACKED):
+                raise DataError(f"{path} is compressed; unpack it, for instance with: gunzip or unzip")
             file.seek(len(codecs.BOM_UTF8) if start == codecs.BOM_UTF8 else 0)
             offset = file.tell()
             for number, line in enumerate(file, start=1):

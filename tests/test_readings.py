@@ -92,8 +92,8 @@ def logprobs(tokens: list[int], forbidden: int | None = None) -> Any:
 
 
 def after(context: str, continuation: str) -> float:
-    """log P of the tokens of the two texts as one, from as many as the stripped context has alone."""
-    start = len(ids(context.rstrip()))
+    """log P of the tokens of the two texts as one, from as many as the context has alone."""
+    start = len(ids(context))
     return float(logprobs(ids(context + continuation))[start - 1 :].sum())
 
 
@@ -339,4 +339,4 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_one_is_missing() -
 def test_observe_gives_a_row_per_question() -> None:
     span = Span(np.asarray([65], dtype=np.int32), np.asarray([66, 67], dtype=np.int32))
     (row,) = observe(HashModel(), {span.key: span})
-    assert (row.key, list(row.tokens), row.sizes, row.value) == (span.key, [66, 67], [1, 1], None)
+    assert (row.key, list(row.tokens), list(row.sizes), row.value) == (span.key, [66, 67], [1, 1], None)

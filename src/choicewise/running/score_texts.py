@@ -16,7 +16,7 @@ from choicewise.scoring.scores import SCORES
 from choicewise.tokens.boundary import choice_questions
 from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.coverings import answer_with_bytes, sizes
+from choicewise.tokens.coverings import answer_with_bytes, sizes, token_sizes
 from choicewise.tokens.window import fit_span
 
 
@@ -80,7 +80,8 @@ def _observe(model: Model, questions: Sequence[ChoiceQuestion], choices: Sequenc
     answers = {keys[index]: answer for index, answer in answer_with_bytes(model.answer, list(wanted.values()))}
     spans = [choice.span for choice in questions if choice.span is not None]
     rows = [answers[span.key] for span in spans]
-    lengths = [size for span, row in zip(spans, rows, strict=True) for size in sizes(span, row, model.tokenizer)]
+    bytes_of = token_sizes(model.tokenizer)
+    lengths = [size for span, row in zip(spans, rows, strict=True) for size in sizes(span, row, bytes_of).tolist()]
 
     def total(correction: Span | Mass | ByteProbability | None) -> float:
         return 0.0 if correction is None else float(answers[correction.key].logprobs.sum(dtype=np.float64))

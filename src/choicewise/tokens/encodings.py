@@ -6,16 +6,23 @@ first scored token, the prefix token does: BOS, or EOS where there is none.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 
 from choicewise.errors import ModelError
 from choicewise.questions import Ids
+from choicewise.tokens.located import Located
+from choicewise.tokens.partwise_tokenizer import Continued, PartwiseTokenizer
 from choicewise.tokens.tokenizer import Tokenizer, count
 
 
 class Encodings:
     """The tokens of the texts of a batch: in ``sequences`` with what ``bos`` adds, in ``plain`` with nothing added.
+
+    ``bare``: the same as ``plain`` without the dummy space that a tokenizer may put before a text by itself; no tokens
+    where a text has none without it.  ``located``: by policy, whether there is a stem, end of the context and choices,
+    how these are asked after any context with that end.
 
     Raises ModelError when the tokenizer appends tokens to every text.
     """
@@ -27,6 +34,8 @@ class Encodings:
         self.tokenizer = tokenizer
         self.sequences: dict[str, Ids] = {}
         self.plain: dict[str, Ids] = {}
+        self.bare: dict[str, Ids] = {}
+        self.located: dict[tuple[str, bool, str, tuple[str, ...]], list[Located]] = {}
         self._lossy: dict[str, bool] = {}
 
     def add_sequences(self, texts: Iterable[str]) -> None:
@@ -39,6 +48,34 @@ class Encodings:
     def add_plain(self, texts: Iterable[str]) -> None:
         """Encode the new ones among ``texts`` with nothing added."""
         self._encode(self.plain, texts, special=False)
+
+    def add_bare(self, texts: Iterable[str]) -> None:
+        """Encode the new ones among ``texts`` without a dummy space: after a line break, which is cut off again."""
+        new = [text for text in dict.fromkeys(texts) if text not in self.bare]
+        lead = "\n" if self.has_dummy_space else ""
+        self.add_plain([lead, *(lead + text for text in new)])
+        self.bare.update((text, self._without(lead, text)) for text in new)
+
+    def continued(self, contexts: Sequence[str], ends: Sequence[Sequence[str]]) -> list[Continued | None]:
+        """As :meth:`PartwiseTokenizer.continued`; None for all where the tokenizer does not split texts."""
+        if isinstance(self.tokenizer, PartwiseTokenizer):
+            return self.tokenizer.continued(contexts, ends, special=self._special)
+        return [None] * len(contexts)
+
+    def _without(self, lead: str, text: str) -> Ids:
+        before, tokens = self.plain[lead], self.plain[lead + text]
+        bare = tokens[len(before) :]
+        spaced = self._spelled(bare).startswith(b" ") and not text.startswith(" ")
+        return bare[:0] if spaced or not np.array_equal(tokens[: len(before)], before) else bare
+
+    @cached_property
+    def has_dummy_space(self) -> bool:
+        """Whether a text by itself gets a space before it."""
+        self.add_plain(["a"])
+        return self._spelled(self.plain["a"]) == b" a"
+
+    def _spelled(self, tokens: Ids) -> bytes:
+        return b"".join(self.tokenizer.token_bytes[token] for token in tokens.tolist())
 
     def _encode(self, known: dict[str, Ids], texts: Iterable[str], *, special: bool) -> list[str]:
         """The new texts, after their tokens were added to ``known``."""
@@ -64,8 +101,15 @@ class Encodings:
         prefix = self.prefix_token
         return tokens if tokens[:1].tolist() == prefix.tolist() else np.concatenate([prefix, tokens])
 
+    @property
+    def lossless(self) -> bool:
+        """Whether the tokens of all texts so far are known to spell them."""
+        return isinstance(self.tokenizer, PartwiseTokenizer) and self.tokenizer.lossless
+
     def is_lossy(self, context: str) -> bool:
         """Whether the tokens of ``context`` spell anything but its text, except for a dummy space at the start."""
+        if self.lossless:
+            return False
         if context not in self._lossy:
             tokens = self.context(context)
             tokens = tokens[count(tokens[:1], self.tokenizer.bos_id) :]
@@ -93,7 +137,9 @@ def spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *
     parts = [tokenizer.token_bytes[token] for token in tokens.tolist()]
     if b"" in parts:
         return count(tokens, tokenizer.unknown_id) == 0
-    spelled, text = b"".join(parts), (context + continuation).encode()
+    spelled = b"".join(parts)
+    # no more than as many characters as there are bytes can be spelled, and contexts are long
+    text = ((context if complete else context[-len(spelled) - 1 :]) + continuation).encode()
     if spelled in (b" " + text, b" " + continuation.encode()):
         return True
     return spelled == text if complete else text.endswith(spelled)

@@ -26,7 +26,11 @@ BadItems = Annotated[
     OnBadItem, typer.Option("--on-bad-item", help="Stop at a question that can't be used, or skip it.")
 ]
 Mapping = Annotated[
-    Path | None, typer.Option("--mapping", help="A TOML file saying which columns hold question, choices and answer.")
+    Path | None,
+    typer.Option(
+        "--mapping",
+        help="A TOML file saying which columns hold question, choices and answer; its keys stand in docs/data.md.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ModelDtype = Annotated[Dtype | None, typer.Option("--dtype", help="float32 on a CPU, the checkpoint's own elsewhere.")]

@@ -46,10 +46,13 @@ def run(
     Repeating the same line goes on where it was interrupted, and does nothing when everything is there.
     """
     from choicewise.data.columns import read_mapping
+    from choicewise.data.content import BLANK
     from choicewise.data.item import duplicate_choices
     from choicewise.data.open_dataset import open_dataset
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
+    from choicewise.protocols.unused import unused_by
+    from choicewise.report.visible_text import safe
     from choicewise.requests.blocks import list_sections
     from choicewise.results.ranks import ranked
     from choicewise.running.evaluate import evaluate
@@ -70,6 +73,10 @@ def run(
     elif repeated:
         count, first = len(repeated), repeated[0]
         print(f"note: {count} items show the same choice twice and are kept: {first}, ...", file=sys.stderr)
+    for content, names in unused_by(recipes, dataset.content).items():
+        left = " and ".join("the blank _ in the questions" if name == BLANK else f"field {name}" for name in content)
+        more = f" and {len(names) - 1} more" * (len(names) > 1)
+        print(f"note: {names[0]}{more} leave out what belongs to the questions: {safe(left)}", file=sys.stderr)
     load = partial(load_model, model, device=device, window=window, batch_tokens=batch_tokens)
     language_model = load(dtype=dtype)
     skip = on_bad_item == options.OnBadItem.skip

@@ -35,6 +35,7 @@ def _asked(asked: AskedPrompt) -> Iterator[str]:
         f"{asked.shots_dropped} more dropped to fit": asked.shots_dropped,
         f"{asked.tokens_dropped} tokens cut off": asked.tokens_dropped,
         "rescored in float32": asked.rescored,
+        f"unused: {', '.join(map(safe, asked.unused))}": asked.unused,
     }
     yield ", ".join(words for words, true in about.items() if true)
     if asked.context is not None:

@@ -8,6 +8,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from choicewise.data.content import BLANK
 from choicewise.report.visible_text import safe
 from choicewise.results.diagnosis import FLAGS
 from choicewise.results.row import Row
@@ -64,6 +65,9 @@ def legend(rows: Sequence[Row]) -> list[str]:
     """What the flags, columns and counts that occur in ``rows`` mean, a line each."""
     raised = {flag for row in rows for flag in row.diagnosis.flags}
     lines = [f"{flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in raised]
+    if unused := {name for row in rows for name in row.unused}:
+        blank = "; _ is a blank in the question, which the choices should fill" if BLANK in unused else ""
+        lines.append(f"unused: fields of the data that the protocol does not show{blank}")
     if any(row.low < row.high for row in rows):
         noise = max(row.noise or 0.0 for row in rows)
         lines.append(f"numeric: range that rounding allows; two ways of computing differ by up to {noise:.2g} nats")
@@ -169,4 +173,5 @@ def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 def _doubts(row: Row) -> str:
     counts = [f"{getattr(row, name)} {words}" for name, words in _COUNTS.items() if getattr(row, name)]
-    return ", ".join([*row.diagnosis.flags, *counts])
+    unused = [f"unused: {', '.join(map(safe, row.unused))}"] if row.unused else []
+    return ", ".join([*row.diagnosis.flags, *unused, *counts])

@@ -40,13 +40,13 @@ class TemplateSource:
 
     def check(self, subject: str, items: Sequence[Item]) -> None:
         """Too few rows for shots, or an item with the wrong choices."""
-        sample(self.protocol, self.data, subject)
+        sample(self.protocol, self.data, subject, range(0))
         for item in items:
             check_choices(self.protocol, item)
 
     def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
         """A request or a refusal for each item."""
-        shots = sample(self.protocol, self.data, subject)[start : start + len(items)]
+        shots = sample(self.protocol, self.data, subject, range(start, start + len(items)))
         for position, (item, examples) in enumerate(zip(items, shots, strict=True), start=start):
             try:
                 yield render(self.protocol, item, examples, position)

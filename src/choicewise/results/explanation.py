@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.unused import unused
 from choicewise.records.tables import FLOAT32
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
@@ -67,6 +68,7 @@ class AskedPrompt:
     """One prompt of the item, the protocols that read it, and what was observed after it.
 
     ``rescored``: a float32 copy of the model answered, because the noise of the 16-bit model leaves the item open.
+    ``unused``: the fields of the data with content that the prompt does not show.
     """
 
     protocols: tuple[str, ...]
@@ -79,6 +81,7 @@ class AskedPrompt:
     rescored: bool
     missing: str | None
     scored: tuple[ScoredContinuation, ...]
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,8 @@ def explain(run: Run, item: str) -> Explanation:
             evidence = run.evidence.under(request["prompt"])
             suffix = FLOAT32 if evidence.rescored[evidence.ids.index(item)] else ""
             own = [span for span in spans if span["prompt"] == request["prompt"]]
-            asked.append(_asked(protocols, request, own, answers, suffix))
+            lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
+            asked.append(replace(_asked(protocols, request, own, answers, suffix), unused=lacks))
     decided = [_decision(each, item) for each in run.measurements.values() if item in each.evidence.ids]
     choices, gold = tuple(about["choices"]), tuple(about["gold"])
     names = item, about["subject"], about["question"]

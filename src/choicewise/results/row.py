@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from choicewise.protocols.signature import short_signature, signature
+from choicewise.protocols.unused import unused
 from choicewise.records.manifest import Manifest
 from choicewise.results.diagnosis import Diagnosis, diagnose
 from choicewise.results.interval import interval
@@ -34,6 +35,7 @@ class Row:
     Items of the row with a doubt: ``shots_dropped`` and ``truncated`` lost few-shot examples or tokens, ``merged`` have
     a token across the end of the context, ``noncanonical`` were scored in other tokens than the text's own, ``lossy``
     in tokens that do not spell it, ``unknown`` in unknown ones.  ``diagnosis`` says what speaks against the value.
+    ``unused`` are the fields of the data with content that the protocol does not show.
     ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
     items.
     """
@@ -68,6 +70,7 @@ class Row:
     lossy: int
     unknown: int
     diagnosis: Diagnosis
+    unused: tuple[str, ...] = ()
     rank: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
@@ -113,6 +116,7 @@ def rows(
             **asdict(value),
             **{name: int((items & among).sum()) for name, items in counted.items()},
             diagnosis=diagnose(measured, among, value, siblings),
+            unused=unused(protocol, dataset.content),
         )
         report.append(row)
     return report

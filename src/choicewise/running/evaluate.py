@@ -72,7 +72,7 @@ def evaluate(
     work = Work.of(model, data, recipes, subjects, limit, rendered, skip_bad_items)
     wanted = Manifest(
         model=ModelRecord(model.name, model.digest, model.dtype, model.device, model.window),
-        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories),
+        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories, data.content),
         selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(),

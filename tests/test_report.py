@@ -33,7 +33,7 @@ from choicewise.results.ranks import bounded, ranked
 from choicewise.results.row import Row, selection
 from choicewise.results.run import Run
 from choicewise.scoring.metrics import AGGREGATIONS, GROUPS
-from choicewise.scoring.statistics.clustered import clustered_standard_error
+from choicewise.scoring.statistics.stratified import stratified
 from choicewise.scoring.statistics.wilson import wilson
 from tests.worlds import write_mmlu
 
@@ -206,23 +206,30 @@ SUBJECTS = list("aabbbccc")
 
 
 def test_intervals_by_name() -> None:
-    assert all(interval(name.value, CREDIT, SUBJECTS, False)[0] == name.value for name in Interval)
-    assert interval("wilson", CREDIT, SUBJECTS, False) == ("wilson", *wilson(4.5 / 8, 8))
+    assert interval("wilson", CREDIT, SUBJECTS, False) == wilson(4.5 / 8, 8)
     low, high = scipy.stats.beta(5, 5).ppf(0.025), scipy.stats.beta(6, 4).ppf(0.975)
-    assert interval("beta-binomial", CREDIT, SUBJECTS, False) == (
-        "beta-binomial",
-        pytest.approx(low),
-        pytest.approx(high),
-    )
-    half = 1.959964 * clustered_standard_error(CREDIT, SUBJECTS)
-    found = interval("clustered", CREDIT, SUBJECTS, False)
-    assert found[1:] == (pytest.approx(4.5 / 8 - half), pytest.approx(min(1.0, 4.5 / 8 + half)))
-    means = np.array([0.5, 2.5 / 3, 1 / 3])
-    macro = interval("clustered", CREDIT, SUBJECTS, True)
-    assert macro[2] == pytest.approx(means.mean() + 1.959964 * means.std(ddof=1) / math.sqrt(3))
-    assert interval("wilson", CREDIT, SUBJECTS, True)[0] == "normal"
-    assert all(map(math.isnan, interval("clustered", CREDIT, ["a"] * 8, False)[1:]))
-    assert all(map(math.isnan, interval("beta-binomial", CREDIT[:0], [], False)[1:]))
+    assert interval("beta-binomial", CREDIT, SUBJECTS, False) == (pytest.approx(low), pytest.approx(high))
+    rights, sizes = np.array([1.0, 2.5, 1.0]), np.array([2, 3, 3])
+    assert interval("wilson", CREDIT, SUBJECTS, True) == stratified(rights, sizes)
+    mean, variance = 5 / 9, (0.25 + 5 / 36 / 2 + 2 / 9 / 2) / 9
+    n = min(mean * (1 - mean) / variance, 9 / (1 / 2 + 1 / 3 + 1 / 3))
+    posterior = scipy.stats.beta(mean * n + 1, (1 - mean) * n + 1).interval(0.95)
+    assert interval("beta-binomial", CREDIT, SUBJECTS, True) == pytest.approx(posterior)
+    for name in Interval:
+        assert all(map(math.isnan, interval(name.value, CREDIT[:0], [], False)))
+    assert all(map(math.isnan, interval("clustered", CREDIT, SUBJECTS, False)))
+
+
+def test_clustered_intervals_take_the_t_distribution() -> None:
+    credit = np.random.default_rng(0).choice([0.0, 1.0, 0.5], 60)
+    subjects = [str(place % 12) for place in range(60)]
+    means = credit.reshape(5, 12).mean(axis=0)
+    variance, mean = means.var(ddof=1) / 12, means.mean()
+    n, t2 = min(mean * (1 - mean) / variance, 60), scipy.stats.t.ppf(0.975, 11) ** 2
+    centre, root = mean + t2 / 2 / n, math.sqrt(t2 * mean * (1 - mean) / n + (t2 / 2 / n) ** 2)
+    expected = pytest.approx(((centre - root) / (1 + t2 / n), (centre + root) / (1 + t2 / n)))
+    assert interval("clustered", credit, subjects, False) == expected
+    assert interval("clustered", credit, subjects, True) == expected
 
 
 def test_an_interval_can_be_chosen(noisy: Run) -> None:
@@ -230,9 +237,9 @@ def test_an_interval_can_be_chosen(noisy: Run) -> None:
     assert (default.interval, chosen.interval) == ("wilson", "beta-binomial")
     right = round(default.value * 30)
     assert (chosen.ci_low, chosen.ci_high) == pytest.approx(scipy.stats.beta(right + 1, 31 - right).interval(0.95))
-    macro = {row.interval for row in noisy.rows("macro", "wilson")}
-    assert macro == {"normal"}
-    assert noisy.report(interval="clustered")["interval"].to_pylist()[0] == "clustered"
+    for name in ("wilson", "beta-binomial"):
+        assert {row.interval for row in noisy.rows("macro", name)} == {name}
+    assert {row.interval for row in noisy.rows("macro")} == {"wilson"}
 
 
 def test_an_old_run_is_scored_in_further_ways(noisy: Run) -> None:

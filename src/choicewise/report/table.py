@@ -11,6 +11,7 @@ from rich.text import Text
 from choicewise.report.visible_text import safe
 from choicewise.results.diagnosis import FLAGS
 from choicewise.results.row import Row
+from choicewise.scoring.statistics.clustered import FEWEST
 
 _COUNTS = {
     "missing": "missing",
@@ -67,6 +68,8 @@ def legend(rows: Sequence[Row]) -> list[str]:
     if any(row.low < row.high for row in rows):
         noise = max(row.noise or 0.0 for row in rows)
         lines.append(f"numeric: range that rounding allows; two ways of computing differ by up to {noise:.2g} nats")
+    if any(row.interval == "clustered" and row.n and math.isnan(row.ci_low) for row in rows):
+        lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
     return [*lines, "id: short digest of the signature; the signature itself is in the JSON"]

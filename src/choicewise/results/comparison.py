@@ -15,11 +15,9 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits, paired_predictions, shared_items
 from choicewise.results.run import Run
 from choicewise.results.sent_texts import FirstDifference, first_difference, text_digest
+from choicewise.scoring.statistics.clustered import FEWEST
 from choicewise.scoring.statistics.paired import Difference, minimum_detectable_effect, paired_difference
 from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
-
-FEWEST = 10
-"""Subjects from which on the standard error is clustered; of fewer it would come out too small."""
 
 VERDICTS = {
     "same measurement": "protocol, texts, model and engine agree: any difference is non-determinism",

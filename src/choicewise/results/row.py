@@ -9,7 +9,7 @@ import numpy as np
 from choicewise.protocols.signature import short_signature, signature
 from choicewise.records.manifest import Manifest
 from choicewise.results.diagnosis import Diagnosis, diagnose
-from choicewise.results.interval import interval
+from choicewise.results.interval import check_clusters, interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
 from choicewise.scoring.metrics import GROUPS, Value
@@ -90,6 +90,8 @@ def rows(
     aggregation = by or protocol.aggregation
     extremes = measured.extremes(aggregation)
     groups = np.array([GROUPS[aggregation](name, measured.categories) for name in evidence.subjects], dtype=object)
+    if intervals == "clustered":
+        check_clusters(dataset.name, groups.tolist(), evidence.subjects)
     counted = {"invalid": measured.invalid, "near_ties": measured.near_ties, **evidence.doubts}
     report = []
     for group, mean in measured.values(aggregation).items():
@@ -128,8 +130,8 @@ def selection(manifest: Manifest) -> str:
 
 def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None) -> tuple[str, Value]:
     if name is None:
-        return "normal" if macro else "wilson", value
+        return "wilson", value
     scored = among & ~measured.decisions.missing
     subjects = [measured.evidence.subjects[place] for place in np.flatnonzero(scored)]
-    name, low, high = interval(name, measured.decisions.credit[scored], subjects, macro)
-    return name, value if name == "normal" else replace(value, ci_low=low, ci_high=high)
+    low, high = interval(name, measured.decisions.credit[scored], subjects, macro)
+    return name, replace(value, ci_low=low, ci_high=high)

@@ -25,7 +25,9 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span, TokenScores
 from choicewise.records.manifest import Selection
 from choicewise.report.table import alarms, legend, rank_table, report_tables, table, titled
+from choicewise.results.comparison import comparisons
 from choicewise.results.diagnosis import FLAGS, nearest
+from choicewise.results.explanation import explain
 from choicewise.results.interval import interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
@@ -105,9 +107,33 @@ def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name
     assert row.noise == NOISE
 
 
-def test_text_that_is_generated_has_no_numeric_bounds(noisy: Run) -> None:
-    row = row_of(noisy, "mmlu/helm")
-    assert (row.low, row.high, row.near_ties) == (row.value, row.value, 0)
+@pytest.mark.parametrize("name", ["helm", "greedy", "constrained_greedy", "spellings"])
+def test_what_noise_does_is_not_known_of_everything(name: str, data: Path, tmp_path: Path) -> None:
+    """Of text, of a yes or no, and of numbers that are not made of one log-likelihood."""
+    cloze = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
+    recipes = {
+        "helm": resolve("mmlu/helm")["mmlu/helm"],
+        "greedy": replace(cloze, score="greedy"),
+        "constrained_greedy": replace(cloze, score="constrained_greedy"),
+        "spellings": replace(cloze, reading="spellings", continuation=" {letter}\n {letter}."),
+    }
+    run = evaluate(model=Noisy(), data=data, protocols={"p": recipes[name], "sum": cloze}, out=tmp_path / "run")
+    for aggregation in ("micro", "macro", "subjects"):
+        rows = [row for row in run.rows(aggregation) if row.protocol == "p"]
+        for row in rows:
+            assert all(map(math.isnan, (row.low, row.high, row.diagnosis.near_tie_rate)))
+            assert (row.near_ties, row.as_json()["low"], row.as_json()["near_ties"]) == (None, None, None)
+            assert "near-ties" not in row.diagnosis.flags
+        lines = [line for shown in report_tables(run.rows(aggregation), 160) for line in printed(shown, 160)]
+        (shown,) = [line for line in lines if line.startswith("p ")][:1]
+        assert f"{100 * rows[0].ci_high:.1f}" + " " * 8 in shown
+        assert shown.split(f"{100 * rows[0].ci_high:.1f}")[1].split()[0] == "-"
+        assert any("numeric: range that rounding allows" in line and "- where" in line for line in legend(run.rows()))
+    assert all(json.loads(json.dumps(row.as_json()))["low"] is not None for row in run.rows() if row.protocol == "sum")
+    decided = {each.protocol: each.near_tie for each in explain(run, run.tables.items["item"][0].as_py()).decided}
+    assert (decided["p"], isinstance(decided["sum"], bool)) == (None, True)
+    (compared,) = comparisons(run, None, ["p", "sum"])
+    assert compared.flips.near_ties is None
 
 
 def test_near_ties_are_flagged_where_they_outweigh_the_interval(noisy: Run) -> None:
@@ -119,7 +145,9 @@ def test_near_ties_are_flagged_where_they_outweigh_the_interval(noisy: Run) -> N
 def test_a_run_without_self_check_has_no_bounds(data: Path, tmp_path: Path) -> None:
     run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
     (row,) = run.rows()
-    assert (row.noise, row.low, row.high, row.near_ties) == (None, row.value, row.value, 0)
+    assert (row.noise, row.near_ties, math.isnan(row.low), math.isnan(row.high)) == (None, None, True, True)
+    (shown,) = report_tables([row], 160)
+    assert any(line.split()[:7][-2:] == ["-", "30"] for line in printed(shown, 160))
 
 
 def test_label_and_text_siblings_are_compared(noisy: Run) -> None:

@@ -65,9 +65,11 @@ def legend(rows: Sequence[Row]) -> list[str]:
     """What the flags, columns and counts that occur in ``rows`` mean, a line each."""
     raised = {flag for row in rows for flag in row.diagnosis.flags}
     lines = [f"{flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in raised]
-    if any(row.low < row.high for row in rows):
-        noise = max(row.noise or 0.0 for row in rows)
-        lines.append(f"numeric: range that rounding allows; two ways of computing differ by up to {noise:.2g} nats")
+    noises, dashes = [row.noise or 0.0 for row in rows if row.low < row.high], any(map(_unbounded, rows))
+    if any(noises) or dashes:
+        noise = f"; two ways of computing differ by up to {max(noises):.2g} nats" if any(noises) else ""
+        dash = ", - where it is not known" if dashes else ""
+        lines.append(f"numeric: range that rounding allows, nothing where it changes nothing{dash}{noise}")
     if any(row.interval == "clustered" and row.n and math.isnan(row.ci_low) for row in rows):
         lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
     if any(row.rank_low is not None for row in rows):
@@ -142,7 +144,7 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
         "metric": [row.metric for row in rows],
         "%": [percent(row.value) for row in rows],
         "95 % interval": [f"{percent(row.ci_low)} – {percent(row.ci_high)}" for row in rows],
-        "numeric": [f"{percent(row.low)} – {percent(row.high)}" if row.low < row.high else "" for row in rows],
+        "numeric": [_numeric(row) for row in rows],
         "n": [str(row.n) for row in rows],
         "rank": [f"{row.rank or ''}" + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low else "") for row in rows],
         "doubts": [_doubts(row) for row in rows],
@@ -168,6 +170,17 @@ def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     names = [f"{name}\n  {line}" for name, line in zip(columns["protocol"], lines, strict=True)]
     kept = {name: cells for name, cells in columns.items() if name in ("%", "95 % interval", "numeric", "n", "rank")}
     return {"protocol": names, **kept}
+
+
+def _numeric(row: Row) -> str:
+    if _unbounded(row):
+        return "-"
+    return f"{percent(row.low)} – {percent(row.high)}" if row.low < row.high else ""
+
+
+def _unbounded(row: Row) -> bool:
+    """Whether what rounding does to the value is not known."""
+    return row.n > 0 and math.isnan(row.low)
 
 
 def _doubts(row: Row) -> str:

@@ -54,13 +54,13 @@ class Axis:
 class Flips:
     """Shared items by whose credit is greater, and by whether the predictions differ at all.
 
-    ``near_ties``: items predicted differently that numeric noise leaves open on either side.
+    ``near_ties``: items predicted differently that numeric noise leaves open on either side; None: not known.
     """
 
     left_better: int
     right_better: int
     predicted_differently: int
-    near_ties: int
+    near_ties: int | None
     shared: int
     left_only: int
     right_only: int
@@ -181,9 +181,10 @@ def _flips(pair: tuple[Measurement, Measurement]) -> Flips:
     different = (left >= 0) & (right >= 0) & (left != right)
     noisy = pair[0].near_ties[places[0]] | pair[1].near_ties[places[1]]
     masks = (credits[0] > credits[1], credits[0] < credits[1], different, different & noisy)
+    bounded = all(side.bounded[place].all() for side, place in zip(pair, places, strict=True))
     left_better, right_better, changed, near_ties = (int(mask.sum()) for mask in masks)
     left_only, right_only = (len(side.evidence.ids) - len(ids) for side in pair)
-    return Flips(left_better, right_better, changed, near_ties, len(ids), left_only, right_only)
+    return Flips(left_better, right_better, changed, near_ties if bounded else None, len(ids), left_only, right_only)
 
 
 def _furthest(pair: tuple[Measurement, Measurement]) -> float:

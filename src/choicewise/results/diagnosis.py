@@ -76,7 +76,8 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
     position = position_bias(measured.decisions.prediction[single], evidence.gold_index[single])
     mass = evidence.mass[among] if measured.likelihoods else np.array([])
     low_mass = low_mass_rate(mass) if _labels(measured.protocol) else math.nan
-    near_ties = float((measured.near_ties & among).sum() / value.n) if value.n else math.nan
+    known = value.n > 0 and bool(measured.bounded[among].all())
+    near_ties = float((measured.near_ties & among).sum() / value.n) if known else math.nan
     kinds = (_is_text_of, _is_permuted, _is_choices_only_of)
     text, permuted, choices = (nearest(measured, siblings, fits) for fits in kinds)
     mismatch, consistency = _mismatch(text, measured, among), _consistency(permuted, measured, among)

@@ -85,7 +85,8 @@ class AskedPrompt:
 class ItemDecision:
     """What a protocol decides about the item; ``scores`` per choice (None: not scored), ``prediction`` -1 for none.
 
-    ``credit`` NaN: missing.  ``margin``: best minus second best score.  ``near_tie``: numeric noise could change it.
+    ``credit`` NaN: missing.  ``margin``: best minus second best score.  ``near_tie``: numeric noise could change
+    it; None: not known.
     """
 
     protocol: str
@@ -95,7 +96,7 @@ class ItemDecision:
     credit: float
     margin: float
     tied: bool
-    near_tie: bool
+    near_tie: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,5 +216,7 @@ def _decision(measured: Measurement, item: str) -> ItemDecision:
     place, decisions = measured.evidence.ids.index(item), measured.decisions
     rows = slice(*measured.evidence.item_offsets[place : place + 2])
     scores = None if measured.scores is None else tuple(measured.scores[rows].tolist())
-    columns = (decisions.prediction, decisions.credit, decisions.margin, decisions.tied, measured.near_ties)
-    return ItemDecision(measured.name, measured.protocol.score, scores, *(column[place].item() for column in columns))
+    columns = (decisions.prediction, decisions.credit, decisions.margin, decisions.tied)
+    near_tie = bool(measured.near_ties[place]) if measured.bounded[place] else None
+    prediction, credit, margin, tied = (column[place].item() for column in columns)
+    return ItemDecision(measured.name, measured.protocol.score, scores, prediction, credit, margin, tied, near_tie)

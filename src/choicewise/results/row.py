@@ -27,9 +27,9 @@ class Row:
     data the run is about, nothing for all of it.  ``value``, ``se``, ``ci_low`` and ``ci_high`` are shares of 1, NaN
     where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and ``high`` bound the value
     that numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the items that are tied exactly,
-    ``near_ties`` the further ones that noise leaves open.  ``n`` counts the items the value is a mean over,
-    ``missing`` those that could not be scored, ``invalid`` those of ``n`` whose generated text names no option,
-    ``skipped`` the rows of the data that could not be used at all.
+    ``near_ties`` the further ones that noise leaves open; NaN and None where the effect of noise is not known.
+    ``n`` counts the items the value is a mean over, ``missing`` those that could not be scored, ``invalid`` those of
+    ``n`` whose generated text names no option, ``skipped`` the rows of the data that could not be used at all.
 
     Items of the row with a doubt: ``shots_dropped`` and ``truncated`` lost few-shot examples or tokens, ``merged`` have
     a token across the end of the context, ``noncanonical`` were scored in other tokens than the text's own, ``lossy``
@@ -58,7 +58,7 @@ class Row:
     missing: int
     invalid: int
     ties: int
-    near_ties: int
+    near_ties: int | None
     noise: float | None
     skipped: int
     shots_dropped: int
@@ -92,7 +92,7 @@ def rows(
     groups = np.array([GROUPS[aggregation](name, measured.categories) for name in evidence.subjects], dtype=object)
     if intervals == "clustered":
         check_clusters(dataset.name, groups.tolist(), evidence.subjects)
-    counted = {"invalid": measured.invalid, "near_ties": measured.near_ties, **evidence.doubts}
+    counted = {"invalid": measured.invalid, **evidence.doubts}
     report = []
     for group, mean in measured.values(aggregation).items():
         among = np.asarray(groups == group, dtype=np.bool_)
@@ -110,6 +110,7 @@ def rows(
             interval=interval_name,
             low=extremes[group][0],
             high=extremes[group][1],
+            near_ties=int((measured.near_ties & among).sum()) if measured.bounded[among].all() else None,
             noise=measured.noise,
             skipped=len(dataset.skipped),
             **asdict(value),

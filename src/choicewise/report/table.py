@@ -143,7 +143,7 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
         "group": [safe(row.subject) for row in rows],
         "metric": [row.metric for row in rows],
         "%": [percent(row.value) for row in rows],
-        "95 % interval": [f"{percent(row.ci_low)} – {percent(row.ci_high)}" for row in rows],
+        "95 % interval": [_range(row.ci_low, row.ci_high) for row in rows],
         "numeric": [_numeric(row) for row in rows],
         "n": [str(row.n) for row in rows],
         "rank": [f"{row.rank or ''}" + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low else "") for row in rows],
@@ -172,10 +172,13 @@ def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {"protocol": names, **kept}
 
 
+def _range(low: float, high: float) -> str:
+    """Two shares of 1 in percent; a dash when there are none."""
+    return "-" if math.isnan(low) else f"{percent(low)} – {percent(high)}"
+
+
 def _numeric(row: Row) -> str:
-    if _unbounded(row):
-        return "-"
-    return f"{percent(row.low)} – {percent(row.high)}" if row.low < row.high else ""
+    return _range(row.low, row.high) if row.low < row.high or _unbounded(row) else ""
 
 
 def _unbounded(row: Row) -> bool:

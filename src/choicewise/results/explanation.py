@@ -92,6 +92,7 @@ class ItemDecision:
 
     protocol: str
     score: str
+    calibration: str
     scores: tuple[float, ...] | None
     prediction: int
     credit: float
@@ -235,4 +236,5 @@ def _decision(measured: Measurement, item: str) -> ItemDecision:
     columns = (decisions.prediction, decisions.credit, decisions.margin, decisions.tied)
     near_tie = bool(measured.near_ties[place]) if measured.bounded[place] else None
     prediction, credit, margin, tied = (column[place].item() for column in columns)
-    return ItemDecision(measured.name, measured.protocol.score, scores, prediction, credit, margin, tied, near_tie)
+    names = measured.name, measured.protocol.score, measured.protocol.calibration
+    return ItemDecision(*names, scores, prediction, credit, margin, tied, near_tie)

@@ -62,10 +62,10 @@ def _same_order(left: Measurement, right: Measurement) -> bool:
     one, other, offsets = left.scores, right.scores, left.evidence.item_offsets
     if one is None or other is None or {left.protocol.decision, right.protocol.decision} != {"argmax"}:
         return False
+    if not np.array_equal(left.decisions.credit, right.decisions.credit, equal_nan=True):  # the tie rules may differ
+        return False
     infinite, others = (np.where(np.isfinite(scores), 0.0, scores) for scores in (one, other))
     if not np.array_equal(infinite, others, equal_nan=True):
-        return False
-    if not np.array_equal(left.decisions.credit, right.decisions.credit, equal_nan=True):  # by another tie rule
         return False
     with np.errstate(invalid="ignore", divide="ignore"):  # NaN, which is left out: infinities, and 0 / 0
         factor, term = other / one, other - one

@@ -7,6 +7,8 @@ from typing import Protocol
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.errors import DataError
+from choicewise.protocols.drawn_items import drawn_items
+from choicewise.protocols.option_orders import DRAWING
 from choicewise.protocols.protocol import Protocol as Recipe
 from choicewise.protocols.shots import sample
 from choicewise.requests.render import check_choices, render
@@ -47,9 +49,12 @@ class TemplateSource:
     def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
         """A request or a refusal for each item."""
         shots = sample(self.protocol, self.data, subject, range(start, start + len(items)))
-        for position, (item, examples) in enumerate(zip(items, shots, strict=True), start=start):
+        drawn: frozenset[str] = frozenset()
+        if self.protocol.views in DRAWING:
+            drawn = drawn_items(self.data, self.protocol.split or self.data.evaluated, self.protocol.seed or 0)
+        for item, examples in zip(items, shots, strict=True):
             try:
-                yield render(self.protocol, item, examples, position)
+                yield render(self.protocol, item, examples, item.id in drawn)
             except DataError as reason:
                 yield Refusal(item, reason)
 

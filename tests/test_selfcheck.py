@@ -16,7 +16,7 @@ from choicewise.engine.tree import build
 from choicewise.errors import ModelError
 from choicewise.models.local import attention, mask_path, packed_path, selfcheck, unpacked_path
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.greedy_decoding import DecodePass
+from choicewise.models.local.decoding import DecodePass
 from choicewise.models.local.ladder import LADDER, rungs
 from choicewise.models.local.packed_path import PackedPath
 from choicewise.models.local.probe import BEYOND, BRANCH, DEPTH, probe, probe_depth
@@ -30,8 +30,8 @@ RUNG_OF = dict(line.split(" | ")[:2] for line in TABLE.read_text().splitlines() 
 
 
 @pytest.fixture(autouse=True)
-def _two_threads() -> None:
-    torch.set_num_threads(2)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 def network(family: str, **changes: Any) -> CausalLM:
@@ -65,9 +65,10 @@ def deaf(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torc
 
 def forgetful(self: DecodePass, reach: Any) -> np.ndarray:
     """Generated tokens that see only themselves and the prompt."""
-    before = attention.visible(self.tree, self.nodes, self.pack.nodes(), reach, ahead=self.step + 1)
-    size = len(self.nodes)
-    return np.concatenate([before, np.zeros((size, size * self.step), dtype=bool), np.eye(size, dtype=bool)], axis=1)
+    before = attention.visible(self.tree, self.nodes, self.pack.nodes(), reach, ahead=self.tokens + 1)
+    own = np.zeros((len(self.nodes), self.tokens + 1), dtype=bool)
+    own[:, -1] = True
+    return np.concatenate([before, own], axis=1)
 
 
 def wrong_path(pack: Any) -> np.ndarray:

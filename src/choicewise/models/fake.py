@@ -32,6 +32,7 @@ class _Fake(ABC):
     supports = KINDS
     selfcheck = None
     computed = None
+    planned = None
 
     def __init__(self, name: str) -> None:
         self.name = name

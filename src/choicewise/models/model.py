@@ -31,7 +31,18 @@ class Model(Protocol):
 
     @property
     def computed(self) -> int | None:
-        """Input tokens that went through the model so far; None where that is not counted."""
+        """Input tokens that went through the model so far, those of its self-check included; None where not counted.
+
+        It grows with every pack, so that one long question shows progress.
+        """
+
+    @property
+    def planned(self) -> int | None:
+        """Input tokens known to be needed for all that was asked so far, with those computed; None where not counted.
+
+        A tree of questions adds its tokens when it is built, a generation its limit at first and its length when it
+        ends, so the number falls at times.  It is never below ``computed``, and equal to it when nothing is asked.
+        """
 
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers, in any order, as results become available.

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from choicewise.errors import ModelError
-from choicewise.models.local import plain, sampling
+from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.hidden_states import HiddenStates
@@ -16,6 +16,7 @@ from choicewise.models.local.ladder import LADDER, compute_path
 from choicewise.models.local.selfcheck import choose_path
 from choicewise.models.local.token_answers import answer_part, answer_tokens
 from choicewise.models.local.unpacked_path import PlainPath
+from choicewise.models.local.workload import Workload
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.questions import KINDS, Answers, Cosine, Generation, MaskedLoss, Mass, Question, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
@@ -51,6 +52,7 @@ class LocalModel:
         self.device = str(self.model.device)
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)
         self.ends = _ends(self.model, self.tokenizer)
+        self._work = Workload()
 
     @property
     def selfcheck(self) -> SelfCheck | None:
@@ -60,16 +62,21 @@ class LocalModel:
     @property
     def computed(self) -> int:
         """Input tokens that went through the model so far, those of the self-check included."""
-        return self.lm.computed + ("_hidden_states" in self.__dict__ and self._hidden_states.computed)
+        return self._work.computed
+
+    @property
+    def planned(self) -> int:
+        """Input tokens known to be needed for all that was asked so far, and those computed."""
+        return max(self._work.planned, self._work.computed)
 
     @cached_property
     def lm(self) -> CausalLM:
         """The model as compute paths use it."""
-        return CausalLM(self.model, self.window, self.vocabulary)
+        return CausalLM(self.model, self.window, self.vocabulary, self._work)
 
     @cached_property
     def _hidden_states(self) -> HiddenStates:
-        return HiddenStates(self.model, self.window, self.vocabulary)
+        return HiddenStates(self.model, self.window, self.vocabulary, self._work)
 
     @cached_property
     def _chosen(self) -> tuple[ComputePath, SelfCheck]:
@@ -83,22 +90,21 @@ class LocalModel:
         return compute_path(self._chosen[1].rung, self._hidden_states, self.batch_tokens)
 
     def answer(self, questions: Sequence[Question]) -> Answers:
-        """Everything scored or generated greedily comes first, then samples, losses and cosines."""
+        """Everything scored or generated comes first, then losses and cosines."""
         tokens: dict[int, Span | Mass | Generation] = {}
-        samples: dict[int, Generation] = {}
         states: dict[int, MaskedLoss | Cosine] = {}
         for index, question in enumerate(questions):
             self._check(question)
             match question:
                 case MaskedLoss() | Cosine():
                     states[index] = question
-                case Generation() if question.sampling is not None:
-                    samples[index] = question
                 case _:
                     tokens[index] = question
-        yield from answer_part(tokens, self._score)
-        yield from answer_part(samples, self._sample)
-        yield from answer_part(states, self._compare)
+        try:
+            yield from answer_part(tokens, self._score)
+            yield from answer_part(states, self._compare)
+        finally:
+            self._work.settle()
 
     def _score(self, questions: Sequence[Span | Mass | Generation]) -> Answers:
         def answers(path: ComputePath, part: Sequence[Span | Mass | Generation]) -> Answers:
@@ -106,14 +112,6 @@ class LocalModel:
 
         fast = None if self.rung == "plain" else answers(self._chosen[0], questions)
         return nan_fallback(fast, questions, lambda question: next(answers(PlainPath(self.lm), [question]))[1])
-
-    def _sample(self, generations: Sequence[Generation]) -> Answers:
-        """One at a time, so that the numbers of one don't depend on the others."""
-        sample = plain.sample if self.rung == "plain" else sampling.sample
-        for index, generation in enumerate(generations):
-            with self.lm.counting():
-                scores = sample(self.model, self.vocabulary, generation, self.ends, self.tokenizer.token_bytes)
-            yield index, scores
 
     def _compare(self, questions: Sequence[MaskedLoss | Cosine]) -> Answers:
         def plainly(question: MaskedLoss | Cosine) -> TokenScores:

@@ -347,9 +347,7 @@ def test_chains_of_one_context_compute_it_once() -> None:
     table = [b"x"] * VOCABULARY
     context = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     samples = [Generation(context, 10, (), Sampling.of(0, "item", number)) for number in range(8)]
-    planned = []
-    for _ in TreePath(lm, 4096).generate(samples, (), table):
-        planned.append(lm.work.planned)
+    planned = [lm.work.planned for _ in TreePath(lm, 4096).generate(samples, (), table)]
     assert lm.computed == lm.work.planned == 30 + 8 * 9
     assert planned == [30 + 8 * 9] * 8
 

@@ -45,10 +45,12 @@ def measure_noise(model: Model) -> dict[str, Any]:
     check = model.selfcheck
     if check is None:
         return {**head, "rung": None, "noise": None, "trials": [], "paths": []}
+    from choicewise.models.local.folder_model import FolderModel
     from choicewise.models.local.local_model import LocalModel
     from choicewise.models.local.path_differences import path_differences
 
-    differences = path_differences(model.lm) if isinstance(model, LocalModel) else []
+    local = model.local if isinstance(model, FolderModel) else model
+    differences = path_differences(local.lm) if isinstance(local, LocalModel) else []
     return {**head, **asdict(check), "noise": max(check.difference, check.floor), "paths": [*map(asdict, differences)]}
 
 

@@ -12,18 +12,23 @@ class Model(Protocol):
     """A language model with its tokenizer, wherever it runs.
 
     ``window``: the most tokens that can be inputs at once; the last token of a span is never an input, so a span may
-    have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``dtype`` the arithmetic,
-    ``device`` where it runs.  ``supports``: the kinds of question it answers (classes of
+    have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``device`` where it runs.  ``supports``: the kinds of question it answers (classes of
     :data:`~choicewise.questions.Question`, and ``Sampling`` where it samples generations).
     """
 
     name: str
     digest: str
-    dtype: str
     device: str
     window: int
-    tokenizer: Tokenizer
     supports: frozenset[type]
+
+    @property
+    def dtype(self) -> str:
+        """The arithmetic."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """From texts to its tokens."""
 
     @property
     def selfcheck(self) -> SelfCheck | None:

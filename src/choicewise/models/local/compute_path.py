@@ -35,7 +35,9 @@ class ComputePath(ABC):
         drafts = {index: Draft(generation, ends, token_bytes) for index, generation in enumerate(generations)}
         greedy = {index: draft for index, draft in drafts.items() if draft.generation.sampling is None}
         while greedy:
-            contexts = [np.append(draft.generation.context, np.int32(draft.tokens)) for draft in greedy.values()]
+            contexts = [
+                np.append(draft.generation.context, np.asarray(draft.tokens, np.int32)) for draft in greedy.values()
+            ]
             indexes = list(greedy)
             for number, scores in self.score([Span(context, LIKELIEST) for context in contexts]):
                 draft = greedy[indexes[number]]

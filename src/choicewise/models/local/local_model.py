@@ -54,6 +54,12 @@ class LocalModel:
         self.ends = _ends(self.model, self.tokenizer)
         self._work = Workload()
 
+    def refuse_looking_ahead(self) -> None:
+        """ModelError where later tokens change what is said of earlier ones."""
+        if plain.looks_ahead(self.model, self.vocabulary):
+            kind = type(self.model).__name__
+            raise ModelError(f"{self.name} holds a model that looks ahead ({kind}); only causal ones give scores")
+
     @property
     def selfcheck(self) -> SelfCheck | None:
         """The self-check, run when first asked for; None where the caller chose the plain rung."""

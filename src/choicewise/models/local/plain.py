@@ -43,7 +43,7 @@ def generate(
     tokens = list[int]()
     rows = [torch.empty(0, vocabulary, device=model.device)]
     while len(tokens) < generation.limit and not (tokens and tokens[-1] in ends):
-        row = _logits(model, vocabulary, np.append(generation.context, np.int32(tokens)), 1)
+        row = _logits(model, vocabulary, np.append(generation.context, np.asarray(tokens, np.int32)), 1)
         if generation.stopped([*tokens, int(row.argmax())], token_bytes):
             break
         tokens.append(int(row.argmax()))

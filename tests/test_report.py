@@ -44,7 +44,7 @@ NOISE = 4.0
 class Noisy(HashModel):
     """A hash model whose self-check found its numbers far apart."""
 
-    selfcheck = SelfCheck("tree", NOISE, 1.0, 2 * NOISE, 200, ())
+    selfcheck = SelfCheck("tree", NOISE, 1.0, 2 * NOISE, NOISE, 200, ())
 
 
 class Constant(HashModel):

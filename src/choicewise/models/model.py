@@ -12,8 +12,9 @@ class Model(Protocol):
     """A language model with its tokenizer, wherever it runs.
 
     ``window``: the most tokens that can be inputs at once; the last token of a span is never an input, so a span may
-    have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``device`` where it runs.  ``supports``: the kinds of question it answers (classes of
-    :data:`~choicewise.questions.Question`, and ``Sampling`` where it samples generations).
+    have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``device`` where it runs.
+    ``supports``: the kinds of question it answers (classes of :data:`~choicewise.questions.Question`, and ``Sampling``
+    where it samples generations).
     """
 
     name: str
@@ -32,7 +33,13 @@ class Model(Protocol):
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """Its compute path and how exact that is, measured when first asked for; None where there is no choice."""
+        """Its compute path and how exact that is, as measured last, or now; None where there is no choice."""
+
+    def check(self, depth: int) -> SelfCheck | None:
+        """Be ready to answer questions of ``depth`` input tokens: measured now, unless that deep was measured before.
+
+        ``answer`` does so by itself.  A depth of 0 only loads what is needed to answer; None, as in ``selfcheck``.
+        """
 
     @property
     def computed(self) -> int | None:

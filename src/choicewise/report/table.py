@@ -66,7 +66,8 @@ def legend(rows: Sequence[Row]) -> list[str]:
     lines = [f"{flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in raised]
     if any(row.low < row.high for row in rows):
         noise = max(row.noise or 0.0 for row in rows)
-        lines.append(f"numeric: range that rounding allows; two ways of computing differ by up to {noise:.2g} nats")
+        differs = f"two ways of computing a token differ by up to {noise:.2g} nats, n tokens by √n times that"
+        lines.append(f"numeric: range that rounding allows; {differs}")
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
     return [*lines, "id: short digest of the signature; the signature itself is in the JSON"]

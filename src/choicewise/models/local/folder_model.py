@@ -115,8 +115,12 @@ class FolderModel:
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """The self-check, run when first asked for; None where the caller chose the plain rung."""
+        """The deepest self-check so far, or one as deep as the window needs; None where the rung is plain."""
         return self.local.selfcheck
+
+    def check(self, depth: int) -> SelfCheck | None:
+        """Choose the path for questions of up to ``depth`` input tokens, where that was not done; then its check."""
+        return self.local.check(depth)
 
     @property
     def computed(self) -> int:

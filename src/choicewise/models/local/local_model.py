@@ -13,6 +13,7 @@ from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.hidden_states import HiddenStates
 from choicewise.models.local.ladder import LADDER, compute_path
+from choicewise.models.local.probe import probe_depth
 from choicewise.models.local.selfcheck import choose_path
 from choicewise.models.local.token_answers import answer_part, answer_tokens
 from choicewise.models.local.unpacked_path import PlainPath
@@ -53,6 +54,7 @@ class LocalModel:
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)
         self.ends = _ends(self.model, self.tokenizer)
         self._work = Workload()
+        self._checked: tuple[ComputePath, SelfCheck] | None = None
 
     def refuse_looking_ahead(self) -> None:
         """ModelError where later tokens change what is said of earlier ones."""
@@ -62,8 +64,26 @@ class LocalModel:
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """The self-check, run when first asked for; None where the caller chose the plain rung."""
-        return None if self.rung == "plain" else self._chosen[1]
+        """The deepest self-check so far, or one as deep as the window needs; None where the rung is plain."""
+        return self._choose(None)[1] if self._checked is None and self.rung != "plain" else self._last
+
+    def check(self, depth: int) -> SelfCheck | None:
+        """Choose the path for questions of up to ``depth`` input tokens, where that was not done; then its check."""
+        if depth and self.rung != "plain":
+            self._choose(depth)
+        return self._last
+
+    @property
+    def _last(self) -> SelfCheck | None:
+        return None if self._checked is None else self._checked[1]
+
+    def _choose(self, deepest: int | None) -> tuple[ComputePath, SelfCheck]:
+        """The path for questions of up to ``deepest`` input tokens, or for all that the window allows."""
+        if self._checked is None or self._checked[1].depth < probe_depth(self.lm, deepest):
+            rung = None if self.rung == "auto" else self.rung
+            self._checked = choose_path(self.lm, self.batch_tokens, rung, deepest)
+            self.__dict__.pop("_hidden_path", None)
+        return self._checked
 
     @property
     def computed(self) -> int:
@@ -85,15 +105,11 @@ class LocalModel:
         return HiddenStates(self.model, self.window, self.vocabulary, self._work)
 
     @cached_property
-    def _chosen(self) -> tuple[ComputePath, SelfCheck]:
-        return choose_path(self.lm, self.batch_tokens, None if self.rung == "auto" else self.rung)
-
-    @cached_property
     def _hidden_path(self) -> ComputePath | None:
         """The path that computes hidden states; None where the model's own code runs each sequence by itself."""
-        if self.rung == "plain" or self._chosen[1].rung == "plain" or self.lm.undivided:
+        if self._last is None or self._last.rung == "plain" or self.lm.undivided:
             return None
-        return compute_path(self._chosen[1].rung, self._hidden_states, self.batch_tokens)
+        return compute_path(self._last.rung, self._hidden_states, self.batch_tokens)
 
     def answer(self, questions: Sequence[Question]) -> Answers:
         """Everything scored or generated comes first, then losses and cosines."""
@@ -106,6 +122,7 @@ class LocalModel:
                     states[index] = question
                 case _:
                     tokens[index] = question
+        self.check(max((question.inputs for question in questions), default=0))
         try:
             yield from answer_part(tokens, self._score)
             yield from answer_part(states, self._compare)
@@ -116,7 +133,7 @@ class LocalModel:
         def answers(path: ComputePath, part: Sequence[Span | Mass | Generation]) -> Answers:
             return answer_tokens(path, part, self.ends, self.tokenizer.token_bytes)
 
-        fast = None if self.rung == "plain" else answers(self._chosen[0], questions)
+        fast = None if self._checked is None else answers(self._checked[0], questions)
         return nan_fallback(fast, questions, lambda question: next(answers(PlainPath(self.lm), [question]))[1])
 
     def _compare(self, questions: Sequence[MaskedLoss | Cosine]) -> Answers:

@@ -109,6 +109,12 @@ def last_rows(model: Any, last: int) -> dict[str, int]:
     return {"logits_to_keep": last} if "logits_to_keep" in signature(model.forward).parameters else {}
 
 
+@torch.inference_mode()
+def logits(model: Any, vocabulary: int, context: Ids, continuation: Ids) -> Tensor:
+    """What the model says of each token of ``continuation`` before it comes, shape [tokens, vocabulary], float32."""
+    return _logits(model, vocabulary, np.concatenate([context, continuation])[:-1], len(continuation))
+
+
 def _logits(model: Any, vocabulary: int, tokens: Ids, last: int) -> Tensor:
     """Logits at the ``last`` positions of ``tokens``, shape [last, vocabulary], float32."""
     inputs = torch.from_numpy(tokens.astype(np.int64))[None].to(model.device)

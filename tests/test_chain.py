@@ -295,8 +295,8 @@ def test_a_plan_counts_chains_at_their_full_length() -> None:
     request = render(protocol, ITEMS[1], ())
     asking.add(protocol, [request], HashModel())
     context, behind = 1 + len(request.context()), len(request.proposals[0] + " (")
-    # The beginning once for each chain and once for all spans; each span reads its last input beside its siblings.
-    assert unique_tokens(list(asking.wanted.values())) == 3 * (context + 11) + context + 3 * (12 + behind + 2)
+    # The beginning once for all chains and once for all spans; each span reads its last input beside its siblings.
+    assert unique_tokens(list(asking.wanted.values())) == context + 3 * 11 + context + 3 * (12 + behind + 2)
 
 
 def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:

@@ -224,13 +224,13 @@ def test_a_subject_without_shots_is_named(data: Path, tmp_path: Path) -> None:
 class Checked(HashModel):
     """A hash model that says it was checked."""
 
-    selfcheck = SelfCheck("tree", 2e-5, 1e-5, 1e-4, 200, ())
+    selfcheck = SelfCheck("tree", 2e-5, 1e-5, 1e-4, 3e-5, 200, ())
 
 
 def test_the_self_check_is_kept_with_the_run(data: Path, tmp_path: Path) -> None:
     run = evaluate(model=Checked(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    assert run.manifest.engine == EngineRecord(SelfCheckRecord("tree", "", 2e-5, 1e-5, 200))
-    assert run.noise == 2e-5
+    assert run.manifest.engine == EngineRecord(SelfCheckRecord("tree", "", 2e-5, 1e-5, 3e-5, 200))
+    assert run.noise == 3e-5
     plain = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "plain")
     assert plain.manifest.engine == EngineRecord()
     assert plain.noise is None

@@ -39,14 +39,14 @@ from choicewise.scoring.statistics.stratified import stratified
 from choicewise.scoring.statistics.wilson import wilson
 from tests.worlds import write_mmlu
 
-NOISE = 4.0
+NOISE = 0.5
 """Nats: so coarse that many items of a hash model are near ties."""
 
 
 class Noisy(HashModel):
     """A hash model whose self-check found its numbers far apart."""
 
-    selfcheck = SelfCheck("tree", NOISE, 1.0, 2 * NOISE, 200, ())
+    selfcheck = SelfCheck("tree", NOISE, 1.0, 2 * NOISE, NOISE, 200, ())
 
 
 class Constant(HashModel):
@@ -86,7 +86,8 @@ def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name
     for place, gold in enumerate(each.evidence.gold):
         a, b = each.evidence.item_offsets[place : place + 2]
         counts = each.evidence.continuations().counts[a:b]
-        noise = {"sum": NOISE, "token_mean": NOISE / counts, "pmi": 2 * NOISE}[each.protocol.score]
+        total = NOISE * np.sqrt(counts)
+        noise = {"sum": total, "token_mean": total / counts, "pmi": 2 * total}[each.protocol.score]
         scores, error = each.scores[a:b], np.broadcast_to(noise, (b - a,))
         could = [
             choice
@@ -313,7 +314,7 @@ def test_tables_fit_into_eighty_columns(noisy: Run) -> None:
             assert not row.diagnosis.flags or row.diagnosis.flags[0] in text
     told = " ".join(legend(rows))
     assert "numeric" in told
-    assert "4 nats" in told
+    assert "0.5 nats" in told
 
 
 def test_many_models_are_ranked_in_parts_that_fit() -> None:

@@ -89,6 +89,7 @@ class SelfCheckRecord:
     cost: str
     difference: float
     floor: float
+    noise: float
     depth: int
 
 

@@ -26,7 +26,10 @@ class Answerer(Protocol):
     """What preparing needs to know of a model: its tokenizer and its window (input tokens)."""
 
     window: int
-    tokenizer: Tokenizer
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """From texts to the model's tokens."""
 
 
 class PromptRows:

@@ -130,7 +130,9 @@ def _observe(
         progress(tracker.done, total)
         for result in executor.run(blocks, folder.observed()):
             if (check := result.selfcheck) is not None:
-                folder.describe(SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.depth))
+                folder.describe(
+                    SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.noise, check.depth)
+                )
             with BlockWriter(folder, result.block.place, executor) as writer, tracker.block(result):
                 for observation in result.observations:
                     writer.add(observation)

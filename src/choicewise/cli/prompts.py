@@ -1,9 +1,9 @@
 """``choicewise prompts``: the requests themselves, without a model."""
 
 from dataclasses import replace
-from json import dumps
 
 from choicewise.cli import options
+from choicewise.cli.output import print_json
 
 
 def prompts(
@@ -43,4 +43,4 @@ def prompts(
                 }
                 if request.views:
                     line["views"] = [replace(request, query=view.query).context() for view in request.views]
-                print(dumps(line, ensure_ascii=False))
+                print_json(line, indent=None)

@@ -3,12 +3,13 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from choicewise.report.visible_text import safe
+from choicewise.report.visible_text import disarmed, safe
 from choicewise.results.diagnosis import FLAGS
 from choicewise.results.row import Row
 
@@ -39,10 +40,17 @@ _NAME, _RANKED = 34, 13
 _TEXT = ("protocol", "group", "metric", "doubts", "id", "model", "axis")
 
 
+class _Plain(Console):
+    """A console that shows the texts of tables as they are, but for what a terminal would obey."""
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        return super().render_str(disarmed(text), **settings)
+
+
 def console() -> Console:
     """Where results go: stdout, as wide as the terminal.  Text is printed as it is, never read as markup."""
     width = None if sys.stdout.isatty() else _WIDE
-    return Console(width=width, highlight=False, markup=False, emoji=False)
+    return _Plain(width=width, highlight=False, markup=False, emoji=False)
 
 
 def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
@@ -105,7 +113,7 @@ def rank_table(
 
 def titled(title: str, shown: Table, *notes: str) -> Group:
     """A table between its title and notes, which are as wide as the page and not as the table."""
-    return Group(Text(safe(title), style="italic"), shown, *map(Text, notes))
+    return Group(Text(safe(title), style="italic"), shown, *(Text(disarmed(note)) for note in notes))
 
 
 def table(*columns: str) -> Table:
@@ -134,7 +142,7 @@ def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]
 
 def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Group:
     columns = {
-        "protocol": [row.protocol for row in rows],
+        "protocol": [safe(row.protocol) for row in rows],
         "group": [safe(row.subject) for row in rows],
         "metric": [row.metric for row in rows],
         "%": [percent(row.value) for row in rows],

@@ -21,6 +21,7 @@ from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import Ask, Block, check, check_support, list_asks, list_blocks, with_split
 from choicewise.results.run import Run, open_run
 from choicewise.running.executor import BlockWork, Executor, InProcess
+from choicewise.running.progress import ProgressReport
 from choicewise.running.rescore import open_items, rescore
 from choicewise.store.block_writer import BlockWriter
 from choicewise.store.folder import RunFolder, check_folder, open_folder
@@ -40,7 +41,7 @@ def evaluate(
     rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
     rescore_near_ties: Callable[[], Model] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Run:
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
@@ -48,7 +49,8 @@ def evaluate(
     of each subject.  ``rendered``: the requests of protocols that were rendered elsewhere.  ``skip_bad_items``: count
     questions that can't be asked as missing, instead of raising DataError.  ``rescore_near_ties`` loads a float32 copy
     of a 16-bit model, which answers again what noise leaves undecided.  A folder of the same measurement is continued,
-    and only what it lacks is computed; protocols that ask what others already asked cost nothing.
+    and only what it lacks is computed; protocols that ask what others already asked cost nothing.  ``progress`` is
+    called with (done, total); True prints lines on stderr.
 
     Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
@@ -78,7 +80,8 @@ def evaluate(
         protocols={name: signature(recipe) for name, recipe in recipes.items()},
         versions=_versions(),
     )
-    progress = progress or (lambda done, total: None)
+    if isinstance(progress, bool) or progress is None:
+        progress = ProgressReport(model.name) if progress else lambda done, total: None
     with open_folder(Path(out), wanted, _item_rows(blocks)) as folder:
         _observe(folder, InProcess(model, data, rendered, skip_bad_items), asks, blocks, progress)
         if rescore_near_ties is not None and (undecided := open_items(open_run(out))):

@@ -1,7 +1,7 @@
 """What a run will ask, in tokens, and how long it will take, without running it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -63,10 +63,12 @@ def plan(
     rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
     probe: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
     """The plan of what :func:`choicewise.evaluate` would do; with the same arguments and errors.
 
     With ``probe`` the model answers the first questions for about a second; without it, its weights are not used.
+    ``progress`` is called with (done, total) items.
     """
     recipes = {name: with_split(recipe, data) for name, recipe in protocols.items()}
     check_support(recipes, model.name, model.supports)
@@ -78,6 +80,7 @@ def plan(
     missing: Counter[str] = Counter()
     counted: set[str] = set()
     speed = None
+    done, total = 0, sum(len(block.items) for block in blocks)
     for block in blocks:
         needed = [ask for ask in asks if ask.protocol.split == block.split]
         prepared = prepare_block(data, block, needed, model, skip_bad_items, rendered)
@@ -91,6 +94,9 @@ def plan(
         tokens_dropped += sum(bool(row.tokens_dropped) for row in prepared.requests)
         if probe and speed is None:
             speed = measure_speed(model, [question for question in new if isinstance(question, Span)])
+        done += len(block.items)
+        if progress is not None:
+            progress(done, total)
     return Plan(requests, tokens_asked, tokens_unique, dict(missing), shots_dropped, tokens_dropped, speed)
 
 

@@ -37,7 +37,7 @@ def main() -> None:
     except KeyboardInterrupt:
         end_watch()
         tell("interrupted; a run that was under way keeps what it observed, and the same command continues it")
-        sys.exit(130)
+        os._exit(130)  # an ordinary end would wait for threads, and may end by signal instead of with this code
     except ChoicewiseError as error:
         fail(error)
     except BrokenPipeError:

@@ -30,6 +30,7 @@ def watch() -> None:
 def check_interrupt() -> None:
     """A safe point: raises KeyboardInterrupt in the main thread when Ctrl-C was pressed and the command still runs."""
     if _pressed and threading.current_thread() is threading.main_thread():
+        signal.setitimer(signal.ITIMER_REAL, 0)  # once is enough: what is now written must not be interrupted
         raise KeyboardInterrupt
 
 

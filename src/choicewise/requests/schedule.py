@@ -1,11 +1,12 @@
 """What a run has to do: which ways of asking, over which blocks of items."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
-from choicewise.errors import ModelError, ProtocolError, UsageError
+from choicewise.errors import DataError, ModelError, ProtocolError, UsageError
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
@@ -15,6 +16,9 @@ from choicewise.requests.prompt_rows import Answerer
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.request import Request
 from choicewise.requests.source import RequestSource, TemplateSource
+
+EXAMPLES = 3
+"""Items that are named where many are wrong in the same way."""
 
 BLOCK = 2000
 """Items asked together, so that they share what they have in common, and few enough that they stay in memory."""
@@ -80,15 +84,30 @@ def list_blocks(
 def check(
     data: Dataset, asks: Sequence[Ask], blocks: Sequence[Block], rendered: Sequence[RenderedRequests] = ()
 ) -> None:
-    """DataError for what rendering would refuse later: too few rows for shots, items with the wrong choices.
+    """DataError for all that rendering would refuse later: too few rows for shots, items with the wrong choices.
 
-    Cheap, and done before the model starts, so that hours of work don't end at a bad row.
+    Cheap, and done before the model starts, so that hours of work don't end at a bad row.  What is wrong in the same
+    way is counted, and some of it is named.
     """
+    examples: dict[str, list[str]] = {}
+    counts: dict[str, Counter[str]] = {}
     for protocol in [ask.protocol for ask in asks if ask.null is None]:
         source = request_source(protocol, data, rendered)
-        for block in blocks:
-            if block.split == protocol.split:
-                source.check(block.subject, block.items)
+        for block in [block for block in blocks if block.split == protocol.split]:
+            for name, problem in source.problems(block.subject, block.items):
+                kind = str(problem).replace(name, "").replace(repr(block.subject), "")
+                counts.setdefault(kind, Counter())[protocol.prompt_digest] += 1
+                shown = examples.setdefault(kind, [])
+                if len(shown) < EXAMPLES and str(problem) not in shown:
+                    shown.append(str(problem))
+    lines: list[str] = []
+    for kind, shown in examples.items():
+        more = max(counts[kind].values()) - len(shown)  # several protocols mostly refuse the same items
+        lines += [*shown, *([f"... and {more} more like it"] if more > 0 else [])]
+    if len(lines) == 1:
+        raise DataError(lines[0])
+    if lines:
+        raise DataError(f"{data.name} can't be asked under these protocols", lines)
 
 
 def check_support(protocols: Mapping[str, Protocol], model: str, supports: frozenset[type]) -> None:

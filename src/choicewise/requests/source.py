@@ -24,8 +24,8 @@ class Refusal:
 class RequestSource(Protocol):
     """Gives the requests for items of one subject."""
 
-    def check(self, subject: str, items: tuple[Item, ...]) -> None:
-        """DataError, naming the item, for what :meth:`requests` would refuse; cheaper than rendering."""
+    def problems(self, subject: str, items: tuple[Item, ...]) -> Iterator[tuple[str, DataError]]:
+        """What :meth:`requests` would refuse, and the name of the item or subject it is about; without rendering."""
 
     def requests(self, subject: str, items: tuple[Item, ...], start: int) -> Iterator[Request | Refusal]:
         """A request or a refusal for each of ``items``, which begin at position ``start`` of the subject."""
@@ -38,11 +38,17 @@ class TemplateSource:
     protocol: Recipe
     data: Dataset
 
-    def check(self, subject: str, items: tuple[Item, ...]) -> None:
-        """Too few rows for shots, or an item with the wrong choices."""
-        sample(self.protocol, self.data, subject)
+    def problems(self, subject: str, items: tuple[Item, ...]) -> Iterator[tuple[str, DataError]]:
+        """Too few rows for shots, and every item with the wrong choices."""
+        try:
+            sample(self.protocol, self.data, subject)
+        except DataError as problem:
+            yield subject, problem
         for item in items:
-            check_choices(self.protocol, item)
+            try:
+                check_choices(self.protocol, item)
+            except DataError as problem:
+                yield item.id, problem
 
     def requests(self, subject: str, items: tuple[Item, ...], start: int = 0) -> Iterator[Request | Refusal]:
         """A request or a refusal for each item."""

@@ -1,4 +1,4 @@
-"""A command where stdout is closed, full or left early, where the terminal knows ASCII only, and where a path can't be read."""
+"""Commands where stdout is closed, full or left early, the terminal knows ASCII only, or a path can't be read."""
 
 from __future__ import annotations
 

@@ -99,9 +99,9 @@ def _tell_repeated_choices(
     dataset: Dataset, recipes: dict[str, Protocol], subject: list[str] | None, limit: int | None
 ) -> None:
     from choicewise.data.item import duplicate_choices
-    from choicewise.requests.schedule import list_blocks
+    from choicewise.requests.blocks import list_sections
 
-    items = (item for block in list_blocks(dataset, recipes, subject, limit) for item in block.items)
+    items = (item for section in list_sections(dataset, recipes, subject, limit) for item in section.items)
     repeated = [item.id for item in items if duplicate_choices(item)]
     if len(repeated) == 1:
         tell(f"note: item {repeated[0]} shows the same choice twice and is kept")

@@ -31,7 +31,11 @@ def load_model(
         return fake()
     if name.startswith("fake:"):
         raise ModelError(f"{name} is not a model; the fakes are {', '.join(FAKES)}")
-    if not Path(name).is_dir():
+    try:
+        is_folder = Path(name).is_dir()
+    except OSError as error:
+        raise ModelError(f"{name} can't be read: {error.strerror}; check the path") from error
+    if not is_folder:
         raise ModelError(f"there is no model folder {name}; {_advice(name)}")
     collecting = gc.isenabled()
     gc.disable()  # importing and reading vocabularies takes a sixth less time so, and nothing is to collect
@@ -42,7 +46,10 @@ def load_model(
             raise ModelError(
                 f"{name} needs torch and transformers ({error}); run: pip install 'choicewise[hf]'"
             ) from error
-        return load(name, dtype, device, window, rung, batch_tokens, trust_remote_code)
+        try:
+            return load(name, dtype, device, window, rung, batch_tokens, trust_remote_code)
+        except OSError as error:
+            raise ModelError(f"{error.filename or name} can't be read: {error.strerror}; make it readable") from error
     finally:
         if collecting:
             gc.enable()

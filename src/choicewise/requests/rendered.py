@@ -46,12 +46,12 @@ class RenderedRequests:
         """A protocol that asks these requests; ``axes``: what does not render, such as ``reading`` and ``score``."""
         return Protocol(benchmark=benchmark, split="test", requests=self.digest, **{**NEUTRAL, **axes})
 
-    def problems(self, subject: str, items: tuple[Item, ...]) -> Iterator[tuple[str, DataError]]:
+    def problems(self, subject: str, items: Sequence[Item]) -> Iterator[tuple[str, DataError]]:
         """Every item without a request."""
         given = self.requests(subject, items)
-        return ((request.item.id, request.reason) for request in given if isinstance(request, Refusal))
+        return ((each.item.id, each.reason) for each in given if isinstance(each, Refusal))
 
-    def requests(self, subject: str, items: tuple[Item, ...], start: int = 0) -> Iterator[Request | Refusal]:
+    def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
         """The request of each item, or a refusal."""
         for item in items:
             problem = f"{self.name} has no request for item {item.id!r}; render it too, or use the same dataset"

@@ -1,6 +1,6 @@
 """Where the requests of a protocol come from: its templates, or a file of requests that were rendered elsewhere."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,10 +24,10 @@ class Refusal:
 class RequestSource(Protocol):
     """Gives the requests for items of one subject."""
 
-    def problems(self, subject: str, items: tuple[Item, ...]) -> Iterator[tuple[str, DataError]]:
-        """What :meth:`requests` would refuse, and the name of the item or subject it is about; without rendering."""
+    def problems(self, subject: str, items: Sequence[Item]) -> Iterator[tuple[str, DataError]]:
+        """What :meth:`requests` would refuse, after the name of the item or subject that it is about; cheaper."""
 
-    def requests(self, subject: str, items: tuple[Item, ...], start: int) -> Iterator[Request | Refusal]:
+    def requests(self, subject: str, items: Sequence[Item], start: int) -> Iterator[Request | Refusal]:
         """A request or a refusal for each of ``items``, which begin at position ``start`` of the subject."""
 
 
@@ -38,7 +38,7 @@ class TemplateSource:
     protocol: Recipe
     data: Dataset
 
-    def problems(self, subject: str, items: tuple[Item, ...]) -> Iterator[tuple[str, DataError]]:
+    def problems(self, subject: str, items: Sequence[Item]) -> Iterator[tuple[str, DataError]]:
         """Too few rows for shots, and every item with the wrong choices."""
         try:
             sample(self.protocol, self.data, subject)
@@ -50,7 +50,7 @@ class TemplateSource:
             except DataError as problem:
                 yield item.id, problem
 
-    def requests(self, subject: str, items: tuple[Item, ...], start: int = 0) -> Iterator[Request | Refusal]:
+    def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
         """A request or a refusal for each item."""
         shots = sample(self.protocol, self.data, subject)[start : start + len(items)]
         for position, (item, examples) in enumerate(zip(items, shots, strict=True), start=start):

@@ -26,7 +26,7 @@ class ProgressReport:
     """Is called with (done, total) units of work, as often as anybody likes and from any thread, and shows a line.
 
     ``show`` gets the lines, by default those of a log.  ``live``: it replaces its last line by each, so that they may
-    come often, and have a bar.  Another total, or less done than before, begins another piece of the work.
+    come often, and have a bar.  Another total, or little done after everything was, begins another piece of the work.
     """
 
     def __init__(self, title: str, show: Callable[[str], None] = print_line, *, live: bool = False) -> None:
@@ -39,8 +39,9 @@ class ProgressReport:
     def __call__(self, done: int, total: int) -> None:
         with self._lock:
             now = time.monotonic()
-            if total != self._total or done < self._done:
+            if total != self._total or 2 * done < self._done == total:
                 self._begin(now, done, total)
+            done = max(done, self._done)  # threads may call out of order
             finishes = self._done < done == total
             self._left.add(now, done)
             self._done = done

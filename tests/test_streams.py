@@ -75,15 +75,16 @@ def test_a_reader_that_leaves_and_talk_that_nobody_hears_are_no_errors(verb: str
     assert (left.returncode, "Traceback" in left.stderr, "gnored" in left.stderr) == (0, False, False)
     for where in ("2>&-", "2>/dev/full"):
         silent = shell(f"{words(lines[verb])} {where}")
-        assert (silent.returncode, silent.stdout, silent.stderr) == (0, whole.stdout, "")
+        assert (silent.returncode, silent.stderr) == (0, "")
+        assert verb == "dry-run" or silent.stdout == whole.stdout  # it measures time
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_terminal_with_few_characters_is_shown_them(verb: str, lines: dict[str, list[str]]) -> None:
-    for environment in (
-        {"PYTHONIOENCODING": "ascii"},
-        {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
-    ):
+    few = [{"PYTHONIOENCODING": "ascii"}]
+    if verb != "score":  # where the arguments themselves are not read as UTF-8, they are not the same text
+        few.append({"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"})
+    for environment in few:
         told = shell(words(lines[verb]), **environment)
         assert (told.returncode, "Traceback" in told.stderr) == (0, False)
         assert (told.stdout + told.stderr).isascii()

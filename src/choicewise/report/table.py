@@ -46,6 +46,9 @@ class _Plain(Console):
     def render_str(self, text: str, **settings: Any) -> Text:
         return super().render_str(disarmed(text), **settings)
 
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # what a reader that left means is for the caller to say
+
 
 def console() -> Console:
     """Where results go: stdout, as wide as the terminal.  Text is printed as it is, never read as markup."""

@@ -2,10 +2,11 @@
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -41,10 +42,15 @@ _TEXT = ("protocol", "group", "metric", "doubts", "id", "model", "axis")
 
 
 class _Plain(Console):
-    """A console that shows the texts of tables as they are, but for what a terminal would obey."""
+    """A console that shows texts as they are, but for what a terminal would obey."""
 
     def render_str(self, text: str, **settings: Any) -> Text:
         return super().render_str(disarmed(text), **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, Text):
+            renderable = Text(disarmed(renderable.plain), style=renderable.style)
+        return super().render(renderable, options)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError  # what a reader that left means is for the caller to say

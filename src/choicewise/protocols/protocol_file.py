@@ -47,7 +47,7 @@ def read_user_protocol(table: Mapping[str, Any], path: str, catalogue: Mapping[s
     try:
         base = inherit(table["base"], {**catalogue, path: table}, (path,)) if known else None
     except ProtocolError as error:
-        problems += error.parts
+        problems += [part.removeprefix(f"{path}: ") for part in error.parts]
     if "base" in table and base is None:  # whether the axes go together can't be said
         axes = table.get("protocol", {})
         problems += [*_unknown(axes, AXES), *axis_problems(_values(axes))] if isinstance(axes, Mapping) else []

@@ -8,6 +8,7 @@ import typer
 
 from choicewise import __version__
 from choicewise.cli.check import check
+from choicewise.cli.command import Command
 from choicewise.cli.compare import compare
 from choicewise.cli.demo import demo
 from choicewise.cli.explain import explain
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (run, report, compare, explain, prompts, score, check, demo):
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.add_typer(protocols, name="protocols")
 
 _WrongUse = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from choicewise.cli import options, output
+from choicewise.cli.command import Command
 from choicewise.errors import UsageError
 
 protocols = typer.Typer(help="List the published protocols; show one in full; compare two.", rich_markup_mode=None)
@@ -39,7 +40,7 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
     for name in groups():
         output.show(f"{name:<{width}} {_members(name)}")
     output.show(
-        "", "a score has a name of its own, such as mmlu/harness-v0:sum; `choicewise protocols show` lists them"
+        "", "a score has a name of its own, such as mmlu/harness-v0:sum; `choicewise protocols show mmlu` lists some"
     )
 
 
@@ -50,7 +51,7 @@ def _members(group: str) -> str:
     return f"all {len(members)} of the family" if "/" not in group else f"{', '.join(members)}"
 
 
-@protocols.command()
+@protocols.command(cls=Command)
 def show(name: Name, json: options.Json = False) -> None:
     """Show what a protocol does, its source, and every axis."""
     from choicewise.protocols.catalogue import entry, resolve
@@ -75,7 +76,7 @@ def show(name: Name, json: options.Json = False) -> None:
         output.show(f"{label} {short_signature(recipe)}", f"  {signature(recipe)}")
 
 
-@protocols.command()
+@protocols.command(cls=Command)
 def diff(left: Name, right: Name, json: options.Json = False) -> None:
     """Show the axes in which two protocols differ (of the first, where a name has several scores)."""
     from choicewise.protocols.catalogue import resolve

@@ -92,7 +92,7 @@ def run(
     with progress(language_model.name) as report:
         result = evaluate(model=language_model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
     print_rows(ranked([row for row in result.rows() if row.protocol in recipes]), json)
-    _tell_summary(result, out)
+    _tell_summary(result, out, command_line("check", "--model", model, *([] if dtype is None else ["--dtype", dtype])))
 
 
 def _tell_repeated_choices(
@@ -109,10 +109,10 @@ def _tell_repeated_choices(
         tell(f"note: {len(repeated)} items show the same choice twice and are kept: {repeated[0]}, ...")
 
 
-def _tell_summary(result: Run, out: Path) -> None:
+def _tell_summary(result: Run, out: Path, check_line: str) -> None:
     check, spent = result.manifest.engine.selfcheck, result.manifest.engine.spent
     if check is not None and check.rung not in ("flex", "tree"):
-        tell(f"path {check.rung!r}: {check.cost}; `choicewise check` says why")
+        tell(f"path {check.rung!r}: {check.cost}; `{check_line}` says why")
     if spent is not None:
         tell(token_savings(spent.tokens_asked, spent.tokens_computed))
     if unanswered := result.tables.unanswered:

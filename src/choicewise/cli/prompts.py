@@ -1,8 +1,7 @@
 """``choicewise prompts``: the requests themselves, without a model."""
 
-from json import dumps
-
 from choicewise.cli import options
+from choicewise.cli.output import print_json
 
 
 def prompts(
@@ -35,4 +34,4 @@ def prompts(
             continue  # an earlier protocol has the same requests
         for chosen in dataset.choose(recipe.split or "", subject):
             for request in requests(recipe, dataset, chosen, limit):
-                print(dumps({**rendered_line(request, recipe.reading), "protocol": name}, ensure_ascii=False))
+                print_json({**rendered_line(request, recipe.reading), "protocol": name}, indent=None)

@@ -11,6 +11,7 @@ from choicewise.data.categories import categories_of
 from choicewise.data.content import content_fields
 from choicewise.data.item import Item
 from choicewise.data.items import Items
+from choicewise.data.notebook import html_table
 from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.records.manifest import SkippedRow
 
@@ -29,6 +30,14 @@ class Dataset:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", {split: Items.of(items) for split, items in self.splits.items()})
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(items)} {split}" for split, items in self.splits.items())
+        return f"<Dataset {self.name!r}: {sizes or 'no'} items, {len(self.skipped)} rows skipped>"
+
+    def _repr_html_(self) -> str:
+        sizes = {f"{split} items": len(items) for split, items in self.splits.items()}
+        return html_table(self.name, sizes | {"rows skipped": len(self.skipped), "digest": self.digest[:12]})
 
     @cached_property
     def digest(self) -> str:
@@ -79,7 +88,7 @@ class Dataset:
         known = self.subjects(split)
         if not known:
             splits = ", ".join(sorted(self.splits)) or "none"
-            raise DataError(f"{self.name} has no split {split!r}, only {splits}; use a protocol file with split = ...")
+            raise DataError(f'{self.name} has no split {split!r}, only {splits}; use a protocol file with split = "-"')
         for subject in subjects or ():
             if subject not in known:
                 hint = did_you_mean(subject, known)

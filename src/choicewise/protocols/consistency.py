@@ -26,10 +26,11 @@ NEUTRAL: Mapping[str, Any] = {
 
 
 def check_consistency(protocol: Protocol) -> None:
-    """ProtocolError for the first combination that would silently mean nothing."""
-    for check in (_score, _requests, _reading, _chains, _decision, _optional_axes, _boundary, _views, _shots):
-        for problem in check(protocol, READINGS[protocol.reading]):
-            raise ProtocolError(problem)
+    """ProtocolError for every combination that would silently mean nothing."""
+    checks = (_score, _requests, _reading, _chains, _decision, _optional_axes, _boundary, _views, _shots)
+    problems = [problem for check in checks for problem in check(protocol, READINGS[protocol.reading])]
+    if problems:
+        raise ProtocolError.about(problems)
 
 
 def _score(protocol: Protocol, reading: Reading) -> Iterator[str]:

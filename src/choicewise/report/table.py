@@ -2,14 +2,16 @@
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from choicewise.data.content import BLANK
-from choicewise.report.visible_text import safe
+from choicewise.report.visible_text import disarmed, safe
 from choicewise.results.diagnosis import FLAGS
 from choicewise.results.row import Row
 from choicewise.scoring.statistics.clustered import FEWEST
@@ -41,10 +43,25 @@ _NAME, _RANKED = 34, 13
 _TEXT = ("protocol", "group", "metric", "doubts", "id", "model", "axis")
 
 
+class _Plain(Console):
+    """A console that shows texts as they are, but for what a terminal would obey."""
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        return super().render_str(disarmed(text), **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, Text):
+            renderable = Text(disarmed(renderable.plain), style=renderable.style)
+        return super().render(renderable, options)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # what a reader that left means is for the caller to say
+
+
 def console() -> Console:
     """Where results go: stdout, as wide as the terminal.  Text is printed as it is, never read as markup."""
     width = None if sys.stdout.isatty() else _WIDE
-    return Console(width=width, highlight=False, markup=False, emoji=False)
+    return _Plain(width=width, highlight=False, markup=False, emoji=False)
 
 
 def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
@@ -115,7 +132,7 @@ def rank_table(
 
 def titled(title: str, shown: Table, *notes: str) -> Group:
     """A table between its title and notes, which are as wide as the page and not as the table."""
-    return Group(Text(safe(title), style="italic"), shown, *map(Text, notes))
+    return Group(Text(safe(title), style="italic"), shown, *(Text(disarmed(note)) for note in notes))
 
 
 def table(*columns: str) -> Table:
@@ -144,7 +161,7 @@ def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]
 
 def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Group:
     columns = {
-        "protocol": [row.protocol for row in rows],
+        "protocol": [safe(row.protocol) for row in rows],
         "group": [safe(row.subject) for row in rows],
         "metric": [row.metric for row in rows],
         "%": [percent(row.value) for row in rows],

@@ -48,11 +48,10 @@ class RenderedRequests:
         """A protocol that asks these requests; ``axes``: what does not render, such as ``reading`` and ``score``."""
         return Protocol(benchmark=benchmark, split="test", requests=self.digest, **{**NEUTRAL, **axes})
 
-    def check(self, subject: str, items: Sequence[Item]) -> None:
-        """DataError for an item without a request."""
-        for request in self.requests(subject, items):
-            if isinstance(request, Refusal):
-                raise request.reason
+    def problems(self, subject: str, items: Sequence[Item]) -> Iterator[tuple[str, DataError]]:
+        """Every item without a request."""
+        given = self.requests(subject, items)
+        return ((each.item.id, each.reason) for each in given if isinstance(each, Refusal))
 
     def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
         """The request of each item, or a refusal."""

@@ -26,8 +26,8 @@ class Refusal:
 class RequestSource(Protocol):
     """Gives the requests for items of one subject."""
 
-    def check(self, subject: str, items: Sequence[Item]) -> None:
-        """DataError, naming the item, for what :meth:`requests` would refuse; cheaper than rendering."""
+    def problems(self, subject: str, items: Sequence[Item]) -> Iterator[tuple[str, DataError]]:
+        """What :meth:`requests` would refuse, after the name of the item or subject that it is about; cheaper."""
 
     def requests(self, subject: str, items: Sequence[Item], start: int) -> Iterator[Request | Refusal]:
         """A request or a refusal for each of ``items``, which begin at position ``start`` of the subject."""
@@ -40,11 +40,17 @@ class TemplateSource:
     protocol: Recipe
     data: Dataset
 
-    def check(self, subject: str, items: Sequence[Item]) -> None:
-        """Too few rows for shots, or an item with the wrong choices."""
-        sample(self.protocol, self.data, subject, range(0))
+    def problems(self, subject: str, items: Sequence[Item]) -> Iterator[tuple[str, DataError]]:
+        """Too few rows for shots, and every item with the wrong choices."""
+        try:
+            sample(self.protocol, self.data, subject, range(0))
+        except DataError as problem:
+            yield subject, problem
         for item in items:
-            check_choices(self.protocol, item)
+            try:
+                check_choices(self.protocol, item)
+            except DataError as problem:
+                yield item.id, problem
 
     def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
         """A request or a refusal for each item."""

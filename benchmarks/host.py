@@ -34,7 +34,7 @@ class FreeModel:
     """Answers everything with ln(1/2) a token after building the tree of all it is asked."""
 
     name, digest, dtype, device, window = "free", "0" * 64, "float32", "cpu", 4096
-    supports, selfcheck = KINDS, None
+    supports = KINDS
 
     def __init__(self, folder: Path) -> None:
         inner = HfTokenizer(folder)
@@ -42,6 +42,9 @@ class FreeModel:
         self.tokenizer = PartwiseTokenizer(inner, inner.cut)
         self.computed = self.planned = 0
         self.seconds = 0.0
+
+    def check(self, depth: int) -> None:
+        """There is nothing to choose from."""
 
     def answer(self, questions: Sequence[Question]) -> Answers:
         """Scored questions from one tree, in its order; the others one by one, as if they cost no token."""

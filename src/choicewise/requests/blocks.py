@@ -78,9 +78,9 @@ def cut_blocks(
     """The items ``start`` to ``stop`` (exclusive) of a section in as few blocks of about one size as fit in memory."""
     items = section.items[start:stop]
     characters = np.fromiter((1 + len(item.question) + sum(map(len, item.choices)) for item in items), dtype=np.int64)
-    held = np.cumsum(_held(section, start, characters, asks, data, rendered))
-    blocks = ceil(held[-1] / BLOCK_TOKENS)
-    number = np.minimum(held * blocks // held[-1], blocks - 1)
+    held = _held(section, start, characters, asks, data, rendered)
+    total = held.sum()
+    number = (np.cumsum(held) - held / 2) * ceil(total / BLOCK_TOKENS) // total  # an item goes where its middle lies
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(items)]
     for first, end in pairwise(edges):
         work = int(characters[first:end].sum()) * len(asks)

@@ -1,6 +1,6 @@
 """What a block of items asks a model, and the rows that remember which answer belongs where."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from choicewise.data.dataset import Dataset
@@ -11,20 +11,26 @@ from choicewise.requests.blocks import Block
 from choicewise.requests.fitting import fit_requests
 from choicewise.requests.prompt_rows import Answerer, BlockQuestion, PromptRows
 from choicewise.requests.readings import asker
+from choicewise.requests.readings.null_group import NullGroup
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.request import Request
 from choicewise.requests.schedule import request_source
+from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.encodings import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 
 
 @dataclass
 class PreparedBlock:
-    """Rows of the run folder's ``requests`` and ``spans`` tables, and the unique questions to the model by key."""
+    """Rows of the run folder's ``requests`` and ``spans`` tables, and the unique questions to the model by key.
+
+    ``null_choices``: choices after null contexts, by how they are asked.
+    """
 
     requests: list[RequestRow] = field(default_factory=list)
     spans: list[SpanRow] = field(default_factory=list)
     wanted: dict[str, BlockQuestion] = field(default_factory=dict)
+    null_choices: dict[Hashable, dict[NullGroup, list[ChoiceQuestion]]] = field(default_factory=dict)
     _encodings: dict[str, Encodings] = field(default_factory=dict)
 
     @property
@@ -54,6 +60,7 @@ class PreparedBlock:
     def forget_texts(self) -> None:
         """Free what only preparing needs."""
         self._encodings.clear()
+        self.null_choices.clear()
 
     def refuse(self, protocol: Protocol, item: Item, reason: str) -> None:
         """Remember an item that can't be asked under a protocol, and why."""

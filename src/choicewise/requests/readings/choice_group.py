@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 from choicewise.errors import ProtocolError
@@ -47,10 +48,16 @@ def shared_context(request: Request, context: str) -> list[ChoiceGroup]:
 
 def one_context(request: Request, context: str) -> ChoiceGroup:
     """All texts of all choices after ``context``."""
-    places = tuple((choice, part) for choice, texts in enumerate(request.parts) for part in range(len(texts)))
+    places = _places(tuple(map(len, request.parts)))
     texts = tuple(text for texts in request.parts for text in texts)
     right = tuple(index for index, (choice, _) in enumerate(places) if choice in request.gold)
     return ChoiceGroup(context, False, texts, places, right)
+
+
+@lru_cache(maxsize=1024)
+def _places(parts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """The places of choices with so many ``parts``; nearly all requests have the same."""
+    return tuple((choice, part) for choice, count in enumerate(parts) for part in range(count))
 
 
 def own_contexts(request: Request, context: str, preferred: Preferred) -> list[ChoiceGroup]:

@@ -55,12 +55,13 @@ class ChoiceAsker(Asker):
                 self._ask_group(prompt, each.request.item.id, group, choices)
 
     def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
-        """The same groups after the ``null`` context, each distinct one located once."""
+        """The same groups after the ``null`` context, each distinct one located once in a block."""
         ends = null != null.rstrip()  # only then it matters how a context ends
         own = [self.groups(request, request.context() if ends else "") for request in requests]
         grouped = [[NullGroup.of(group, null) for group in groups] for groups in own]
-        located: dict[NullGroup, list[ChoiceQuestion]] = {}
-        distinct = dict.fromkeys(group for groups in grouped for group in groups)
+        how = self, prompt.protocol.boundary, prompt.protocol.bos, prompt.limit, prompt.protocol.fit, null
+        located = prompt.block.null_choices.setdefault(how, {})  # other prompts have the same choices
+        distinct = dict.fromkeys(group for groups in grouped for group in groups if group not in located)
         for policy in dict.fromkeys(group.policy(prompt.protocol.boundary) for group in distinct):
             chosen = [group for group in distinct if group.policy(prompt.protocol.boundary) == policy]
             texts = [ChoiceGroup(null, False, group.continuations, group.places, ()) for group in chosen]

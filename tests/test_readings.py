@@ -209,6 +209,15 @@ def test_permuting_the_options_permutes_the_scores(name: str, tmp_path: Path) ->
             assert one[item.id, index] == other[item.id, len(item.choices) - 1 - index]
 
 
+def test_an_empty_choice_is_like_nothing() -> None:
+    (protocol,) = resolve("options/embedding").values()
+    block = PreparedBlock()
+    block.add(protocol, [render(protocol, Item("1", "Why?", ("", "so"), (0,)), ())], HashModel())
+    empty, other = block.spans
+    assert (empty.key, other.missing) == (None, None)
+    assert empty.missing == "an empty choice has no hidden state of its own to compare"
+
+
 def test_generated_scores_are_the_forward_scores_of_the_same_tokens(tmp_path: Path) -> None:
     ((_, made),) = stories().answer([Generation(np.asarray(ids("Tim was sad."), dtype=np.int32), 5)])
     said = stories().tokenizer.decode(made.tokens).strip()

@@ -40,7 +40,7 @@ class NullGroup:
     def may_differ(self, choices: Sequence[ChoiceQuestion]) -> bool:
         """Whether ``choices``, as they are asked after the null context, may score other text than after their own.
 
-        No token reaches over the space that a continuation begins with, so this says which requests to look at again.
+        Tokens do not reach over the space that a continuation begins with, so few requests must be looked at again.
         """
         spaces = all(text[:1].isspace() for text in self.continuations)
         return not self.spaced and (not spaces or any(choice.merged for choice in choices))

@@ -39,7 +39,7 @@ def test_run_prints_the_table_and_says_where_it_wrote(data: Path, tmp_path: Path
         "run", "--model", "fake:oracle", "--data", data, "--protocol", "mmlu/original", "--out", tmp_path / "run"
     )
     assert found.returncode == 0
-    assert "mmlu/original  100.0   75.8 – 100.0  12  #P" in found.stdout
+    assert "mmlu/original  100.0   75.8 – 100.0        -  12  #P" in found.stdout
     assert "fake:oracle: 100 %, " in found.stderr
     assert f"wrote {tmp_path / 'run'}" in found.stderr
 

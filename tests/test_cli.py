@@ -40,7 +40,7 @@ def test_run_prints_the_table_and_says_where_it_wrote(data: Path, tmp_path: Path
     )
     assert found.returncode == 0
     assert "mmlu/original  100.0   75.8 – 100.0  12  #P" in found.stdout
-    assert "12/12 requests" in found.stderr
+    assert "fake:oracle: 100 %, " in found.stderr
     assert f"wrote {tmp_path / 'run'}" in found.stderr
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import choicewise
+from choicewise.bundled import MODELS
+
+from .worlds import write_mmlu
 
 HEAVY = {"torch", "transformers", "pandas", "scipy", "tokenizers", "pydantic"}
 
@@ -28,16 +32,64 @@ def test_light_uses_load_nothing_heavy(use: str) -> None:
     assert found.stdout.strip() == ""
 
 
-def test_help_loads_nothing_heavy() -> None:
+ALL = HEAVY | {"numpy", "pyarrow", "rich", "safetensors"}
+CHECKED = {"pydantic"}
+"""What typer loads to check the values of options."""
+CATALOGUE = CHECKED | {"numpy"}
+STORE = CATALOGUE | {"pyarrow"}
+REPORT = STORE | {"rich", "scipy"}
+LINES = {
+    "--help": set(),
+    "--version": set(),
+    "nonsense": CHECKED,
+    "report --help": CHECKED,
+    "run --modle x": CHECKED,
+    "run --model m --data d --protocol mmlu --out o --limit 0": CHECKED,
+    "run --model fake:hash --data d --protocol mmlu --out o --dtype float32": CHECKED,
+    "report --multiverse --agreement d": CHECKED,
+    "run --model MODEL --data d --protocol nonsense --out o": CATALOGUE,
+    "protocols": CATALOGUE,
+    "protocols show nonsense": CATALOGUE,
+    "protocols show mmlu/original": CATALOGUE,
+    "check --model nowhere": CATALOGUE,
+    "prompts --data nowhere --protocol mmlu": CATALOGUE,
+    "prompts --data DATA --protocol mmlu/original --limit 1": CATALOGUE,
+    "run --model MODEL --data nowhere --protocol mmlu --out o": STORE,
+    "run --model MODEL --data nowhere --protocol mmlu --out DATA": STORE,
+    "run --model nowhere --data DATA --protocol mmlu/original --out o": STORE,
+    "run --model fake:hash --data DATA --protocol mmlu/original --out RUN": REPORT,
+    "report nowhere": STORE,
+    "report RUN": REPORT,
+    "report --json RUN": REPORT,
+    "explain RUN --item tides/test/0": STORE | {"rich"},
+    "explain RUN --item nowhere": STORE | {"rich"},
+}
+"""Line → the most that it may load.  What it takes in seconds follows from that, and is not for a test to say."""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What stands for the words in capitals."""
+    folder = tmp_path_factory.mktemp("lines")
+    data = write_mmlu(folder / "DATA")
+    choicewise.evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=folder / "RUN")
+    return {"DATA": str(data), "RUN": str(folder / "RUN"), "MODEL": str(min(MODELS))}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_loads_no_more_than_it_needs(line: str, places: dict[str, str], tmp_path: Path) -> None:
     code = (
         "import sys, atexit\n"
-        f"atexit.register(lambda: print(*sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr))\n"
-        "sys.argv = ['choicewise', '--help']\n"
+        f"atexit.register(lambda: print('loaded', *sorted({ALL!r} & set(sys.modules)), file=sys.__stderr__))\n"
         "from choicewise.cli import main; main()"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "demo" in found.stdout
-    assert found.stderr.strip() == ""
+    words = [places.get(word, word) for word in line.split(" ")]
+    told = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    first, *loaded = told.stderr.splitlines()[-1].split(" ")
+    assert first == "loaded"
+    assert set(loaded) <= LINES[line]
 
 
 def test_every_public_name_is_there() -> None:

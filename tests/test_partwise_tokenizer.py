@@ -17,7 +17,7 @@ from choicewise.models.local.hf_tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Ids
 from choicewise.requests.source import requests
-from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
+from choicewise.tokens.partwise_tokenizer import COMPARED, PartwiseTokenizer
 from choicewise.tokens.split_rule import NEWLINE_ENDS, NEWLINE_STARTS, SPLITS, SplitRule, find_split_rule
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.conftest import SHARED
@@ -120,8 +120,11 @@ def test_what_goes_on_after_the_last_line_break_has_the_tokens_of_the_whole(
     partwise = PartwiseTokenizer(inner, inner.cut)
     continued = partwise.continued(starts, [ends] * len(starts), special=special)
     assert len(continued) == len(starts)
-    for start, rests in zip(starts, continued, strict=True):
-        if rests is not None:
+    for start, found in zip(starts, continued, strict=True):
+        if found is not None:
+            tail, rests = found
+            assert len(tail) > 0
+            assert start.endswith(tail)
             alone, *whole = inner.encode([start, *(start + end for end in ends)], special=special)
             suffix = len(partwise._frame[1]) if special else 0
             alone, *whole = (tokens[: len(tokens) - suffix] for tokens in (alone, *whole))
@@ -178,6 +181,9 @@ def test_shared_parts_are_encoded_once() -> None:
     first = inner.characters
     partwise.encode([start + str(number) for number in range(100)], special=False)
     assert first < 100 * len(start) / 10
+    assert inner.characters == first
+    for _ in range(COMPARED // 100):
+        partwise.encode([start + str(number) for number in range(100)], special=False)
     assert inner.characters - first == len(start) + 2, "only the text that is compared"
 
 
@@ -265,16 +271,16 @@ def pipeline(pre: Any = LEVEL, normalizer: Any = None, added: Any = None, **mode
 
 
 def test_find_split_rule_where_it_is_proven() -> None:
-    assert find_split_rule(pipeline()) == SplitRule(NEWLINE_STARTS, True, False, (), labels=True)
-    assert find_split_rule(pipeline([LLAMA3, BARE])) == SplitRule(NEWLINE_ENDS, False, False, (), labels=True)
-    labelled = [{**PLAIN, "content": ") x"}]
-    assert find_split_rule(pipeline(added=labelled)) == SplitRule(NEWLINE_STARTS, True, False, ())
+    assert find_split_rule(pipeline()) == SplitRule(NEWLINE_STARTS, True, False, (), words=True)
+    assert find_split_rule(pipeline([LLAMA3, BARE])) == SplitRule(NEWLINE_ENDS, False, False, (), words=True)
+    spaced = [{**PLAIN, "content": ") x"}]
+    assert find_split_rule(pipeline(added=spaced)) == SplitRule(NEWLINE_STARTS, True, False, ())
     assert find_split_rule(pipeline(None, {"type": "Sequence", "normalizers": [PREPEND, SPACES]})) == SplitRule(
         NEWLINE_STARTS, True, True, ()
     )
     assert find_split_rule(pipeline(None, merges=[["\n", "\n"]])) is not None
     assert find_split_rule(pipeline(added=[PLAIN, {**PLAIN, "content": "<y>", "rstrip": True}])) == SplitRule(
-        NEWLINE_STARTS, True, False, ("<y>",), labels=True
+        NEWLINE_STARTS, True, False, ("<y>",), words=True
     )
     assert find_split_rule(pipeline(None, PREPEND, [{**PLAIN, "normalized": True}])) is not None
 

@@ -1,17 +1,44 @@
 """Everything Choicewise raises on purpose.
 
-A message says what is wrong, where, and what to do next; the command line prints it without a traceback and ends with
-the class's ``exit_code``.
+A message says what is wrong, where, and what to do next; everything that is wrong at once is listed at once.  The
+command line prints it without a traceback and ends with the class's ``exit_code``.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
+from typing import Self
 
 
 class ChoicewiseError(Exception):
-    """Base of every error a user is meant to read."""
+    """Base of every error a user is meant to read: a ``message``, and ``problems`` where it is about several.
+
+    As text it is the message, and each problem on a line of its own.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str = "", problems: Sequence[str] = ()) -> None:
+        super().__init__(message, tuple(problems))
+        self.message, self.problems = message, tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n  ".join((self.message, *self.problems))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Everything that is wrong, one by one."""
+        return self.problems or (self.message,)
+
+    @classmethod
+    def about(cls, problems: Sequence[str]) -> Self:
+        """The error about all of ``problems``, of which there is at least one."""
+        if len(problems) == 1:
+            return cls(problems[0])
+        return cls(f"{len(problems)} things are wrong", problems)
+
+    def within(self, where: str) -> Self:
+        """The same error, saying first where."""
+        return type(self)(f"{where}: {self.message}", self.problems)
 
 
 class UsageError(ChoicewiseError):

@@ -7,48 +7,47 @@ import atexit
 import gc
 import os
 import sys
-import warnings
 
-import typer
-
-from choicewise.cli.check import check
-from choicewise.cli.compare import compare
-from choicewise.cli.demo import demo
-from choicewise.cli.explain import explain
-from choicewise.cli.prompts import prompts
-from choicewise.cli.protocols import protocols
-from choicewise.cli.report import report
-from choicewise.cli.run import run
-from choicewise.cli.score import score
+from choicewise.cli.interrupt import check_interrupt, end_watch, watch
+from choicewise.cli.output import fail, tell
+from choicewise.cli.streams import abandon, open_streams
 from choicewise.errors import ChoicewiseError
 
-app = typer.Typer(
-    help="Score multiple-choice questions with a language model in every published way at once.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for command in (run, report, compare, explain, prompts, score, check, demo):
-    app.command()(command)
-app.add_typer(protocols, name="protocols")
+
+def __getattr__(name: str) -> object:
+    if name != "app":
+        raise AttributeError(f"module 'choicewise.cli' has no attribute {name!r}")
+    from choicewise.cli.commands import app
+
+    return app
 
 
 def main() -> None:
-    """Entry point: an error a user is meant to read becomes one line on stderr and its exit code."""
-    warnings.formatwarning = lambda message, *_: f"note: {message}\n"
+    """Entry point: an error a user is meant to read becomes a line on stderr and its exit code."""
+    open_streams()
+    watch()
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it gives advice on settings that this command lacks
     atexit.register(gc.freeze)  # else collecting garbage in all of torch and transformers takes a second at the end
     try:
-        app(prog_name="choicewise")
+        from choicewise.cli.commands import invoke
+
+        code = invoke(sys.argv[1:])
+        sys.stdout.flush()
+        check_interrupt()
+    except KeyboardInterrupt:
+        end_watch()
+        tell("interrupted; a run that was under way keeps what it observed, and the same command continues it")
+        os._exit(130)  # an ordinary end would wait for threads, and may end by signal instead of with this code
     except ChoicewiseError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except SystemExit as end:
-        if end.code == 130:  # typer's, when Ctrl-C was pressed
-            advice = "a run that was under way keeps what it observed, and the same command continues it"
-            print(f"interrupted; {advice}", file=sys.stderr)
-        raise
+        fail(error)
     except BrokenPipeError:
-        sys.stderr.close()
+        abandon(1)
         sys.exit(0)
+    except OSError as error:
+        if error.filename is not None:
+            fail(ChoicewiseError(f"{error.filename}: {error.strerror}"))
+        abandon(1)
+        fail(ChoicewiseError(f"the output can't be written: {error.strerror}"))
+    finally:
+        end_watch()
+    sys.exit(code)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.output import print_json
+from choicewise.cli.output import print_json, print_parts, show
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -27,16 +27,15 @@ def check(
     the noise of both are shown as near ties in reports.
     """
     from choicewise.models.load import load_model
-    from choicewise.report.table import console
 
+    options.refuse_for_fakes(model, dtype=dtype, device=device, window=window)
     noise = measure_noise(load_model(model, dtype=dtype, device=device, window=window))
     if json:
         print_json(noise)
     elif not noise["trials"]:
-        console().print(f"{noise['model']} computes the same numbers in one way only: no noise to measure")
+        show(f"{noise['model']} computes the same numbers in one way only: no noise to measure")
     else:
-        for part in _tables(noise):
-            console().print(part, end="\n\n")
+        print_parts(_tables(noise))
 
 
 def measure_noise(model: Model) -> dict[str, Any]:

@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.output import print_json
+from choicewise.cli.output import print_json, show
 
 
 def compare(
-    left: Annotated[Path, typer.Argument(metavar="A", help="A run folder.")],
-    right: Annotated[Path | None, typer.Argument(metavar="[B]", help="Another; none to compare two protocols.")] = None,
+    left: Annotated[Path, typer.Argument(metavar="A", readable=False, help="A run folder.")],
+    right: Annotated[
+        Path | None, typer.Argument(metavar="[B]", readable=False, help="Another; none to compare two protocols.")
+    ] = None,
     protocol: Annotated[
         list[str] | None,
         typer.Option("--protocol", help="Only this one; or twice, that of A against that of B. Repeatable."),
@@ -31,4 +33,4 @@ def compare(
         print_json(compared)
         return
     for number, comparison in enumerate(compared):
-        print(*([""] if number else []), *comparison_lines(comparison), sep="\n")
+        show(*([""] if number else []), *comparison_lines(comparison))

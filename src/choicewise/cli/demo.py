@@ -1,17 +1,18 @@
 """``choicewise demo``: the main job on the bundled models and questions."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from choicewise.cli.output import print_parts
+from choicewise.cli.output import command_line, print_parts, tell
 from choicewise.cli.progress import progress
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="A folder for the runs, one per model.")] = Path("choicewise-demo"),
+    out: Annotated[Path, typer.Option("--out", readable=False, help="A folder for the runs, one per model.")] = Path(
+        "choicewise-demo"
+    ),
 ) -> None:
     """Score the bundled models on the bundled questions under every published MMLU protocol.
 
@@ -22,7 +23,7 @@ def demo(
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
     from choicewise.report.published import published_table
-    from choicewise.report.table import console, report_tables
+    from choicewise.report.table import report_tables
     from choicewise.results.ranks import ranked
     from choicewise.running.evaluate import evaluate
 
@@ -34,6 +35,6 @@ def demo(
             model = load_model(str(folder))
             runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report))
     print_parts(report_tables(ranked([row for run in runs for row in run.rows()])))
-    console().print(published_table())
-    wrote = " ".join(str(run.folder) for run in runs)
-    print(f"\nwrote {wrote}\n`choicewise report {wrote}` shows the tables again", file=sys.stderr)
+    print_parts([published_table()])
+    wrote = [run.folder for run in runs]
+    tell(f"wrote {' '.join(map(str, wrote))}", f"`{command_line('report', *wrote)}` shows the tables again")

@@ -1,16 +1,15 @@
 """``choicewise explain``: one item of a run in full."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.output import print_json
+from choicewise.cli.output import print_json, show
 
 
 def explain(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")],
+    folder: options.RunFolder,
     item: Annotated[str, typer.Option("--item", help="The item's id.")],
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="Only these protocols, or others that ask the same.")
@@ -29,4 +28,4 @@ def explain(
     if json:
         print_json(explanation)
     else:
-        print(*explanation_lines(explanation), sep="\n")
+        show(*explanation_lines(explanation))

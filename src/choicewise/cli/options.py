@@ -1,4 +1,4 @@
-"""Options that several commands share, declared once."""
+"""Options that several commands share, declared once, and which of them have no use together."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,15 +6,21 @@ from typing import Annotated
 
 import typer
 
+from choicewise.errors import UsageError
+
 OnBadItem = StrEnum("OnBadItem", ["error", "skip"])
 """What to do with a question that can't be used."""
 
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16"])
 """Arithmetic of a local model; log-softmax is float32 in every case."""
 
+# readable=False: whoever reads a path says that it can't be read, with the exit code of what it is.
 Model = Annotated[str, typer.Option("--model", help="A model folder, or fake:hash, fake:oracle, fake:anti-oracle.")]
 Data = Annotated[
-    Path, typer.Option("--data", help="A folder in the original MMLU layout, or JSONL, CSV, Parquet (file or folder).")
+    Path,
+    typer.Option(
+        "--data", readable=False, help="A folder in the original MMLU layout, or JSONL, CSV, Parquet (file or folder)."
+    ),
 ]
 Protocols = Annotated[
     list[str],
@@ -26,8 +32,14 @@ BadItems = Annotated[
     OnBadItem, typer.Option("--on-bad-item", help="Stop at a question that can't be used, or skip it.")
 ]
 Mapping = Annotated[
-    Path | None, typer.Option("--mapping", help="A TOML file saying which columns hold question, choices and answer.")
+    Path | None,
+    typer.Option(
+        "--mapping",
+        readable=False,
+        help="A TOML file saying which columns hold question, choices and answer; its keys stand in docs/data.md.",
+    ),
 ]
+RunFolder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="A run folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ModelDtype = Annotated[Dtype | None, typer.Option("--dtype", help="float32 on a CPU, the checkpoint's own elsewhere.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; the fastest one there is.")]
@@ -39,3 +51,22 @@ BatchTokens = Annotated[
     int | None,
     typer.Option("--batch-tokens", min=1, help="Tokens computed at once; halved automatically when memory runs out."),
 ]
+
+
+def refuse_without_use(chosen: str, **given: object) -> None:
+    """UsageError when one of the options ``given`` (by name, ``None`` or ``False`` when it was not) does nothing here.
+
+    ``chosen`` is the reason, the beginning of the message: ``fake:hash has``.
+    """
+    useless = [
+        f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and value is not False
+    ]
+    if useless:
+        names = " and ".join(useless)
+        raise UsageError(f"{chosen} no use for {names}; leave {names} out")
+
+
+def refuse_for_fakes(model: str, **given: object) -> None:
+    """UsageError for options of local models (by name, None when not given) beside a fake one."""
+    if model.startswith("fake:"):
+        refuse_without_use(f"{model} has", **given)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from choicewise.cli.output import print_json
+from choicewise.cli.output import print_json, show
+from choicewise.running.progress import duration
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -32,7 +33,7 @@ def print_plan(plan: Plan, model: Model, json: bool) -> None:
     }
     if plan.speed is not None and plan.seconds is not None:
         path = " ".join(filter(None, [_path(model), f"{model.dtype} on {model.device}"]))
-        lines["estimated time"] = f"{_duration(plan.seconds)} ({plan.speed:,.0f} tokens/s, {path})"
+        lines["estimated time"] = f"{duration(plan.seconds)} ({plan.speed:,.0f} tokens/s, {path})"
     if plan.shots_dropped:
         lines["lose shots"] = f"{plan.shots_dropped:,} requests"
     if plan.tokens_dropped:
@@ -41,15 +42,8 @@ def print_plan(plan: Plan, model: Model, json: bool) -> None:
         lines[f"missing {count:,}"] = reason
     width = max(map(len, lines))
     for name, value in lines.items():
-        print(f"{name:<{width}}  {value}")
+        show(f"{name:<{width}}  {value}")
 
 
 def _path(model: Model) -> str | None:
     return None if model.selfcheck is None else f"{model.selfcheck.rung} path"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

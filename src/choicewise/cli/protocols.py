@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from choicewise.cli import options
-from choicewise.cli.output import print_json
+from choicewise.cli import options, output
+from choicewise.cli.command import Command
+from choicewise.errors import UsageError
 
 protocols = typer.Typer(help="List the published protocols; show one in full; compare two.", rich_markup_mode=None)
 
@@ -14,22 +15,43 @@ Name = Annotated[str, typer.Argument(help="A catalogue name, a signature or a TO
 
 @protocols.callback(invoke_without_command=True)
 def listing(context: typer.Context, json: options.Json = False) -> None:
-    """List the catalogue."""
-    if context.invoked_subcommand is not None:
+    """List the catalogue, and the names of groups."""
+    if (command := context.invoked_subcommand) is not None:
+        if json:
+            raise UsageError(f"--json before {command} is about the list; write it after {command}")
         return
-    from choicewise.protocols.catalogue import entries
+    from choicewise.protocols.catalogue import entries, groups
 
     if json:
-        rows = ((entry.name, entry.title, list(entry.protocols), entry.source) for entry in entries())
-        print_json([dict(zip(("name", "title", "protocols", "source"), row, strict=True)) for row in rows])
+        published = ((each.name, each.title, [*each.protocols], each.source) for each in entries())
+        rows: list[dict[str, object]] = [
+            dict(zip(("name", "title", "protocols", "source"), row, strict=True)) for row in published
+        ]
+        for name, members in groups().items():
+            inside = [protocol for each in members for protocol in each.protocols]
+            rows.append({"name": name, "title": _members(name), "protocols": inside, "source": None})
+        output.print_json(rows)
         return
-    width = max(len(entry.name) for entry in entries())
-    for entry in entries():
-        more = f" ({len(entry.protocols)} scores)" if len(entry.protocols) > 1 else ""
-        print(f"{entry.name:<{width}} {entry.title}{more}")
+    width = max(map(len, (*groups(), *(each.name for each in entries()))))
+    for each in entries():
+        more = f" ({len(each.protocols)} scores)" if len(each.protocols) > 1 else ""
+        output.show(f"{each.name:<{width}} {each.title}{more}")
+    output.show("", "groups: a name for several at once")
+    for name in groups():
+        output.show(f"{name:<{width}} {_members(name)}")
+    output.show(
+        "", "a score has a name of its own, such as mmlu/harness-v0:sum; `choicewise protocols show mmlu` lists some"
+    )
 
 
-@protocols.command()
+def _members(group: str) -> str:
+    from choicewise.protocols.catalogue import groups
+
+    members = [each.name for each in groups()[group]]
+    return f"all {len(members)} of the family" if "/" not in group else f"{', '.join(members)}"
+
+
+@protocols.command(cls=Command)
 def show(name: Name, json: options.Json = False) -> None:
     """Show what a protocol does, its source, and every axis."""
     from choicewise.protocols.catalogue import entry, resolve
@@ -37,22 +59,24 @@ def show(name: Name, json: options.Json = False) -> None:
 
     recipes = resolve(name)
     if json:
-        print_json(recipes)
+        output.print_json(recipes)
         return
     first, headline = next(iter(recipes.items()))
     if "|" not in name and not name.endswith(".toml"):
         published = entry(first)
-        print(f"{published.name}: {published.title}\n\n{published.about.strip()}\n")
-        print(f"cite    {published.citation}\nsource  {published.source}\n")
+        output.show(f"{published.name}: {published.title}", "", *published.about.strip().split("\n"), "")
+        output.show(f"cite    {published.citation}", f"source  {published.source}", "")
+        for alias, meant in published.published.items():
+            output.show(f"{alias} is {meant}")
     for part in signature(headline).split("|"):
         axis, _, value = part.partition(":")
-        print(f"{axis:<13} {value}")
-    print()
+        output.show(f"{axis:<13} {value}")
+    output.show("")
     for label, recipe in recipes.items():
-        print(f"{label} {short_signature(recipe)}\n  {signature(recipe)}")
+        output.show(f"{label} {short_signature(recipe)}", f"  {signature(recipe)}")
 
 
-@protocols.command()
+@protocols.command(cls=Command)
 def diff(left: Name, right: Name, json: options.Json = False) -> None:
     """Show the axes in which two protocols differ (of the first, where a name has several scores)."""
     from choicewise.protocols.catalogue import resolve
@@ -61,11 +85,11 @@ def diff(left: Name, right: Name, json: options.Json = False) -> None:
     (one, first), (other, second) = (next(iter(resolve(name).items())) for name in (left, right))
     differences = axis_differences(first, second)
     if json:
-        print_json([{"axis": axis, one: a, other: b} for axis, a, b in differences])
+        output.print_json([{"axis": axis, one: a, other: b} for axis, a, b in differences])
         return
     if not differences:
-        print(f"{one} and {other} are the same protocol")
+        output.show(f"{one} and {other} are the same protocol")
         return
     width = max(len(one), len(other))
     for axis, a, b in differences:
-        print(f"{axis}\n  {one:<{width}}  {a}\n  {other:<{width}}  {b}")
+        output.show(axis, f"  {one:<{width}}  {a}", f"  {other:<{width}}  {b}")

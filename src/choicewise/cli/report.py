@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.output import print_json, print_parts
+from choicewise.cli.output import print_json, print_parts, show, tell
+from choicewise.errors import UsageError
 
 if TYPE_CHECKING:
     from choicewise.results.row import Row
@@ -26,7 +26,7 @@ Interval = StrEnum("Interval", [("wilson", "wilson"), ("beta_binomial", "beta-bi
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", readable=False, help="Run folders.")],
     by: Annotated[By | None, typer.Option("--by", help="Aggregate this way instead of the protocol's own.")] = None,
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="Score under these instead of the run's own. Repeatable.")
@@ -43,7 +43,9 @@ def report(
     distribution: Annotated[
         bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")
     ] = False,
-    temperature: Annotated[float, typer.Option("--temperature", help="Of the softmax, with --distribution.")] = 1.0,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="Of the softmax, with --distribution; 1 unless given.")
+    ] = None,
     condition: Annotated[
         str | None, typer.Option("--condition", help="Average over this field of the data, with --distribution.")
     ] = None,
@@ -53,35 +55,44 @@ def report(
 
     No model is needed: `--protocol` computes further scores from the same observations, if the prompts are the same.
     """
-    from choicewise.results.ranks import bounded, ranked
+    views = {"--multiverse": multiverse, "--agreement": agreement, "--distribution": distribution}
+    chosen = [name for name, wanted in views.items() if wanted]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} are reports of their own; ask for one at a time")
+    if chosen:
+        options.refuse_without_use(f"{chosen[0]} has", by=by, interval=interval)
+    if not distribution:
+        options.refuse_without_use("without --distribution there is", temperature=temperature, condition=condition)
+
     from choicewise.results.run import open_run
 
     runs = [open_run(folder).choose(protocol) for folder in folders]
     for run in runs:
         if not run.manifest.complete:
-            print(f"{run.folder} is not complete; repeat its `choicewise run` line to finish it", file=sys.stderr)
+            tell(f"{run.folder} is not complete; repeat its `choicewise run` line to finish it")
     if multiverse:
         _print_multiverse(runs, json)
     elif agreement:
         _print_agreement(runs, json)
     elif distribution:
-        _print_distribution(runs, temperature, condition, json)
+        _print_distribution(runs, 1.0 if temperature is None else temperature, condition, json)
     else:
+        from choicewise.results.ranks import bounded, ranked
+
         rows = ranked([row for run in runs for row in run.rows(by, interval)])
         print_rows(bounded(rows, runs, by) if len(runs) > 1 else rows, json)
 
 
 def print_rows(rows: Sequence[Row], json: bool) -> None:
     """The rows on stdout, as a JSON list or as tables; alarms on stderr."""
-    from choicewise.report.table import alarms, console, legend, report_tables
+    from choicewise.report.table import alarms, legend, report_tables
 
-    for alarm in alarms(rows):
-        print(alarm, file=sys.stderr)
+    tell(*alarms(rows))
     if json:
         print_json([row.as_json() for row in rows])
     else:
         print_parts(report_tables(rows))
-        console().print(*legend(rows), sep="\n")
+        show(*legend(rows))
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:

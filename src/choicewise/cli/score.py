@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.output import print_json
+from choicewise.cli.output import print_json, print_parts
 
 
 def score(
@@ -17,35 +17,42 @@ def score(
     boundary: Annotated[
         str,
         typer.Option(
-            "--boundary", help="Which tokens are scored: joint, separate, count, lcp, last-token, heal, word, bytes."
+            "--boundary",
+            help="Which tokens are scored: joint, moved-space, separate, count, lcp, last-token, heal, word, bytes.",
         ),
     ] = "lcp",
+    premise: Annotated[
+        str | None,
+        typer.Option(
+            "--premise",
+            help="A text that names the domain and not the question, such as ' the answer is:'; dc_pmi and "
+            "domain_conditional need it.",
+        ),
+    ] = None,
     dtype: options.ModelDtype = None,
     device: options.Device = None,
     window: options.Window = None,
     json: options.Json = False,
 ) -> None:
     """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
+    options.refuse_for_fakes(model, dtype=dtype, device=device, window=window)
     from choicewise.models.load import load_model
     from choicewise.running.score_texts import score_texts
 
     language_model = load_model(model, dtype=dtype, device=device, window=window)
-    table = score_texts(language_model, context, choice, boundary=boundary)
+    table = score_texts(language_model, context, choice, boundary=boundary, premise=premise)
     if json:
         print_json(table.to_pylist())
         return
-    from rich.table import Table
-
-    from choicewise.report.table import console
+    from choicewise.report.table import table as empty_table
 
     rows = table.to_pylist()
-    columns = Table(box=None, pad_edge=False)
-    columns.add_column("")
+    columns = empty_table("")
     for row in rows:
         columns.add_column(repr(row["choice"]), justify="right", overflow="fold")
     for name in table.column_names[1:]:
         columns.add_row(name, *(_cell(row[name]) for row in rows))
-    console().print(columns)
+    print_parts([columns])
 
 
 def _cell(value: float | int | None) -> str:

@@ -17,9 +17,15 @@ def open_dataset(path: str | Path, *, on_bad_item: str = "error", columns: Colum
     ``columns`` declares what the columns of such a file mean; without it they must be of a known shape.
     ``on_bad_item`` is ``error`` or ``skip``: with ``skip`` rows that can't be used go to ``Dataset.skipped``.
 
-    Raises DataError when nothing is there, the layout is unknown or a row can't be used.
+    Raises DataError when nothing is there or it can't be read, the layout is unknown or a row can't be used.
     """
-    place = Path(path)
+    try:
+        return _open(path, Path(path), on_bad_item, columns)
+    except OSError as error:
+        raise DataError(f"{error.filename or path} can't be read: {error.strerror}; check the path") from error
+
+
+def _open(path: str | Path, place: Path, on_bad_item: str, columns: Columns | None) -> Dataset:
     if is_mmlu(place):
         if columns is not None:
             raise DataError(f"{place} has the MMLU layout, whose columns are fixed; leave the mapping out")

@@ -32,7 +32,11 @@ def load_model(
         return fake()
     if name.startswith("fake:"):
         raise ModelError(f"{name} is not a model; the fakes are {', '.join(FAKES)}")
-    if not Path(name).is_dir():
+    try:
+        is_folder = Path(name).is_dir()
+    except OSError as error:
+        raise ModelError(f"{name} can't be read: {error.strerror}; check the path") from error
+    if not is_folder:
         raise ModelError(f"there is no model folder {name}; {_advice(name)}")
     for package in ("torch", "transformers", "tokenizers"):
         if find_spec(package) is None:

@@ -14,14 +14,20 @@ from typing import Any
 
 from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.protocol_file import inherit, parse, read_axes, read_file
+from choicewise.protocols.protocol_file import inherit, parse, read_axes, read_file, read_user_protocol
 from choicewise.protocols.signature import parse_signature, short_signature
 
 _PLAIN = ("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare")
-_NULLS = {"empty": "", "answer": "Answer:", "answer-space": "Answer: ", "colon": ":"}
-SCORES: Mapping[str, Mapping[str, str]] = {
+_NULLS: Mapping[str, Mapping[str, Any]] = {
+    "empty": {"null": ""},
+    "answer": {"null": "Answer:"},
+    "answer-space": {"null": "Answer: ", "rev": 2},
+    "colon": {"null": ":"},
+}
+"""Both sides score the continuation, space included; but after ``Answer: `` it loses the space, which stands there."""
+SCORES: Mapping[str, Mapping[str, Any]] = {
     **{name: {"score": name, "null": "-"} for name in _PLAIN},
-    **{f"pmi-{name}": {"score": "pmi", "null": null} for name, null in _NULLS.items()},
+    **{f"pmi-{name}": {"score": "pmi", **axes} for name, axes in _NULLS.items()},
 }
 """The reductions that an entry with ``normalizations = true`` has, one protocol each, as axes.
 
@@ -56,6 +62,24 @@ def entries() -> tuple[Entry, ...]:
     return tuple(_entry(name) for name in sorted(_tables()) if "/" in name)
 
 
+@cache
+def groups() -> Mapping[str, tuple[Entry, ...]]:
+    """Names that mean several entries: every family (``mmlu``), and beginnings that entries share before a hyphen.
+
+    So ``options/quoted`` is ``options/quoted-sum-forward`` and its siblings; a name that an entry has is no group.
+    """
+    members: dict[str, list[Entry]] = {}
+    for known in entries():
+        family, _, name = known.name.partition("/")
+        words = name.split("-")
+        beginnings = (f"{family}/{'-'.join(words[:count])}" for count in range(1, len(words)))
+        for group in (family, *beginnings):
+            members.setdefault(group, []).append(known)
+    taken = {known.name for known in entries()}
+    chosen = {name: tuple(of) for name, of in members.items() if name not in taken and (len(of) > 1 or "/" not in name)}
+    return MappingProxyType(chosen)
+
+
 def entry(name: str) -> Entry:
     """The entry called ``name``, or the one with a score of that full name.  Raises ProtocolError if there is none."""
     for candidate in entries():
@@ -70,8 +94,7 @@ def entry(name: str) -> Entry:
 def resolve(*selectors: str) -> dict[str, Protocol]:
     """Name to protocol, for everything that the selectors name, in their order.
 
-    A selector is a family (``mmlu``), the beginning of some names in it (``options/quoted`` for all that continue with
-    a hyphen), an entry (``mmlu/harness-v0``: all its scores), an entry with a score
+    A selector is a group (:func:`groups`), an entry (``mmlu/harness-v0``: all its scores), an entry with a score
     (``mmlu/harness-v0:sum``, or by its published name, ``mmlu/harness-v0:acc``), a signature, or the path of a TOML
     file.  Naming a protocol twice is fine; raises ProtocolError when one name would stand for two protocols.
     """
@@ -90,10 +113,8 @@ def _resolve(selector: str) -> dict[str, Protocol]:
         return {names.get(protocol, short_signature(protocol)): protocol}
     if selector.endswith(".toml"):
         return _resolve_file(selector)
-    prefix = f"{selector}-" if "/" in selector else f"{selector}/"
-    family = [known for known in entries() if known.name.startswith(prefix)]
-    if family and selector not in {known.name for known in entries()}:
-        return {name: protocol for known in family for name, protocol in known.protocols.items()}
+    if selector in groups():
+        return {name: protocol for known in groups()[selector] for name, protocol in known.protocols.items()}
     named = entry(selector)
     if selector == named.name:
         return dict(named.protocols)
@@ -103,7 +124,8 @@ def _resolve(selector: str) -> dict[str, Protocol]:
 
 def _resolve_file(path: str) -> dict[str, Protocol]:
     table = read_file(Path(path))
-    name, protocol = table.get("name", Path(path).stem), inherit(path, {**_tables(), path: table})
+    protocol = read_user_protocol(table, path, _tables())
+    name = table.get("name", Path(path).stem)
     if name in _names() and resolve(name) != {name: protocol}:
         raise ProtocolError(f"{path}: the name {name} belongs to the catalogue; give the file another name")
     return {name: protocol}
@@ -111,8 +133,8 @@ def _resolve_file(path: str) -> dict[str, Protocol]:
 
 def _names() -> list[str]:
     """Every selector of the catalogue."""
-    names = ((known.name.partition("/")[0], known.name, *known.protocols, *known.published) for known in entries())
-    return list(dict.fromkeys(chain.from_iterable(names)))
+    names = ((known.name, *known.protocols, *known.published) for known in entries())
+    return list(dict.fromkeys(chain(groups(), chain.from_iterable(names))))
 
 
 @cache

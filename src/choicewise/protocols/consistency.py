@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.boundary import CORRECTED
-from choicewise.protocols.option_orders import CALIBRATIONS, MOST
+from choicewise.protocols.option_orders import CALIBRATIONS, DRAWING, MOST
 from choicewise.protocols.readings import CHOOSING, CONDITIONAL, READINGS, Reading
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ NEUTRAL: Mapping[str, Any] = {
 
 
 def check_consistency(protocol: Protocol) -> None:
-    """ProtocolError for the first combination that would silently mean nothing."""
-    for check in (_score, _requests, _reading, _chains, _decision, _optional_axes, _boundary, _views, _shots):
-        for problem in check(protocol, READINGS[protocol.reading]):
-            raise ProtocolError(problem)
+    """ProtocolError for every combination that would silently mean nothing."""
+    checks = (_score, _requests, _reading, _chains, _decision, _optional_axes, _boundary, _views, _shots)
+    problems = [problem for check in checks for problem in check(protocol, READINGS[protocol.reading])]
+    if problems:
+        raise ProtocolError.about(problems)
 
 
 def _score(protocol: Protocol, reading: Reading) -> Iterator[str]:
@@ -139,6 +140,8 @@ def _views(protocol: Protocol, reading: Reading) -> Iterator[str]:
         )
     if views != "given" and "{options}" not in protocol.question:
         yield f"views {views} show the list of options otherwise; question has no {{options}}"
+    if views in DRAWING and protocol.seed is None:
+        yield f"views {views} draws items at random and needs a seed"
     if views == "full" and (protocol.choices or 0) > MOST:
         yield f"views full shows the orders of at most {MOST} choices, not {protocol.choices}; use cyclic"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
@@ -82,12 +83,9 @@ class Protocol:
     rev: int = _axis(1, _SCORE)
 
     def __post_init__(self) -> None:
-        for axis in fields(self):
-            value = getattr(self, axis.name)
-            _check_type(axis.name, str(axis.type), value)
-            allowed = axis.metadata["allowed"]
-            if allowed and value not in allowed:
-                raise ProtocolError(f"protocol axis {axis.name} is {value!r}; it must be one of {', '.join(allowed)}")
+        problems = axis_problems({axis.name: getattr(self, axis.name) for axis in fields(self)})
+        if problems:
+            raise ProtocolError.about(problems)
         check_consistency(self)
 
     @property
@@ -108,12 +106,22 @@ def _digest(protocol: Protocol, *stages: str) -> str:
     return hashlib.sha256(json.dumps(axes, sort_keys=True).encode()).hexdigest()
 
 
-def _check_type(name: str, annotation: str, value: object) -> None:
+def axis_problems(values: Mapping[str, object]) -> list[str]:
+    """What is wrong with single axes among ``values`` (by name): a wrong type, or a value that is not allowed."""
+    axes = [axis for axis in fields(Protocol) if axis.name in values]
+    checked = ((axis.name, _problem(str(axis.type), axis.metadata["allowed"], values[axis.name])) for axis in axes)
+    return [f"protocol axis {name} {problem}" for name, problem in checked if problem is not None]
+
+
+def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | None:
     kinds: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "None": (type(None),)}
     expected = tuple(kind for part in annotation.split(" | ") for kind in kinds[part])
     if not isinstance(value, expected) or isinstance(value, bool):
-        raise ProtocolError(f"protocol axis {name} is {value!r}; it must be {annotation.replace(' | ', ' or ')}")
+        return f"is {value!r}; it must be {annotation.replace(' | ', ' or ')}"
     if isinstance(value, str) and has_half_character(value):
-        raise ProtocolError(f"protocol axis {name} holds a lone surrogate, which no file can store")
+        return "holds a lone surrogate, which no file can store"
     if isinstance(value, int) and value < 0:
-        raise ProtocolError(f"protocol axis {name} is {value}; it can't be negative")
+        return f"is {value}; it can't be negative"
+    if allowed and value not in allowed:
+        return f"is {value!r}; it must be one of {', '.join(allowed)}"
+    return None

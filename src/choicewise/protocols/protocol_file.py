@@ -7,37 +7,58 @@ from pathlib import Path
 from typing import Any
 
 from choicewise.errors import ProtocolError, did_you_mean
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, axis_problems
 
 AXES = {axis.name: str(axis.type) for axis in fields(Protocol)}
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The tables of a user's file: ``name``, ``about``, ``base`` and the table ``[protocol]``, each optional.
-
-    Raises ProtocolError, naming the file, when it can't be read, isn't TOML or holds another key.
-    """
+    """The tables of a user's file.  Raises ProtocolError, naming the file, when it can't be read or isn't TOML."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ProtocolError(f"{path} can't be read: {error.strerror}; give the path of a protocol file") from error
     except UnicodeDecodeError as error:
         raise ProtocolError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    table = parse(text, str(path), allowed=("name", "about", "base", "protocol"))
-    for key in ("name", "about", "base"):
-        if not isinstance(table.get(key, ""), str):
-            raise ProtocolError(f'{path}: {key} is {table[key]!r}; write it in quotes, {key} = "..."')
-    return table
+    return parse(text, str(path))
 
 
-def parse(text: str, where: str, *, allowed: Collection[str]) -> dict[str, Any]:
-    """The tables of a TOML text, whose top has no key but the ``allowed`` ones."""
+def parse(text: str, where: str, *, allowed: Collection[str] | None = None) -> dict[str, Any]:
+    """The tables of a TOML text, whose top has no key but the ``allowed`` ones; None: it may have any."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ProtocolError(f"{where} is not valid TOML: {error}") from error
-    _check_keys(table, allowed, where)
+    if allowed is not None and (problems := _unknown(table, allowed)):
+        raise ProtocolError.about(problems).within(where)
     return table
+
+
+def read_user_protocol(table: Mapping[str, Any], path: str, catalogue: Mapping[str, Mapping[str, Any]]) -> Protocol:
+    """The protocol of a user's file: ``name``, ``about``, ``base`` and the table ``[protocol]``, each optional.
+
+    Raises ProtocolError, naming the file, with everything that is wrong in it.
+    """
+    problems = _unknown(table, ("name", "about", "base", "protocol"))
+    wrong = [key for key in ("name", "about", "base") if not isinstance(table.get(key, ""), str)]
+    problems += [f'{key} is {table[key]!r}; write it in quotes, {key} = "..."' for key in wrong]
+    base: Protocol | None = None
+    known = "base" in table and "base" not in wrong
+    try:
+        base = inherit(table["base"], {**catalogue, path: table}, (path,)) if known else None
+    except ProtocolError as error:
+        problems += [part.removeprefix(f"{path}: ") for part in error.parts]
+    if "base" in table and base is None:  # whether the axes go together can't be said
+        axes = table.get("protocol", {})
+        problems += [*_unknown(axes, AXES), *axis_problems(_values(axes))] if isinstance(axes, Mapping) else []
+        raise ProtocolError.about(problems).within(path)
+    try:
+        protocol = _read_axes(table.get("protocol", {}), base)
+    except ProtocolError as error:
+        problems += error.parts
+    if problems:
+        raise ProtocolError.about(problems).within(path)
+    return protocol
 
 
 def inherit(name: str, tables: Mapping[str, Mapping[str, Any]], heirs: tuple[str, ...] = ()) -> Protocol:
@@ -59,27 +80,37 @@ def read_axes(axes: object, where: str, base: Protocol | None = None) -> Protoco
     """The protocol that a table of axes spells; axes that are left out are those of ``base``, else the defaults.
 
     TOML has no null: an axis that does not apply is ``"-"``, as in a signature, and ``choices = "any"`` takes items
-    with any number of choices.
+    with any number of choices.  Raises ProtocolError, saying ``where``, with everything that is wrong.
     """
-    if not isinstance(axes, Mapping):
-        raise ProtocolError(f"{where}: protocol is {axes!r}; it must be a table, [protocol] on a line of its own")
-    _check_keys(axes, AXES, where)
-    values: dict[str, Any] = {
-        name: None if value == "-" and "None" in AXES[name] else value for name, value in axes.items()
-    }
-    if values.get("choices") == "any":
-        values["choices"] = None
-    if base is None and "benchmark" not in values:
-        raise ProtocolError(
-            f'{where}: no benchmark; state benchmark = "..." under [protocol], or a base = "mmlu/original"'
-        )
     try:
-        return Protocol(**values) if base is None else replace(base, **values)
+        return _read_axes(axes, base)
     except ProtocolError as error:
-        raise ProtocolError(f"{where}: {error}") from error
+        raise error.within(where) from error
 
 
-def _check_keys(table: Mapping[str, object], allowed: Collection[str], where: str) -> None:
-    for key in table:
-        if key not in allowed:
-            raise ProtocolError(f"{where}: unknown key {key!r}; {did_you_mean(key, allowed)}")
+def _read_axes(axes: object, base: Protocol | None) -> Protocol:
+    if not isinstance(axes, Mapping):
+        raise ProtocolError(f"protocol is {axes!r}; it must be a table, [protocol] on a line of its own")
+    values, problems = _values(axes), _unknown(axes, AXES)
+    if base is None and "benchmark" not in values:
+        problems.append('no benchmark; state benchmark = "..." under [protocol], or a base = "mmlu/original"')
+        values["benchmark"] = "unknown"
+    try:
+        protocol = Protocol(**values) if base is None else replace(base, **values)
+    except ProtocolError as error:
+        problems += error.parts
+    if problems:
+        raise ProtocolError.about(problems)
+    return protocol
+
+
+def _values(axes: Mapping[str, object]) -> dict[str, Any]:
+    """The known axes of a table, with None for what TOML can't say."""
+    values = {
+        name: None if value == "-" and "None" in AXES[name] else value for name, value in axes.items() if name in AXES
+    }
+    return values | ({"choices": None} if values.get("choices") == "any" else {})
+
+
+def _unknown(table: Mapping[str, object], known: Collection[str]) -> list[str]:
+    return [f"unknown key {key!r}; {did_you_mean(key, known)}" for key in table if key not in known]

@@ -16,7 +16,7 @@ SHOWN = 8
 def agreement_tables(folder: str, pairs: Sequence[Agreement]) -> list[Group | Text]:
     """The pairs of the run in ``folder``, the options on which they differ most, and what the causes mean."""
     if not pairs:
-        return [Text(f"{folder}: no two protocols retrieve the same texts in different ways; try options/quoted")]
+        return [Text(f"{safe(folder)}: no two protocols retrieve the same texts in different ways; try options/quoted")]
     raised = {cause for pair in pairs for cause in (*pair.causes, *pair.decided)}
     legend = [Text(f"{cause}: {meaning}") for cause, meaning in CAUSES.items() if cause in raised]
     worst = [_worst(pairs)] if any(pair.worst for pair in pairs) else []

@@ -18,6 +18,16 @@ def safe(text: str) -> str:
     return _escaped(text).replace("\n", r"\n").replace("\t", r"\t")
 
 
+def json_safe(text: str) -> str:
+    """JSON ``text``, with escapes of JSON for the controls and invisible characters that may stand in it."""
+    return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
+
+
+def disarmed(text: str) -> str:
+    r"""``text`` over as many lines as it has, with control and invisible characters as escapes, and ``\t``."""
+    return _escaped(text).replace("\t", r"\t")
+
+
 def visible(text: str) -> str:
     """``text`` over as many lines as it has: ⏎ ends a line, ␠ is a space at an edge or beside another, ␉ a tab."""
     shown = _SPACES.sub(lambda run: "␠" * len(run[0]), _escaped(text))

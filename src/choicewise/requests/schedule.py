@@ -9,6 +9,7 @@ from choicewise.errors import ModelError, ProtocolError
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
+from choicewise.requests.problems import Problems
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.source import RequestSource, TemplateSource
 
@@ -37,15 +38,20 @@ def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:
     return list({ask.name: ask for ask in asks}.values())
 
 
-def check(
-    data: Dataset, asks: Sequence[Ask], subject: str, items: Sequence[Item], rendered: Sequence[RenderedRequests] = ()
+def collect_problems(
+    problems: Problems,
+    data: Dataset,
+    asks: Sequence[Ask],
+    subject: str,
+    items: Sequence[Item],
+    rendered: Sequence[RenderedRequests] = (),
 ) -> None:
-    """DataError for what rendering would refuse later: too few rows for shots, items with the wrong choices.
+    """Add to ``problems`` what rendering would refuse later: too few rows for shots, items with the wrong choices.
 
     Cheap, and done before the model starts, so that hours of work don't end at a bad row.
     """
-    for protocol in {ask.protocol.prompt_digest: ask.protocol for ask in asks}.values():
-        request_source(protocol, data, rendered).check(subject, items)
+    for digest, protocol in {ask.protocol.prompt_digest: ask.protocol for ask in asks}.items():
+        problems.add(request_source(protocol, data, rendered).problems(subject, items), subject, digest)
 
 
 def check_support(protocols: Mapping[str, Protocol], model: str, supports: frozenset[type]) -> None:

@@ -7,6 +7,8 @@ from typing import Protocol
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.errors import DataError
+from choicewise.protocols.drawn_items import drawn_items
+from choicewise.protocols.option_orders import DRAWING
 from choicewise.protocols.protocol import Protocol as Recipe
 from choicewise.protocols.shots import sample
 from choicewise.requests.render import check_choices, render
@@ -24,8 +26,8 @@ class Refusal:
 class RequestSource(Protocol):
     """Gives the requests for items of one subject."""
 
-    def check(self, subject: str, items: Sequence[Item]) -> None:
-        """DataError, naming the item, for what :meth:`requests` would refuse; cheaper than rendering."""
+    def problems(self, subject: str, items: Sequence[Item]) -> Iterator[tuple[str, DataError]]:
+        """What :meth:`requests` would refuse, after the name of the item or subject that it is about; cheaper."""
 
     def requests(self, subject: str, items: Sequence[Item], start: int) -> Iterator[Request | Refusal]:
         """A request or a refusal for each of ``items``, which begin at position ``start`` of the subject."""
@@ -38,25 +40,37 @@ class TemplateSource:
     protocol: Recipe
     data: Dataset
 
-    def check(self, subject: str, items: Sequence[Item]) -> None:
-        """Too few rows for shots, or an item with the wrong choices."""
-        sample(self.protocol, self.data, subject)
+    def problems(self, subject: str, items: Sequence[Item]) -> Iterator[tuple[str, DataError]]:
+        """Too few rows for shots, and every item with the wrong choices."""
+        try:
+            sample(self.protocol, self.data, subject, range(0))
+        except DataError as problem:
+            yield subject, problem
         for item in items:
-            check_choices(self.protocol, item)
+            try:
+                check_choices(self.protocol, item)
+            except DataError as problem:
+                yield item.id, problem
 
     def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
         """A request or a refusal for each item."""
-        shots = sample(self.protocol, self.data, subject)[start : start + len(items)]
-        for position, (item, examples) in enumerate(zip(items, shots, strict=True), start=start):
+        shots = sample(self.protocol, self.data, subject, range(start, start + len(items)))
+        drawn: frozenset[str] = frozenset()
+        if self.protocol.views in DRAWING:
+            drawn = drawn_items(self.data, self.protocol.split or self.data.evaluated, self.protocol.seed or 0)
+        for item, examples in zip(items, shots, strict=True):
             try:
-                yield render(self.protocol, item, examples, position)
+                yield render(self.protocol, item, examples, item.id in drawn)
             except DataError as reason:
                 yield Refusal(item, reason)
 
 
-def requests(protocol: Recipe, data: Dataset, subject: str) -> Iterator[Request]:
-    """The requests of every item of one subject in the protocol's split, in file order; DataError at a refused one."""
-    items = data.rows(protocol.split or data.evaluated, subject)
+def requests(protocol: Recipe, data: Dataset, subject: str, limit: int | None = None) -> Iterator[Request]:
+    """The requests of the items of one subject in the protocol's split, in file order; DataError at a refused one.
+
+    ``limit``: of the first ones alone.
+    """
+    items = data.rows(protocol.split or data.evaluated, subject)[:limit]
     for request in TemplateSource(protocol, data).requests(subject, items):
         if isinstance(request, Refusal):
             raise request.reason

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.data.notebook import html_table
 from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
@@ -43,6 +44,20 @@ class Run:
         self.evidence, self.protocols = evidence, dict(protocols)
         self.folder: Path = evidence.folder
         self.manifest: Manifest = evidence.manifest
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{value} {name}" for name, value in self._sizes().items())
+        state = "complete" if self.manifest.complete else "not complete"
+        model, dataset = self.manifest.model.name, self.manifest.dataset.name
+        return f"<Run of {model!r} on {dataset!r}: {facts}, {state}, in {str(self.folder)!r}>"
+
+    def _repr_html_(self) -> str:
+        facts = {"model": self.manifest.model.name, "dataset": self.manifest.dataset.name, **self._sizes()}
+        return html_table(str(self.folder), facts | {"complete": "yes" if self.manifest.complete else "no"})
+
+    def _sizes(self) -> dict[str, int]:
+        places = {block.place for block in self.manifest.blocks}
+        return {"items": sum(stop - start for *_, start, stop in places), "protocols": len(self.protocols)}
 
     @property
     def tables(self) -> RunTables:
@@ -112,9 +127,13 @@ class Run:
             table = table.append_column(name, pa.array(nats))
         return table
 
-    def scores(self) -> pa.Table:
-        """One row per protocol, item and choice: ``protocol, item, choice, score, prediction, credit``."""
-        parts = [_score_rows(measured) for measured in self.measurements.values() if measured.scores is not None]
+    def scores(self, protocol: str | None = None) -> pa.Table:
+        """One row per protocol, item and choice: ``protocol, item, choice, score, prediction, credit``.
+
+        ``protocol``: only this one, or these where the name means several, as :meth:`choose` does and with its errors.
+        """
+        chosen = self.choose(None if protocol is None else [protocol])
+        parts = [_score_rows(measured) for measured in chosen.measurements.values() if measured.scores is not None]
         return pa.concat_tables(parts) if parts else _SCORES.empty_table()
 
     def distribution(self, protocol: str, temperature: float = 1.0) -> pa.Table:

@@ -24,7 +24,9 @@ from choicewise.requests.blocks import Section
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.results.run import Run, open_run
 from choicewise.running.executor import Executor, InProcess
+from choicewise.running.progress import ProgressReport
 from choicewise.running.pulse import Progress, Pulse
+from choicewise.running.rare_collection import rare_collection
 from choicewise.running.rescore import open_items, rescore
 from choicewise.running.tracker import Tracker
 from choicewise.running.work import Stretch, Work
@@ -43,7 +45,7 @@ def evaluate(
     rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
     rescore_near_ties: Callable[[], Model] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Run:
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
@@ -51,7 +53,8 @@ def evaluate(
     of each subject.  ``rendered``: the requests of protocols that were rendered elsewhere.  ``skip_bad_items``: count
     questions that can't be asked as missing, instead of raising DataError.  ``rescore_near_ties`` loads a float32 copy
     of a 16-bit model, which answers again what noise leaves undecided.  A folder of the same measurement is continued,
-    and only what it lacks is computed; protocols that ask what others already asked cost nothing.
+    and only what it lacks is computed; protocols that ask what others already asked cost nothing.  ``progress`` is
+    called with (done, total); True prints lines on stderr.
 
     Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
@@ -71,12 +74,13 @@ def evaluate(
     work = Work.of(model, data, recipes, subjects, limit, rendered, skip_bad_items)
     wanted = Manifest(
         model=ModelRecord(model.name, model.digest, model.dtype, model.device, model.window),
-        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories),
+        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories, data.content),
         selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(),
     )
-    progress = progress or (lambda done, total: None)
+    if isinstance(progress, bool) or progress is None:
+        progress = ProgressReport(model.name) if progress else lambda done, total: None
     if new := not (Path(out) / MANIFEST).exists():  # a bad item is refused before anything is written
         work.check(list(work.stretches()))
     with open_folder(Path(out), wanted, _item_rows(work.sections)) as folder:
@@ -125,7 +129,7 @@ def _observe(
     lacking = sum(block.work for block in blocks)
     before = int(lacking * (work.questions / sum(len(block.items) * len(block.asks) for block in blocks) - 1))
     tracker, total = Tracker(executor, before), before + lacking
-    with Pulse(lambda: progress(tracker.done, total)) as pulse:
+    with rare_collection(), Pulse(lambda: progress(tracker.done, total)) as pulse:
         progress(tracker.done, total)
         for result in executor.run(blocks, folder.observed()):
             if (check := result.selfcheck) is not None:

@@ -37,6 +37,7 @@ def rescore(
     undecided items, counted once per prompt.
     """
     done, total = 0, sum(map(len, undecided.values()))
+    progress(done, total)
     rescored = folder.rescored()
     asked = [
         (section, start, stop, [ask for ask in asks if ask.protocol.prompt_digest in undecided])

@@ -9,8 +9,9 @@ from choicewise.data.dataset import Dataset
 from choicewise.models.model import Model
 from choicewise.protocols.protocol import Protocol
 from choicewise.requests.blocks import Block, Section, cut_blocks, list_sections
+from choicewise.requests.problems import Problems
 from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.schedule import Ask, check, check_support, list_asks, with_split
+from choicewise.requests.schedule import Ask, check_support, collect_problems, list_asks, with_split
 from choicewise.store.folder import RunFolder
 
 Stretch = tuple[Section, int, int, list[Ask]]
@@ -68,9 +69,12 @@ class Work:
                 yield section, start, stop, [asks[name] for name in names]
 
     def check(self, stretches: Sequence[Stretch]) -> None:
-        """DataError for items that can't be asked, unless they are to be skipped."""
+        """DataError for all items that can't be asked, unless they are to be skipped."""
+        problems = Problems()
         for section, start, stop, asks in () if self.skip_bad_items else stretches:
-            check(self.data, asks, section.subject, section.items[start:stop], self.rendered)
+            items = section.items[start:stop]
+            collect_problems(problems, self.data, asks, section.subject, items, self.rendered)
+        problems.refuse(self.data.name)
 
     def blocks(self, stretches: Sequence[Stretch]) -> list[Block]:
         """The same in blocks that fit in memory."""

@@ -1,0 +1,5 @@
+"""``python -m choicewise``: the command line."""
+
+from choicewise.cli import main
+
+main()

@@ -1,0 +1,115 @@
+"""Options that would do nothing are refused, and every name that is accepted is listed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from choicewise import __version__
+from choicewise.bundled import MODELS
+from choicewise.cli import app
+from choicewise.errors import UsageError
+from choicewise.protocols.catalogue import entries, groups, resolve
+
+from .worlds import write_mmlu
+
+FAKE = ["--model", "fake:hash"]
+RUN = ["run", *FAKE, "--data", "nowhere", "--protocol", "mmlu/original", "--out", "nowhere"]
+LOCAL = ["run", "--model", "nowhere", "--data", "nowhere", "--protocol", "mmlu/original", "--out", "nowhere"]
+SCORE = ["score", *FAKE, "--context", "a", "--choice", "b"]
+
+
+def choicewise(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("line", "useless"),
+    [
+        *[
+            ([*line, option, value], option)
+            for line in (RUN, SCORE, ["check", *FAKE])
+            for option, value in (("--dtype", "float32"), ("--device", "cpu"), ("--window", "8"))
+        ],
+        ([*RUN, "--batch-tokens", "8"], "--batch-tokens"),
+        ([*RUN, "--rescore-near-ties"], "--rescore-near-ties"),
+        ([*LOCAL, "--dtype", "float32", "--rescore-near-ties"], "--rescore-near-ties"),
+        ([*LOCAL, "--dry-run", "--rescore-near-ties"], "--rescore-near-ties"),
+        *[
+            (["report", "nowhere", view, option, value], option)
+            for view in ("--multiverse", "--agreement", "--distribution")
+            for option, value in (("--by", "macro"), ("--interval", "wilson"))
+        ],
+        *[
+            (["report", "nowhere", *view, option, value], option)
+            for view in ([], ["--multiverse"], ["--agreement"])
+            for option, value in (("--temperature", "1"), ("--condition", "x"))
+        ],
+        (["report", "nowhere", "--multiverse", "--agreement"], "--agreement"),
+        (["report", "nowhere", "--distribution", "--agreement"], "--agreement"),
+        ([*RUN, "--limit", "1", "--limit", "2"], "--limit"),
+        ([*RUN, "--model", "other"], "--model"),
+        ([*SCORE, "--boundary", "lcp", "--boundary=joint"], "--boundary"),
+        (["protocols", "--json", "show", "mmlu"], "--json"),
+        (["protocols", "--json", "diff", "mmlu", "mmlu"], "--json"),
+    ],
+)
+def test_an_option_without_use_is_refused_before_anything_is_opened(line: list[str], useless: str) -> None:
+    error = choicewise(*line).exception
+    assert isinstance(error, UsageError)
+    assert useless in str(error)
+
+
+def test_rescoring_what_is_computed_in_float32_anyway_is_refused(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", questions=1)
+    line = ["run", "--model", min(MODELS), "--data", data, "--protocol", "mmlu/cloze", "--device", "cpu"]
+    error = choicewise(*line, "--out", tmp_path / "run", "--rescore-near-ties").exception
+    assert isinstance(error, UsageError)
+    assert "computes in float32 here and has no use for --rescore-near-ties; leave --rescore-near-ties out" in str(
+        error
+    )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("line", [[*RUN, "--limit", "0"], [*RUN, "--limit", "-1"], ["report"], ["nonsense"], []])
+def test_wrong_use_ends_with_2(line: list[str]) -> None:
+    assert choicewise(*line).exit_code == 2
+
+
+@pytest.mark.parametrize("line", [["-m", "choicewise"], ["-c", "from choicewise.cli import main; main()"]])
+def test_the_version_is_told(line: list[str]) -> None:
+    told = subprocess.run([sys.executable, *line, "--version"], capture_output=True, text=True, check=True)
+    assert (told.stdout, told.stderr) == (f"choicewise {__version__}\n", "")
+
+
+def test_every_name_that_resolves_is_listed() -> None:
+    listed = {line.split(" ")[0] for line in choicewise("protocols").stdout.splitlines()}
+    names = {name for entry in entries() for name in (entry.name, *entry.protocols, *entry.published)}
+    beginnings = {name[:end] for name in names for end in range(1, len(name) + 1)}
+    accepted = {name for name in beginnings if resolves(name)}
+    shown = {
+        line.split(" ")[0]
+        for name in listed & names
+        for line in choicewise("protocols", "show", name).stdout.split("\n")
+    }
+    assert {"options/quoted", "mmlu/harness", "mmlu", "compat"} <= listed
+    assert accepted == (listed | shown) & accepted
+    assert {row["name"] for row in json.loads(choicewise("protocols", "--json").stdout)} == listed & accepted
+
+
+def resolves(name: str) -> bool:
+    try:
+        return bool(resolve(name))
+    except Exception:
+        return False
+
+
+def test_a_group_is_all_of_its_members() -> None:
+    for name, members in groups().items():
+        assert resolve(name) == {full: protocol for each in members for full, protocol in each.protocols.items()}
+        assert all(member.name.startswith(name) for member in members)

@@ -27,10 +27,11 @@ same check runs on every model that is loaded: this table is what it measured he
 
 The rungs, fastest first: *tree* (the tree's own attention function), *mask* (a four-dimensional mask for the model's
 own attention), *additive mask* (the same in floating point), *prefix* (one branch at a time from a copied cache or
-state), *sequence* (one whole sequence at a time).  Differences are the largest over the probe's scores, in nats, from
-the model's own forward on one sequence; *noise* is how much that forward differs from itself in a padded batch.
+state), *sequence* (one whole sequence at a time).  Differences are the largest over the probe's scores, in nats (of
+n tokens over √n), from the model's own forward on one sequence; *floor* is how much that forward differs from itself
+in a padded batch.
 
-| family | rung | difference | noise | refused before |
+| family | rung | difference | floor | refused before |
 |---|---|---|---|---|
 """
 

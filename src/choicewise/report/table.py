@@ -88,7 +88,8 @@ def legend(rows: Sequence[Row]) -> list[str]:
         lines.append(f"unused: fields of the data that the protocol does not show{blank}")
     noises, dashes = [row.noise or 0.0 for row in rows if row.low < row.high], any(map(_unbounded, rows))
     if any(noises) or dashes:
-        differ = f"two ways of computing a token differ by up to {max(noises):.2g} nats, n tokens by √n times that"
+        most = max(noises, default=0.0)
+        differ = f"two ways of computing a token differ by up to {most:.2g} nats, n tokens by √n times that"
         noise = f"; {differ}" if any(noises) else ""
         dash = ", - where it is not known" if dashes else ""
         lines.append(f"numeric: range that rounding allows, nothing where it changes nothing{dash}{noise}")

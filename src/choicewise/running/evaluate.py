@@ -3,7 +3,7 @@
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
 from pathlib import Path
@@ -129,9 +129,10 @@ def _observe(
     lacking = sum(block.work for block in blocks)
     before = int(lacking * (work.questions / sum(len(block.items) * len(block.asks) for block in blocks) - 1))
     tracker, total = Tracker(executor, before), before + lacking
-    with rare_collection(), Pulse(lambda: progress(tracker.done, total)) as pulse:
+    pulses, running = Pulse(lambda: progress(tracker.done, total)), closing(executor.run(blocks, folder.observed()))
+    with rare_collection(), pulses as pulse, running as results:
         progress(tracker.done, total)
-        for result in executor.run(blocks, folder.observed()):
+        for result in results:
             if (check := result.selfcheck) is not None:
                 folder.describe(
                     SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.noise, check.depth)

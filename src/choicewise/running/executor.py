@@ -1,9 +1,10 @@
 """Where the work of a run is done: an executor answers blocks and returns rows; only the caller writes them."""
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from threading import Event
+from typing import Protocol, Self
 
 from choicewise.data.dataset import Dataset
 from choicewise.models.model import Model
@@ -15,6 +16,7 @@ from choicewise.requests.rendered import RenderedRequests
 from choicewise.running.observe import observe
 from choicewise.store.block_writer import TokenCounter
 from choicewise.store.keys import Keys
+from choicewise.tokens.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,11 @@ class Executor(TokenCounter, Protocol):
     def planned(self) -> int | None:
         """Input tokens to compute for all that was asked so far; None where they are not counted."""
 
-    def run(self, blocks: Sequence[Block], observed: Keys) -> Iterator[BlockResult]:
+    def run(self, blocks: Sequence[Block], observed: Keys) -> Generator[BlockResult, None, None]:
         """One result per block; its observations are used up before the next result is taken.
 
-        Questions whose keys are ``observed``, or that an earlier block asked, are not asked again.
+        Who takes no more results closes the generator, which ends all that is under way.  Questions whose keys are
+        ``observed``, or that an earlier block asked, are not asked again.
         """
 
 
@@ -67,13 +70,13 @@ class InProcess:
         """Input tokens to compute for all that was asked so far; None where they are not counted."""
         return self.model.planned
 
-    def run(self, blocks: Sequence[Block], observed: Keys) -> Iterator[BlockResult]:
-        """One result per block; the model checks itself while the first block is rendered."""
+    def run(self, blocks: Sequence[Block], observed: Keys) -> Generator[BlockResult, None, None]:
+        """One result per block; the model is loaded while the first block is rendered."""
         if not blocks:
             return
-        with ThreadPoolExecutor(1) as thread:
+        with ThreadPoolExecutor(1) as thread, _Awaited(self.model) as awaited:
             jobs = (  # submitted when taken
-                thread.submit(prepare_block, self.data, block, self.model, self.skip_bad_items, self.rendered)
+                thread.submit(prepare_block, self.data, block, awaited, self.skip_bad_items, self.rendered)
                 for block in blocks
             )
             job = next(jobs)
@@ -87,3 +90,28 @@ class InProcess:
                 rows = prepared.inputs, prepared.requests, prepared.spans
                 yield BlockResult(block, selfcheck, *rows, len(wanted), observe(self.model, wanted))
                 observed.add(new)
+
+
+class _Awaited:
+    """What preparing needs to know of a model, for as long as somebody waits for what is prepared.
+
+    After an error nobody does, and the thread that still renders and tokenizes stops at its next prompt.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.window = model.window
+        self._model = model
+        self._ended = Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """From texts to the model's tokens; CancelledError where nobody waits any more."""
+        if self._ended.is_set():
+            raise CancelledError
+        return self._model.tokenizer

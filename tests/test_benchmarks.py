@@ -95,3 +95,24 @@ def test_a_gpu_benchmark_without_a_gpu_says_so(
     assert "no CUDA device" in capsys.readouterr().out
     spans = gpu.made("letters", 2)
     assert len(spans) == 3 * 2 * 4
+
+
+def test_made_up_items_are_the_same_in_every_format(tmp_path: Path) -> None:
+    from items import ENDINGS, made, steps
+
+    from choicewise import open_dataset
+
+    digests = set()
+    for ending in ENDINGS:
+        with made(tmp_path, 7, ending) as path:
+            data = open_dataset(path)
+            assert [len(item.choices) for item in data.splits["test"]] == [2] * 7
+            digests.add(data.digest)
+        assert not path.exists()
+    assert len(digests) == 1
+    assert list(steps(tmp_path / "x.jsonl", tmp_path / "run", ["options/cloze:sum"])) == [
+        "import",
+        "open",
+        "run",
+        "report",
+    ]

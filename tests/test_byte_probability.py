@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from choicewise.questions import Ids, Mass, Span, TokenScores, TokenSet
 from choicewise.tokens.byte_probability import ByteProbability, all_spellings, count_spellings
 from choicewise.tokens.choice_question import without
-from choicewise.tokens.coverings import answer_with_bytes, parts, sizes
+from choicewise.tokens.coverings import answer_with_bytes, parts, sizes, token_sizes
 from choicewise.tokens.tokenizer import ByteTokenizer
 from choicewise.tokens.vocabulary import Vocabulary, vocabulary
 from tests.toy import ToyModel, ToyTokenizer
@@ -167,10 +167,14 @@ def test_keys_sizes_and_inputs() -> None:
     assert ByteProbability(ids(6, 0), b"abab", (0, 4), vocabulary(TOY), ((), (0,))).inputs == 3
     assert question.continuation.tolist() == list(b"bab")
     nothing = TokenScores(ids(), np.empty(0, dtype=np.float32), ids())
-    assert sizes(question, nothing, TOY) == [1, 2]
-    assert sizes(Span(ids(6), ids(2)), TokenScores(ids(2, 6), nothing.logprobs, ids()), TOY) == [2, 0]
+    bytes_of = token_sizes(TOY)
+    assert sizes(question, nothing, bytes_of).tolist() == [1, 2]
+    assert sizes(Span(ids(6), ids(2)), TokenScores(ids(2, 6), nothing.logprobs, ids()), bytes_of).tolist() == [2, 0]
     beyond = len(TOY.token_bytes)
-    assert sizes(Span(ids(6), ids(2)), TokenScores(ids(2, beyond), nothing.logprobs, ids()), TOY) == [2, 0]
+    assert sizes(Span(ids(6), ids(2)), TokenScores(ids(2, beyond), nothing.logprobs, ids()), bytes_of).tolist() == [
+        2,
+        0,
+    ]
     assert parts(Span(ids(6), ids(2)))[0].context.tolist() == [6]
 
 

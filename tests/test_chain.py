@@ -205,6 +205,21 @@ def test_the_cache_changes_no_chain(family: str) -> None:
     assert one.ranks.tolist() == other.ranks.tolist()
 
 
+def test_a_chain_that_ends_at_once_is_empty() -> None:
+    pytest.importorskip("torch")
+    from choicewise.models.local import plain, sampling
+    from tests.tiny import VOCABULARY, tiny
+
+    chain = Generation(ids(*range(3, 13)), 20, (b"x",), Sampling.of(0, "item", 0))
+    for ends, table in (
+        (range(VOCABULARY), [b"%d " % token for token in range(VOCABULARY)]),
+        ([], [b"x"] * VOCABULARY),
+    ):
+        for way in (plain, sampling):
+            answer = way.sample(tiny("llama"), VOCABULARY, chain, ends, table)
+            assert (len(answer.tokens), len(answer.logprobs), answer.is_nan) == (0, 0, False)
+
+
 def test_a_cache_that_is_wrong_is_not_used() -> None:
     torch = pytest.importorskip("torch")
     from choicewise.models.local import plain, sampling
@@ -280,8 +295,8 @@ def test_a_plan_counts_chains_at_their_full_length() -> None:
     request = render(protocol, ITEMS[1], ())
     asking.add(protocol, [request], HashModel())
     context, behind = 1 + len(request.context()), len(request.proposals[0] + " (")
-    # The beginning once for each chain and once for all spans; each span reads its last input beside its siblings.
-    assert unique_tokens(list(asking.wanted.values())) == 3 * (context + 11) + context + 3 * (12 + behind + 2)
+    # The beginning once for all chains and once for all spans; each span reads its last input beside its siblings.
+    assert unique_tokens(list(asking.wanted.values())) == context + 3 * 11 + context + 3 * (12 + behind + 2)
 
 
 def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
@@ -307,3 +322,45 @@ def test_the_explanation_shows_the_chains_and_what_stands_behind_them(tmp_path: 
     assert {(scored.context, scored.continuation) for scored in behind} == {(" \nTherefore, the answer is", " (A)")}
     assert "".join(token.text for token in behind[0].tokens) == " (A)"
     assert "after the chain of the same part" in list(explanation_lines(told))
+
+
+class Brief(HashModel):
+    """A model that ends some of its chains at once."""
+
+    def answer(self, questions: Sequence[Any]) -> Iterator[tuple[int, TokenScores]]:
+        for index, answer in super().answer(questions):
+            chain = isinstance(questions[index], Generation) and questions[index].sampling is not None
+            yield index, answer.first(0) if chain and questions[index].sampling.stream[0] % 2 else answer
+
+
+def test_the_explanation_counts_the_tokens_of_each_chain(tmp_path: Path) -> None:
+    run = evaluate(model=Brief(), data=QUIZ, protocols=SHORT, out=tmp_path)
+    lengths = set()
+    for item in ITEMS:
+        (asked,) = explain(run, item.id).asked
+        chains = {scored.part: scored for scored in asked.scored if scored.choice == -1}
+        for scored in asked.scored:
+            prompt = len((asked.context + (scored.context if scored.choice >= 0 else "")).encode())
+            own = len(chains[scored.part].tokens) if scored.choice >= 0 else 0
+            assert scored.context_tokens == 1 + prompt + own
+        lengths |= {len(chain.tokens) for chain in chains.values()}
+    assert {0} < lengths
+
+
+def test_an_empty_chain_is_a_chain(tmp_path: Path) -> None:
+    found = evaluate(model=Brief(), data=QUIZ, protocols=SHORT, out=tmp_path / "run")
+    empty = [place for place, text in texts(found).items() if not text]
+    assert empty
+    assert len(empty) < 9
+    assert found.tables.unanswered == []
+    assert [row.missing for row in found.rows()] == [0, 0]
+    spans = {(row["item"], row["part"], row["choice"]): row for row in found.observations().to_pylist()}
+    for item, part in empty:
+        request = render(SHORT[HEADLINE], next(each for each in ITEMS if each.id == item), ())
+        before = [*request.context().encode(), *request.proposals[0].encode()]
+        for choice, text in enumerate(request.continuations):
+            ((_, seen),) = HashModel().answer([Span(ids(*before), ids(*text.encode()))])
+            assert spans[item, part, choice]["logprobs"] == pytest.approx(seen.logprobs.tolist())
+        told = list(explanation_lines(explain(found, item)))
+        assert any(line.startswith("generated") and '"": 0 tokens' in line for line in told)
+        assert not [line for line in told if "NaN" in line or "missing" in line]

@@ -76,16 +76,16 @@ def test_check_prints_paths_and_noise(model: LocalModel, monkeypatch: pytest.Mon
     shown = CliRunner().invoke(app, ["check", "--model", "x"]).stdout
     assert "a run takes the path 'tree'" in shown
     assert "batch padded on the left" in shown
-    assert "noise of a score" in shown
+    assert "noise of a token's log-probability" in shown
     content = json.loads(CliRunner().invoke(app, ["check", "--model", "x", "--json"]).stdout)
     assert content["trials"][0]["rung"] == "tree"
-    assert 0 < content["noise"] <= content["tolerance"]
+    assert 0 < content["difference"] < content["noise"] < content["tolerance"]
     assert {path["path"] for path in content["paths"]} >= {"cached context", "bfloat16 in place of float32"}
 
 
 def test_a_refused_path_says_why(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
     trials = (Trial("tree", 3.0, "differs by 3 nats"), Trial("mask", 1e-5, None))
-    monkeypatch.setattr(LocalModel, "selfcheck", SelfCheck("mask", 1e-5, 1e-5, 1e-4, 200, trials))
+    monkeypatch.setattr(LocalModel, "selfcheck", SelfCheck("mask", 1e-5, 1e-5, 1e-4, 3e-5, 200, trials))
     monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
     shown = CliRunner().invoke(app, ["check", "--model", "x"]).stdout
     assert "refused: differs by 3 nats" in shown

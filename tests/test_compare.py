@@ -94,9 +94,10 @@ def test_two_models_are_compared_item_by_item(run: Run, data: Path, tmp_path: Pa
     assert found.flips.predicted_differently == differently
     assert found.detectable == pytest.approx((1.959964 + 0.841621) * np.std(a - b, ddof=1) / math.sqrt(48), rel=1e-5)
     by_subject = (a - b - np.mean(a - b)).reshape(12, 4)
-    extra = (by_subject.sum(axis=1) ** 2).sum() - (by_subject**2).sum()
     assert found.clusters == 12
-    assert found.difference.se == pytest.approx(math.sqrt(np.var(a - b, ddof=1) / 48 + extra / 48**2))
+    assert found.difference.se == pytest.approx(math.sqrt((by_subject.sum(axis=1) ** 2).sum() / 48**2 * 12 / 11))
+    half = scipy.stats.t.ppf(0.975, 11) * found.difference.se
+    assert found.difference.ci_high - found.difference.value == pytest.approx(half)
     assert [each.left.protocol for each in comparisons(run, other, [])] == NAMES[:2]
 
 

@@ -48,7 +48,7 @@ def test_running_out_of_memory_makes_packs_smaller(monkeypatch: pytest.MonkeyPat
     asked = spans()
     expected = dict(model("llama", torch.float32, "plain").answer(asked))
     answering = model("llama", torch.float32, "tree")
-    path = answering._chosen[0]
+    path = answering._choose(None)[0]
     forward, failures = path.forward, iter([True, False, True])
 
     def scarce(*arguments: object) -> object:

@@ -1,10 +1,13 @@
 """What an answer cell means, and when the file leaves it open."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.answer import Answer, answer_kind
+from choicewise.data.answer import Answer
+from choicewise.data.answer_reader import AnswerReader
 from choicewise.data.cell import Number, UnusableRow
 from choicewise.errors import DataError
 
@@ -71,32 +74,42 @@ def rows(*answers: Answer) -> list[tuple[str, Answer]]:
     return [(f"row {number}", answer) for number, answer in enumerate(answers)]
 
 
+def read(answers: list[tuple[str, Answer]]) -> str:
+    """The kind as which all are read, by the same two passes that a file gets."""
+    reader = AnswerReader(answers)
+    for where, answer in answers:
+        with suppress(UnusableRow):
+            assert reader.gold(where, answer) == answer.gold(reader.kind)
+    reader.check_counting()
+    return reader.kind
+
+
 def test_settle_refuses_what_the_file_leaves_open() -> None:
     with pytest.raises(DataError, match=r'row 1: the answer \'2\' can be read as index .choice 2.*answer_is = "label"'):
-        answer_kind(rows(Answer("0", ("0", "1", "2")), Answer("2", ("2", "4", "6"))))
+        read(rows(Answer("0", ("0", "1", "2")), Answer("2", ("2", "4", "6"))))
 
 
 def test_settle_refuses_a_mixture() -> None:
     with pytest.raises(DataError, match="row 1: .* only be read as index, those before it only as text"):
-        answer_kind(rows(Answer("plum", FRUIT), Answer("2", FRUIT)))
+        read(rows(Answer("plum", FRUIT), Answer("2", FRUIT)))
 
 
 def test_settle_refuses_indices_that_seem_counted_from_one() -> None:
     counted = [Answer(number, FRUIT) for number in (1, 2, 3, 2)]
     with pytest.raises(DataError, match="row 2: .*counted from 1"):
-        answer_kind(rows(*counted))
+        read(rows(*counted))
     with pytest.raises(DataError, match="counted from 1"):
-        answer_kind(rows(*counted[2:3]))
-    assert answer_kind(rows(*counted, Answer(0, FRUIT))) == "index", "a single wrong row is its own affair"
-    assert answer_kind(rows(Answer("3", FRUIT, ("1", "2", "3")))) == "label"
+        read(rows(*counted[2:3]))
+    assert read(rows(*counted, Answer(0, FRUIT))) == "index", "a single wrong row is its own affair"
+    assert read(rows(Answer("3", FRUIT, ("1", "2", "3")))) == "label"
 
 
 def test_settle_lets_other_rows_decide() -> None:
     """A row that is open by itself is not, once another can only be read one way; whichever comes first."""
     open_row, text_row = Answer("2", ("2", "4", "6")), Answer("9", ("7", "8", "9"))
-    assert answer_kind(rows(open_row, text_row)) == answer_kind(rows(text_row, open_row)) == "text"
-    assert answer_kind(rows(Answer("Z", FRUIT), Answer("1", FRUIT))) == "index", "an unreadable row has no say"
-    assert answer_kind([]) == "label"
+    assert read(rows(open_row, text_row)) == read(rows(text_row, open_row)) == "text"
+    assert read(rows(Answer("Z", FRUIT), Answer("1", FRUIT))) == "index", "an unreadable row has no say"
+    assert read([]) == "label"
 
 
 choice_lists = st.lists(st.sampled_from(["0", "1", "2", "A", "B", "C", "x"]), min_size=3, max_size=3, unique=True)
@@ -111,7 +124,41 @@ def test_settled_answers_are_never_misread(drawn: list[tuple[list[str], int]], k
     spelled = {"label": lambda c, g: "ABC"[g], "index": lambda c, g: str(g), "text": lambda c, g: c[g]}[kind]
     answers = [(Answer(spelled(choices, gold), tuple(choices)), gold) for choices, gold in drawn]
     try:
-        settled = answer_kind(rows(*(answer for answer, _ in answers)))
+        settled = read(rows(*(answer for answer, _ in answers)))
     except DataError:
         return
     assert [answer.gold(settled) for answer, _ in answers] == [(gold,) for _, gold in answers]
+
+
+def plain_kind(answers: list[tuple[str, Answer]]) -> str:
+    """What `AnswerReader` decides, with every reading of every answer at hand."""
+    readable = [(where, readings) for where, answer in answers if (readings := answer.readings())]
+    kinds = ["label", "index", "text"]
+    for where, readings in readable:
+        kinds = [kind for kind in kinds if kind in readings]
+        if not kinds:
+            raise DataError(f"{where} mixture")
+    for where, readings in readable:
+        if len({readings[kind] for kind in kinds}) > 1:
+            raise DataError(f"{where} open")
+    indices = [(where, int(str(answer.cell))) for where, answer in answers if str(answer.cell).isdecimal()]
+    beyond = [where for where, index in indices if index == 3]
+    if beyond and all(index for _, index in indices) and (kinds[0] == "index" or not readable):
+        raise DataError(f"{beyond[0]} counted from 1")
+    return kinds[0]
+
+
+spelled_answers = st.sampled_from(["0", "1", "2", "3", "A", "B", "C", "D", "x", Number("0"), Number("1"), Number("3")])
+
+
+@given(st.lists(st.tuples(choice_lists, spelled_answers), max_size=6))
+def test_answers_read_one_by_one_are_read_as_all_at_hand(drawn: list[tuple[list[str], str]]) -> None:
+    answers = rows(*(Answer(answer, tuple(choices)) for choices, answer in drawn))
+    try:
+        expected = plain_kind(answers)
+    except DataError as refusal:
+        place = str(refusal).split(" ", 2)
+        with pytest.raises(DataError, match=f"^{place[0]} {place[1]}:"):
+            read(answers)
+    else:
+        assert read(answers) == expected

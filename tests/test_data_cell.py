@@ -10,7 +10,7 @@ from choicewise.data.cell import Number, UnusableRow, is_number, spell, text, va
 def test_text_is_unchanged() -> None:
     for cell in ("", " None ", "007", "1e5", "\ufeff", "a\x00b", "\r\n"):
         assert text(cell, "x") == cell
-    assert text(Number("1e5"), "x") == "1e5"
+    assert text(Number("-10"), "x") == "-10"
     assert type(text(Number("1"), "x")) is str
     assert text(12, "x") == "12"
 
@@ -20,6 +20,9 @@ def test_text_is_unchanged() -> None:
     [
         (None, "null"),
         (0.5, "binary number 0.5"),
+        (Number("1.50"), "number 1.50, which other tools spell otherwise; quote it"),
+        (Number("1e5"), "number 1e5"),
+        (Number("-0"), "number -0"),
         (True, "true or false"),
         ([], "a list"),
         ({}, "nested"),

@@ -61,6 +61,23 @@ def test_read_mapping_refuses(tmp_path: Path, text: str, complaint: str) -> None
     assert "mapping.toml" in str(raised.value)
 
 
+def test_all_that_is_wrong_is_listed_at_once(tmp_path: Path) -> None:
+    text = 'qestion = "q"\nchoices = 1\nanswer = "a"\nanswer_is = "letter"\nlabels = ["x", "x"]\nid = 3\n'
+    with pytest.raises(DataError) as raised:
+        read_mapping(mapping(tmp_path, text))
+    *problems, known = str(raised.value).removeprefix(f"{tmp_path / 'mapping.toml'}: ").split("\n  ")
+    assert problems == [
+        "'qestion' is no key of a mapping; did you mean question?",
+        "choices is 1; it must be a text or a list of texts",
+        "id is 3; it must be a text",
+        "answer_is is 'letter' in a mapping; it must be one of any, label, index, text, flags",
+        "the labels of a mapping must differ",
+    ]
+    assert known.startswith("the keys of a mapping are question, choices, fixed, right, wrong, answer, answer_is,")
+    with pytest.raises(DataError, match="names its choices once.*\n.*needs the column answer"):
+        read_mapping(mapping(tmp_path, 'question = "q"'))
+
+
 def test_read_mapping_missing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="can't be read as a mapping"):
         read_mapping(tmp_path / "none.toml")

@@ -1,6 +1,7 @@
 """The original MMLU layout."""
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -45,11 +46,25 @@ def test_byte_order_mark_only_at_the_start_of_the_file(tmp_path: Path) -> None:
     assert (item.question, item.choices[0]) == ("\ufeffWhat?", "\ufeffa")
 
 
-def test_three_and_five_choices_are_read_as_they_are(tmp_path: Path) -> None:
-    items = read_mmlu(layout(tmp_path, "Q,a,b,c,C\n\nQ,a,b,c,d,e,E\n")).splits["test"]
+def test_every_row_has_as_many_columns_as_most(tmp_path: Path) -> None:
+    rows = "Q,a,b,c,C\nR,a,b,c,d,D\nS,a,b,c,d,e,E\nT,a,b,c,d,A\n"
+    with pytest.raises(DataError, match="2 rows can't be used") as raised:
+        read_mmlu(layout(tmp_path, rows))
+    assert re.search(
+        r"law_test.csv, row 0 .counted from 0.: 5 columns, .*: a question, 4 choices and a letter\n"
+        r".*law_test.csv, row 2 .counted from 0.: 7 columns, where most rows here have 6",
+        str(raised.value),
+    )
+    dataset = read_mmlu(tmp_path, on_bad_item="skip")
+    assert [item.id for item in dataset.splits["test"]] == ["law/test/1", "law/test/3"]
+    assert [bad.row for bad in dataset.skipped] == [0, 2]
+
+
+def test_another_number_of_choices_is_read_where_all_rows_have_it(tmp_path: Path) -> None:
+    items = read_mmlu(layout(tmp_path, "Q,a,b,c,C\n\nR,a,b,c,A\n", dev="Q,a,b,c,B\n")).splits["test"]
     assert [(item.id, len(item.choices), item.gold) for item in items] == [
         ("law/test/0", 3, (2,)),
-        ("law/test/1", 5, (4,)),
+        ("law/test/1", 3, (0,)),
     ]
 
 
@@ -61,6 +76,8 @@ def test_three_and_five_choices_are_read_as_they_are(tmp_path: Path) -> None:
         ("Q,a,b,c,d,", "answer is empty"),
         ("Q,a,,c,d,A", r"choice 1 .counted from 0. is ''"),
         ("Q,a,b, \t,d,A", "choice 2"),
+        (" ,a,b,c,d,A", "the question is ' '"),
+        ("Q,a,b\0,c,d,A", "NUL character"),
     ],
 )
 def test_bad_rows(tmp_path: Path, row: str, reason: str) -> None:
@@ -104,19 +121,26 @@ def test_missing_test_folder(tmp_path: Path) -> None:
 def test_long_cells_leave_the_limit_of_the_process_alone(tmp_path: Path) -> None:
     limit = csv.field_size_limit()
     long = "x" * (limit + 1)
-    assert read_mmlu(layout(tmp_path, f"{long},a,b,A\n")).splits["test"][0].question == long
+    assert read_mmlu(layout(tmp_path, f"{long},a,b,c,d,A\n")).splits["test"][0].question == long
     assert csv.field_size_limit() == limit
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 choice_texts = texts.filter(str.strip)
 
 
-@given(st.lists(st.tuples(texts, st.lists(choice_texts, min_size=2, max_size=6)), min_size=1, max_size=4))
+@given(
+    st.integers(2, 6).flatmap(
+        lambda width: st.lists(
+            st.tuples(choice_texts, st.lists(choice_texts, min_size=width, max_size=width)), min_size=1, max_size=4
+        )
+    )
+)
 def test_any_text_comes_back_unchanged(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, list[str]]]
 ) -> None:
     folder = layout(tmp_path_factory.mktemp("mmlu"), "")
+    (folder / "dev" / "law_dev.csv").unlink()
     with (folder / "test" / "law_test.csv").open("w", newline="", encoding="utf-8") as file:
         # Quoted throughout, since the writer leaves a bare carriage return unquoted.
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows((question, *choices, "B") for question, choices in rows)

@@ -1,6 +1,7 @@
 """JSON Lines, CSV and Parquet: the same content is the same dataset, and nothing is changed or lost unsaid."""
 
 import csv
+import gzip
 import json
 import re
 from pathlib import Path
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 from choicewise.data.cell import UnusableRow
 from choicewise.data.columns import Columns
 from choicewise.data.csv_reader import cells, csv_rows
-from choicewise.data.dataset import build_dataset, check_item, place
+from choicewise.data.intake import build_dataset, check_item
 from choicewise.data.item import Item, duplicate_choices
 from choicewise.data.open_dataset import open_dataset
 from choicewise.data.parquet_reader import parquet_rows
 from choicewise.data.row_draft import Draft, draft
+from choicewise.data.row_place import RowPlace
 from choicewise.data.table_reader import read_tabular
 from choicewise.data.text_file import read_text
 from choicewise.errors import DataError, UsageError
@@ -48,9 +50,13 @@ def comma(folder: Path, rows: list[dict[str, str]], name: str = "test.csv") -> P
     return folder / name
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=10)
 questions = st.fixed_dictionaries(
-    {"question": texts, "note": texts, "choices": st.lists(texts.filter(str.strip), min_size=2, max_size=5)}
+    {
+        "question": texts.filter(str.strip),
+        "note": texts,
+        "choices": st.lists(texts.filter(str.strip), min_size=2, max_size=5),
+    }
 )
 
 
@@ -98,10 +104,12 @@ def test_mmlu_is_the_same_in_every_layout(tmp_path: Path) -> None:
 
 
 def test_numbers_keep_their_spelling(tmp_path: Path) -> None:
-    row = '{"question": 7, "choices": [1, 1e5, 1.50, "None"], "answer": "C", "year": 2.0, "seen": true, "gone": null}'
+    row = '{"question": 7, "choices": [1, -12, "1.50", "None"], "answer": "C", "year": 2.0, "seen": true, "gone": null}'
     (item,) = open_dataset(jsonl(tmp_path, row)).splits["test"]
-    assert (item.question, item.choices) == ("7", ("1", "1e5", "1.50", "None"))
+    assert (item.question, item.choices) == ("7", ("1", "-12", "1.50", "None"))
     assert item.fields == {"year": "2.0", "seen": "true"}
+    (item,) = open_dataset(comma(tmp_path, [{"question": "7", "A": "1e5", "B": "1.50", "answer": "B"}])).splits["test"]
+    assert (item.question, item.choices) == ("7", ("1e5", "1.50"))
 
 
 def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
@@ -115,11 +123,11 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
     )
     assert [item.question for item in open_dataset(path).splits["test"]] == ["Q", "\u2028\ufeff"]
     table = tmp_path / "quiz.csv"
-    table.write_bytes(b'\xef\xbb\xbfquestion,A,B,answer\r\n"one\r\ntwo",\x00,"""x""",A\r\n')
+    table.write_bytes(b'\xef\xbb\xbfquestion,A,B,answer\r\n"one\r\ntwo",\x01,"""x""",A\r\n')
     (item,) = open_dataset(table).splits["test"]
-    assert (item.question, item.choices) == ("one\r\ntwo", ("\x00", '"x"'))
+    assert (item.question, item.choices) == ("one\r\ntwo", ("\x01", '"x"'))
     assert read_text(table).startswith("question")
-    assert cells(table)[0] == ["question", "A", "B", "answer"]
+    assert next(cells(table)) == ["question", "A", "B", "answer"]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +139,12 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
         ('{"question": "Q", "choices": ["a", NaN], "answer": 0}', "NaN, which is no JSON"),
         ('{"question": "Q", "choices": ["a", "b"], "answer": "A", "answer": "B"}', "key 'answer' is there twice"),
         ({**GOOD, "question": "\ud800"}, "lone surrogate"),
+        ({**GOOD, "question": ""}, "the question in column question is ''"),
+        ({**GOOD, "question": " \t"}, "the question in column question is"),
+        ({**GOOD, "question": "Q\0"}, "NUL character"),
+        ({**GOOD, "choices": ["a", "b" * 90 + "\0"]}, "text 'b*'... holds a NUL character"),
+        ({**GOOD, "note": "\0"}, "NUL character"),
+        ({**GOOD, "choices": [1.0, 2.5]}, "column choices holds the number 1.0"),
         ({**GOOD, "question": None}, "column question is null"),
         ({"choices": ["a", "b"], "answer": "A"}, "column question is missing"),
         ({**GOOD, "choices": ["a", None]}, "column choices is null"),
@@ -190,6 +204,32 @@ def test_bad_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table({"question": broken}), path)
     with pytest.raises(DataError, match="column question holds bytes that are not UTF-8"):
         list(parquet_rows(path))
+
+
+def test_compressed_files_are_told_from_text_in_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_bytes(gzip.compress(json.dumps(GOOD).encode()))
+    with pytest.raises(DataError, match="test.jsonl is compressed; unpack it"):
+        open_dataset(path)
+
+
+def test_bad_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, GOOD, *[{**GOOD, "answer": "Z"}] * 30, {"id": 7, **GOOD})
+    with pytest.raises(DataError) as raised:
+        open_dataset(path)
+    first, *listed, more = str(raised.value).split("\n  ")
+    assert first == "30 rows can't be used; correct them, or skip bad items:"
+    assert [line.split(" (counted")[0] for line in listed] == [f"{path}, row {row}" for row in range(1, 25)]
+    assert more == "and 6 more"
+    assert len(open_dataset(path, on_bad_item="skip").skipped) == 30
+
+
+def test_repeated_ids_are_listed_beside_bad_rows(tmp_path: Path) -> None:
+    rows = [{"id": "1", **GOOD}, {"id": "1", **GOOD}, {"id": "2", **GOOD, "answer": "Z"}, {"id": "1", **GOOD}]
+    with pytest.raises(
+        DataError, match=r"(?s)^.*row 2 .*none of A, B; correct the row.*\n2 rows repeat an id.*row 1 .*row 3"
+    ):
+        open_dataset(jsonl(tmp_path, *rows))
 
 
 @pytest.mark.parametrize("name", ["test.jsonl", "test.csv"])
@@ -263,7 +303,7 @@ def test_intake() -> None:
     for gold in ((), (-1,), (2,)):
         with pytest.raises(UnusableRow, match="not among the 2"):
             check_item(Item("x", "", ("a", "b"), gold))
-    assert place(Path("f.csv"), 3) == "f.csv, row 3 (counted from 0)"
+    assert str(RowPlace(Path("f.csv"), 3)) == "f.csv, row 3 (counted from 0)"
 
 
 def test_open_dataset_says_what_it_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

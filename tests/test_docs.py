@@ -1,6 +1,7 @@
 """The pages about the code name what exists."""
 
 import re
+from dataclasses import fields
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -8,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from choicewise.cli import app
+from choicewise.data.columns import Columns, read_mapping
+from choicewise.data.item import Item
+from choicewise.data.open_dataset import open_dataset
 
 ROOT = Path(__file__).parent.parent
 STEPS = re.findall(r"^\|[^|]*\| `([^`]+)\.py` \| `([^`]+)` \|", (ROOT / "docs/design/flow.md").read_text(), flags=re.M)
@@ -39,3 +43,26 @@ def test_the_readme_names_every_command() -> None:
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     commands |= {group.name or "" for group in app.registered_groups}
     assert [command for command in sorted(commands) if f"choicewise {command}" not in readme] == []
+
+
+def test_the_page_about_data_has_every_key_of_a_mapping() -> None:
+    page = (ROOT / "docs/data.md").read_text(encoding="utf-8")
+    rows = "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    keys = [spec.name for spec in fields(Columns) if spec.init]
+    assert re.findall("`([a-z_]+)`", rows) == keys
+
+
+def test_the_examples_of_mappings_run(tmp_path: Path) -> None:
+    page = (ROOT / "docs/data.md").read_text(encoding="utf-8")
+    (line, mapping), (pair, plain) = re.findall(r"```json\n(.*?)```.*?```toml\n(.*?)```", page, flags=re.S)
+    items = []
+    for row, text in ((line, mapping), (pair, plain)):
+        (tmp_path / "quiz.jsonl").write_text(row, encoding="utf-8")
+        (tmp_path / "mapping.toml").write_text(text, encoding="utf-8")
+        columns = read_mapping(tmp_path / "mapping.toml")
+        items += open_dataset(tmp_path / "quiz.jsonl", columns=columns).splits["test"]
+    story = {"story": "Ada found a key.", "asks_for": "who"}
+    assert items == [
+        Item("7", "What was lost?", ("a key", "a coin"), (1,), "finds", story),
+        Item("test/0", "", ("The keys are here.", "The keys is here."), (0,)),
+    ]

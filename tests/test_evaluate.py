@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from choicewise import evaluate, open_dataset, open_run
+from choicewise.data.dataset import Dataset
+from choicewise.data.item import Item
 from choicewise.errors import DataError, StoreError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.selfcheck import SelfCheck
@@ -160,11 +162,13 @@ def test_another_model_is_refused(data: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_numbers_of_choices_stop_or_are_counted(data: Path, tmp_path: Path) -> None:
-    with (data / "test" / "tides_test.csv").open("a") as file:
-        file.write("Three?,one,two,three,C\nFive?,1st,2nd,3rd,4th,5th,E\n")
+    three = Item("three", "Three?", ("one", "two", "three"), (2,), "tides")
+    five = Item("five", "Five?", ("1st", "2nd", "3rd", "4th", "5th"), (4,), "tides")
+    splits = open_dataset(data).splits
+    odd = Dataset("odd", {**splits, "test": [*splits["test"], three, five]})
     with pytest.raises(DataError, match="3 choices"):
-        evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    run = evaluate(model="fake:hash", data=data, protocols=["mmlu"], out=tmp_path / "skip", skip_bad_items=True)
+        evaluate(model="fake:hash", data=odd, protocols=["mmlu/original"], out=tmp_path / "run")
+    run = evaluate(model="fake:hash", data=odd, protocols=["mmlu"], out=tmp_path / "skip", skip_bad_items=True)
     assert {(row.n, row.missing) for row in run.rows()} == {(12, 2)}
 
 
@@ -220,13 +224,13 @@ def test_a_subject_without_shots_is_named(data: Path, tmp_path: Path) -> None:
 class Checked(HashModel):
     """A hash model that says it was checked."""
 
-    selfcheck = SelfCheck("tree", 2e-5, 1e-5, 1e-4, 200, ())
+    selfcheck = SelfCheck("tree", 2e-5, 1e-5, 1e-4, 3e-5, 200, ())
 
 
 def test_the_self_check_is_kept_with_the_run(data: Path, tmp_path: Path) -> None:
     run = evaluate(model=Checked(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    assert run.manifest.engine == EngineRecord(SelfCheckRecord("tree", "", 2e-5, 1e-5, 200))
-    assert run.noise == 2e-5
+    assert run.manifest.engine == EngineRecord(SelfCheckRecord("tree", "", 2e-5, 1e-5, 3e-5, 200))
+    assert run.noise == 3e-5
     plain = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "plain")
     assert plain.manifest.engine == EngineRecord()
     assert plain.noise is None

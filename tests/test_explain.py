@@ -134,7 +134,7 @@ def test_reading_a_run_needs_no_model(run: Run) -> None:
     lines = [
         f"explain|{run.folder}|--item|tides/test/0",
         f"compare|{run.folder}|{run.folder}",
-        f"report|{run.folder}|--interval|clustered",
+        f"report|{run.folder}|--interval|beta-binomial",
         f"report|{run.folder}|--multiverse",
         f"report|{run.folder}|--distribution|--protocol|mmlu/cloze",
     ]

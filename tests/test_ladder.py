@@ -20,7 +20,7 @@ from choicewise.models.local.ladder import LADDER
 from choicewise.models.local.mask_path import MaskPath, declared
 from choicewise.models.local.packed_path import PackedPath, TreePath, out_of_memory
 from choicewise.models.local.probe import probe
-from choicewise.models.local.token_answers import FIRST_TOKENS, answer_tokens
+from choicewise.models.local.token_answers import answer_tokens
 from choicewise.models.local.unpacked_path import PlainPath, PrefixPath, SequencePath, branches
 from choicewise.questions import Generation, Mass, Sampling, Span, TokenSet
 
@@ -30,8 +30,8 @@ RANDOM = np.random.default_rng(7)
 
 
 @pytest.fixture(autouse=True)
-def _two_threads() -> None:
-    torch.set_num_threads(2)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 def network(family: str) -> CausalLM:
@@ -274,12 +274,12 @@ def test_generations_are_greedy(family: str, rung: str) -> None:
 def test_a_greedy_generation_ends_before_the_token_that_completes_a_stop(rung: str) -> None:
     lm, table = network("llama"), [b"%d," % token for token in range(VOCABULARY)]
     context = RANDOM.integers(0, VOCABULARY, 20, dtype=np.int32)
-    greedy = plain.generate(lm.model, VOCABULARY, Generation(context, 3 * FIRST_TOKENS), ())
+    greedy = plain.generate(lm.model, VOCABULARY, Generation(context, 48), ())
     end = int(greedy.tokens[-1])
     text = [table[token] for token in greedy.tokens]
-    crossing = text[FIRST_TOKENS - 1] + text[FIRST_TOKENS]  # the last token of one part and the first of the next
+    crossing = text[15] + text[16]
     stops = [(text[0],), (text[5] + text[6][:1],), (crossing,), (text[40], b"x"), (b"x",)]
-    generations = [Generation(context, limit, stop) for stop in stops for limit in (1, 9, 2 * FIRST_TOKENS, len(text))]
+    generations = [Generation(context, limit, stop) for stop in stops for limit in (1, 9, 32, len(text))]
     for ends in ((), (end,)):
         answers = dict(answer_tokens(LADDER[rung](lm, 64), [*generations, Generation(context, 7)], ends, table))
         assert len(answers[len(generations)].tokens) == generated_length(text, greedy.tokens.tolist(), 7, (), ends)
@@ -309,6 +309,63 @@ def test_a_pass_counts_its_calls() -> None:
     with lm.attention(attention.NAME), attention.running(tree_pass.attend), torch.inference_mode():
         lm.body(input_ids=lm.tensor(tree.tokens[:60])[None], position_ids=lm.tensor(tree.depth[:60])[None])
     assert tree_pass.calls == lm.layers == len(tree_pass.next_past)
+
+
+@pytest.mark.parametrize("rung", ["tree", "prefix", "plain"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "llama4_text", "gpt_oss"])
+def test_samples_are_the_same_in_any_company(family: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_path, "TOGETHER", 3)
+    lm, table = network(family), [b"%d," % token for token in range(VOCABULARY)]
+    shared = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
+    contexts = [shared, np.append(shared, shared[:5]), RANDOM.integers(0, VOCABULARY, 7, dtype=np.int32)]
+    samples = [
+        Generation(context, 12, (b"7,",), Sampling.of(0, "item", number)) for context in contexts for number in range(3)
+    ]
+    greedy, ends = Generation(shared, 6, (b"7,",)), {3, 5, 60}
+    answers = dict(answer_tokens(LADDER[rung](lm, 20), [greedy, *samples], ends, table))
+    expected = [plain.generate(lm.model, VOCABULARY, greedy, ends, table)]
+    expected += [plain.sample(lm.model, VOCABULARY, sample, ends, table) for sample in samples]
+    assert len({tuple(scores.tokens) for scores in expected}) > 6
+    for index, scores in enumerate(expected):
+        assert answers[index].tokens.tolist() == scores.tokens.tolist()
+        assert answers[index].ranks.tolist() == scores.ranks.tolist()
+        np.testing.assert_allclose(answers[index].logprobs, scores.logprobs, atol=1e-4)
+    ((_, alone),) = answer_tokens(LADDER[rung](lm, 20), [samples[4]], ends, table)
+    assert alone.tokens.tolist() == expected[5].tokens.tolist()
+
+
+def test_a_sample_draws_only_what_the_tokenizer_knows() -> None:
+    lm, table = network("llama"), [b"x"] * 9
+    sample = Generation(ids(1, 2, 3), 40, (b"y",), Sampling.of(0, "item", 0))
+    ((_, seen),) = TreePath(lm, 20).generate([sample], (), table)
+    assert seen.tokens.tolist() == plain.sample(lm.model, VOCABULARY, sample, (), table).tokens.tolist()
+    assert max(seen.tokens) < 9
+
+
+def test_chains_of_one_context_compute_it_once() -> None:
+    lm = network("llama")
+    table = [b"x"] * VOCABULARY
+    context = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
+    samples = [Generation(context, 10, (), Sampling.of(0, "item", number)) for number in range(8)]
+    planned = [lm.work.planned for _ in TreePath(lm, 4096).generate(samples, (), table)]
+    assert lm.computed == lm.work.planned == 30 + 8 * 9
+    assert planned == [30 + 8 * 9] * 8
+
+
+def test_planned_tokens_are_known_at_first_and_right_at_last() -> None:
+    """A tree's tokens at once; a generation's limit first, and its length in the end."""
+    lm = network("llama")
+    spans = [Span(RANDOM.integers(0, VOCABULARY, 40, dtype=np.int32), ids(1, 2)) for _ in range(4)]
+    seen = [(lm.computed, lm.work.planned) for _ in TreePath(lm, 10).score(spans)]
+    assert {planned for _, planned in seen} == {4 * 41}
+    assert len({computed for computed, _ in seen}) > 1
+    lm = network("llama")
+    ((_, greedy),) = PlainPath(lm).generate([Generation(ids(1, 2), 6)], ())
+    ends = {int(greedy.tokens[2])}
+    for path in (TreePath, PlainPath):
+        lm = network("llama")
+        assert len(list(path(lm, *[20][: path is TreePath]).generate([Generation(ids(1, 2), 6)], ends))) == 1
+        assert lm.work.planned == lm.computed > 0
 
 
 def test_generating_computes_contexts_once_and_then_one_token_a_step() -> None:

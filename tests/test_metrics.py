@@ -60,8 +60,11 @@ def test_macro_equals_the_plain_reference(items: list[tuple[float, bool, str]]) 
     if groups and all(len(group) > 1 for group in groups):
         variance = sum(statistics.variance(group) / len(group) for group in groups)
         assert value.se == pytest.approx(math.sqrt(variance) / len(groups))
-        assert value.ci_low == pytest.approx(max(0, value.value - 1.959963984540054 * value.se))
-        assert value.ci_high == pytest.approx(min(1, value.value + 1.959963984540054 * value.se))
+    if len(groups) == 1:
+        assert (value.ci_low, value.ci_high) == pytest.approx(wilson(value.value, len(groups[0])), abs=1e-9)
+    if groups:
+        assert 0 <= value.ci_low <= value.value <= value.ci_high <= 1
+        assert value.ci_low < value.ci_high
 
 
 def test_micro_and_macro_weigh_subjects_differently() -> None:

@@ -329,12 +329,33 @@ def test_load_names_the_damage(shared_data: Path, tmp_path: Path, name: str, cha
         load(tmp_path, device="cpu")
 
 
-def test_load_tells_of_weights_that_the_configuration_has_no_place_for(shared_data: Path, tmp_path: Path) -> None:
-    folder = folder_without(tmp_path)
-    config = folder / "config.json"
-    config.write_text(config.read_text().replace('"num_hidden_layers": 4', '"num_hidden_layers": 3'))
-    with pytest.warns(UserWarning, match=r"not used: model\.layers\.3\..*; 9 in all"):
-        load(folder)
+def test_load_refuses_weights_that_the_configuration_has_no_place_for(shared_data: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = folder_without(tmp_path) / "model.safetensors"
+    tensors = load_file(weights)
+    harmless = {"vision_tower.layers.7.weight": torch.zeros(2), "model.layers.0.rotary_emb.inv_freq": torch.zeros(2)}
+    save_file(tensors | harmless, weights, {"format": "pt"})
+    assert load(tmp_path, device="cpu").vocabulary == 512
+    save_file(tensors | {"model.layers.0.mlp.extra.weight": torch.zeros(2)}, weights, {"format": "pt"})
+    with pytest.raises(ModelError, match=r"has no place \(model\.layers\.0\.mlp\.extra\.weight; 1 in all\)"):
+        load(tmp_path, device="cpu")
+
+
+def test_experts_that_can_not_be_merged_are_refused_with_the_reason(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from choicewise.models.local.loading import load_network
+    from tests.tiny import tiny
+
+    tiny("mixtral").save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    tensors = load_file(weights)
+    name = next(name for name in tensors if "experts.1." in name)
+    save_file(tensors | {name: tensors[name][:-1].clone()}, weights, {"format": "pt"})
+    with pytest.raises(ModelError, match=r"can't be merged into .*experts.*: .+; fetch the folder again") as caught:
+        load_network(tmp_path, {}, "float32", "cpu", False)
+    assert "above report" not in str(caught.value)
 
 
 def test_load_runs_an_implementation_of_transformers_own(shared_data: Path, tmp_path: Path) -> None:

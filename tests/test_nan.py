@@ -47,10 +47,10 @@ def loaded(network: Any, rung: str, monkeypatch: pytest.MonkeyPatch) -> LocalMod
     return LocalModel(network, ByteTokenizer(), name="damaged", digest="", window=64, rung=rung)
 
 
-def chosen(lm: Any, batch_tokens: int | None, rung: str) -> tuple[Any, Any]:
+def chosen(lm: Any, batch_tokens: int | None, rung: str, deepest: int) -> tuple[Any, Any]:
     from choicewise.models.local.ladder import LADDER
 
-    return LADDER[rung](lm, 64), SimpleNamespace(rung=rung)
+    return LADDER[rung](lm, 64), SimpleNamespace(rung=rung, depth=lm.window)
 
 
 @pytest.mark.parametrize("rung", RUNGS)

@@ -19,6 +19,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.records.rows import SpanRow
 from choicewise.requests.prepared_block import PreparedBlock
 from choicewise.requests.readings import choices as choices_module
+from choicewise.requests.readings.null_group import OTHER_TEXT
 from choicewise.requests.render import render
 from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
@@ -163,10 +164,13 @@ def test_other_text_after_the_null_context_is_missing_with_the_reason() -> None:
     tokens = ToyTokenizer(TOYS)
     for boundary in ("joint", "count"):
         block = asked(tokens, recipe("a", boundary=boundary), [Item("1", "b", ("bb", "a"), (0,))])
-        (own, null), (_, other) = sides(block)
+        (own, null), _ = sides(block)
         assert scored(block, tokens, own) == b"bb"
-        assert (null.key, other.key is None) == (None, False)
-        assert null.missing == choices_module.OTHER_TEXT
+        assert null.missing == OTHER_TEXT
+        block = asked(tokens, recipe("b", boundary=boundary), [Item("1", "a", ("bb", "a"), (0,))])
+        (own, null), _ = sides(block)
+        assert scored(block, tokens, own) == b"b", "the first is in the context's token"
+        assert null.missing == OTHER_TEXT
 
 
 def test_equal_choices_are_located_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,8 +184,8 @@ def test_equal_choices_are_located_once(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(choices_module, "choice_questions_batch", counting)
     items = [Item(str(number), f"Who is {number}?", ("a", "b"), (0,)) for number in range(50)]
-    block = asked(ByteTokenizer(), recipe("Answer:"), items)
-    assert located == [50, 1, 0]
+    block = asked(ByteTokenizer(), recipe("Answer:", continuation=" {choice}"), items)
+    assert located == [50, 1]  # no text begins without its space
     assert len(block.spans) == 200
 
 

@@ -1,7 +1,8 @@
 """Samplers: the same shots whoever asks, however few items are asked."""
 
 from collections import Counter
-from itertools import islice
+from itertools import cycle, islice
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
+from choicewise.data.items import Items
 from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.shots import harness_v0, helm, sample
+from choicewise.protocols.shots import draw_helm, sample
 from choicewise.requests.source import requests
 from tests.recipes import mmlu_protocol
 
@@ -33,7 +35,7 @@ def dataset(**sizes: int) -> Dataset:
 
 def test_sample_first_takes_the_first_rows_for_every_item() -> None:
     data = dataset(test=3, dev=4)
-    assert sample(mmlu_protocol(shots=2), data, "s") == [data.rows("dev", "s")[:2]] * 3
+    assert sample(mmlu_protocol(shots=2), data, "s") == [tuple(data.rows("dev", "s")[:2])] * 3
 
 
 def test_sample_needs_no_pool_without_shots() -> None:
@@ -44,6 +46,30 @@ def test_helm_permutes_five_distinct_answers_as_published() -> None:
     # random.Random(0).shuffle of five labels in alphabetical order, as measured on HELM itself.
     pool = [item(number, right) for number, right in enumerate("abcde")]
     assert [shot.choices[0] for shot in helm(pool, 5, 0)] == ["c", "b", "a", "e", "d"]
+
+
+def helm(pool: list[Item], count: int, seed: int) -> list[Item]:
+    return list(Items.of(pool).take(draw_helm(Items.of(pool).right_texts(), count, seed)))
+
+
+def published_helm(pool: list[Item], count: int, seed: int) -> list[Item]:
+    """HELM's own way, with all rows at hand."""
+    random = Random(seed)
+    groups: dict[str, list[Item]] = {}
+    for row in pool:
+        groups.setdefault(row.choices[row.gold[0]], []).append(row)
+    order: list[str] = []
+    for size in sorted({len(group) for group in groups.values()}, reverse=True):
+        tied = sorted(answer for answer, group in groups.items() if len(group) == size)
+        random.shuffle(tied)
+        order += tied
+    chosen: list[Item] = []
+    for answer in cycle(order):
+        if len(chosen) == min(count, len(pool)):
+            break
+        if group := groups[answer]:
+            chosen.append(group.pop(random.randrange(len(group))))
+    return chosen
 
 
 def plain_helm(rights: list[str], chosen: list[str], count: int) -> bool:
@@ -69,12 +95,33 @@ def test_helm_goes_round_the_answers(rights: list[str], count: int, seed: int) -
     assert helm(pool, count, seed) == shots
 
 
+@given(st.lists(st.text(max_size=2), min_size=1, max_size=9), st.integers(1, 9), st.integers(0, 99))
+def test_helm_draws_what_helm_itself_draws(rights: list[str], count: int, seed: int) -> None:
+    pool = [item(number, right) for number, right in enumerate(rights)]
+    assert helm(pool, count, seed) == published_helm(pool, count, seed)
+
+
+def harness_v0(items: list[Item], pool: list[Item], count: int, seed: int) -> list[tuple[Item, ...]]:
+    """The early harness's own way, with all rows at hand."""
+    random = Random(seed)
+    order = list(range(len(items)))
+    random.shuffle(order)
+    drawn = {index: random.sample(pool, count + 1) for index in order}
+    return [tuple(row for row in drawn[index] if row != asked)[:count] for index, asked in enumerate(items)]
+
+
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 99))
 def test_harness_v0_draws_distinct_shots_that_are_never_the_item(size: int, count: int, seed: int) -> None:
     items = [item(number) for number in range(size)]
-    for asked, shots in zip(items, harness_v0(items, items + [item(99)] * 5, count, seed), strict=True):
-        assert len(shots) == count
-        assert asked not in shots
+    pool = items + [item(number) for number in range(100, 105)]
+    data = Dataset("made up", {"test": items, "train": pool})
+    protocol = mmlu_protocol(sampler="harness-v0", seed=seed, shot_split="train", shots=count)
+    shots = sample(protocol, data, "s")
+    assert shots == harness_v0(items, pool, count, seed)
+    assert sample(protocol, data, "s", range(size // 2, size)) == shots[size // 2 :]
+    for asked, examples in zip(items, shots, strict=True):
+        assert len({shot.id for shot in examples}) == count
+        assert asked not in examples
 
 
 def test_harness_v0_draws_anew_for_every_item() -> None:

@@ -339,4 +339,4 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_one_is_missing() -
 def test_observe_gives_a_row_per_question() -> None:
     span = Span(np.asarray([65], dtype=np.int32), np.asarray([66, 67], dtype=np.int32))
     (row,) = observe(HashModel(), {span.key: span})
-    assert (row.key, list(row.tokens), row.sizes, row.value) == (span.key, [66, 67], [1, 1], None)
+    assert (row.key, list(row.tokens), list(row.sizes), row.value) == (span.key, [66, 67], [1, 1], None)

@@ -133,7 +133,17 @@ def test_random_texts_agree(context: str, choices: list[str]) -> None:
     for name in SCORES:
         if name.endswith("_bare") and any(choice == " " for choice in choices):
             continue  # nothing is left to divide by
-        assert table[name].to_pylist() == pytest.approx(scores_of(slow, name, "", expected), abs=1e-5), name
+        wanted = scores_of(slow, name, "", expected)
+        if name == "pmi":  # after a merge the two sides may score other text
+            sides = zip(expected, [reference.score(slow, "", choice) for choice in choices], strict=True)
+            same = [alike(slow, *pair) for pair in sides]
+            wanted = [pmi if equal else math.nan for pmi, equal in zip(wanted, same, strict=True)]
+        assert table[name].to_pylist() == pytest.approx(wanted, abs=1e-5, nan_ok=True), name
+
+
+def alike(model: reference.Model, one: reference.Choice, other: reference.Choice) -> bool:
+    left, right = (b"".join(model.token_bytes[token] for token in side.tokens) for side in (one, other))
+    return left == right
 
 
 def test_numbers_by_hand() -> None:

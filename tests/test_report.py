@@ -25,7 +25,9 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span, TokenScores
 from choicewise.records.manifest import Selection
 from choicewise.report.table import alarms, legend, rank_table, report_tables, table, titled
+from choicewise.results.comparison import comparisons
 from choicewise.results.diagnosis import FLAGS, nearest
+from choicewise.results.explanation import explain
 from choicewise.results.interval import interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
@@ -33,18 +35,18 @@ from choicewise.results.ranks import bounded, ranked
 from choicewise.results.row import Row, selection
 from choicewise.results.run import Run
 from choicewise.scoring.metrics import AGGREGATIONS, GROUPS
-from choicewise.scoring.statistics.clustered import clustered_standard_error
+from choicewise.scoring.statistics.stratified import stratified
 from choicewise.scoring.statistics.wilson import wilson
 from tests.worlds import write_mmlu
 
-NOISE = 4.0
+NOISE = 0.5
 """Nats: so coarse that many items of a hash model are near ties."""
 
 
 class Noisy(HashModel):
     """A hash model whose self-check found its numbers far apart."""
 
-    selfcheck = SelfCheck("tree", NOISE, 1.0, 2 * NOISE, 200, ())
+    selfcheck = SelfCheck("tree", NOISE, 1.0, 2 * NOISE, NOISE, 200, ())
 
 
 class Constant(HashModel):
@@ -84,7 +86,8 @@ def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name
     for place, gold in enumerate(each.evidence.gold):
         a, b = each.evidence.item_offsets[place : place + 2]
         counts = each.evidence.continuations().counts[a:b]
-        noise = {"sum": NOISE, "token_mean": NOISE / counts, "pmi": 2 * NOISE}[each.protocol.score]
+        total = NOISE * np.sqrt(counts)
+        noise = {"sum": total, "token_mean": total / counts, "pmi": 2 * total}[each.protocol.score]
         scores, error = each.scores[a:b], np.broadcast_to(noise, (b - a,))
         could = [
             choice
@@ -105,9 +108,33 @@ def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name
     assert row.noise == NOISE
 
 
-def test_text_that_is_generated_has_no_numeric_bounds(noisy: Run) -> None:
-    row = row_of(noisy, "mmlu/helm")
-    assert (row.low, row.high, row.near_ties) == (row.value, row.value, 0)
+@pytest.mark.parametrize("name", ["helm", "greedy", "constrained_greedy", "spellings"])
+def test_what_noise_does_is_not_known_of_everything(name: str, data: Path, tmp_path: Path) -> None:
+    """Of text, of a yes or no, and of numbers that are not made of one log-likelihood."""
+    cloze = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
+    recipes = {
+        "helm": resolve("mmlu/helm")["mmlu/helm"],
+        "greedy": replace(cloze, score="greedy"),
+        "constrained_greedy": replace(cloze, score="constrained_greedy"),
+        "spellings": replace(cloze, reading="spellings", continuation=" {letter}\n {letter}."),
+    }
+    run = evaluate(model=Noisy(), data=data, protocols={"p": recipes[name], "sum": cloze}, out=tmp_path / "run")
+    for aggregation in ("micro", "macro", "subjects"):
+        rows = [row for row in run.rows(aggregation) if row.protocol == "p"]
+        for row in rows:
+            assert all(map(math.isnan, (row.low, row.high, row.diagnosis.near_tie_rate)))
+            assert (row.near_ties, row.as_json()["low"], row.as_json()["near_ties"]) == (None, None, None)
+            assert "near-ties" not in row.diagnosis.flags
+        lines = [line for shown in report_tables(run.rows(aggregation), 160) for line in printed(shown, 160)]
+        (shown,) = [line for line in lines if line.startswith("p ")][:1]
+        assert f"{100 * rows[0].ci_high:.1f}" + " " * 8 in shown
+        assert shown.split(f"{100 * rows[0].ci_high:.1f}")[1].split()[0] == "-"
+        assert any("numeric: range that rounding allows" in line and "- where" in line for line in legend(run.rows()))
+    assert all(json.loads(json.dumps(row.as_json()))["low"] is not None for row in run.rows() if row.protocol == "sum")
+    decided = {each.protocol: each.near_tie for each in explain(run, run.tables.items["item"][0].as_py()).decided}
+    assert (decided["p"], isinstance(decided["sum"], bool)) == (None, True)
+    (compared,) = comparisons(run, None, ["p", "sum"])
+    assert compared.flips.near_ties is None
 
 
 def test_near_ties_are_flagged_where_they_outweigh_the_interval(noisy: Run) -> None:
@@ -119,7 +146,9 @@ def test_near_ties_are_flagged_where_they_outweigh_the_interval(noisy: Run) -> N
 def test_a_run_without_self_check_has_no_bounds(data: Path, tmp_path: Path) -> None:
     run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
     (row,) = run.rows()
-    assert (row.noise, row.low, row.high, row.near_ties) == (None, row.value, row.value, 0)
+    assert (row.noise, row.near_ties, math.isnan(row.low), math.isnan(row.high)) == (None, None, True, True)
+    (shown,) = report_tables([row], 160)
+    assert any(line.split()[:7][-2:] == ["-", "30"] for line in printed(shown, 160))
 
 
 def test_label_and_text_siblings_are_compared(noisy: Run) -> None:
@@ -206,23 +235,30 @@ SUBJECTS = list("aabbbccc")
 
 
 def test_intervals_by_name() -> None:
-    assert all(interval(name.value, CREDIT, SUBJECTS, False)[0] == name.value for name in Interval)
-    assert interval("wilson", CREDIT, SUBJECTS, False) == ("wilson", *wilson(4.5 / 8, 8))
+    assert interval("wilson", CREDIT, SUBJECTS, False) == wilson(4.5 / 8, 8)
     low, high = scipy.stats.beta(5, 5).ppf(0.025), scipy.stats.beta(6, 4).ppf(0.975)
-    assert interval("beta-binomial", CREDIT, SUBJECTS, False) == (
-        "beta-binomial",
-        pytest.approx(low),
-        pytest.approx(high),
-    )
-    half = 1.959964 * clustered_standard_error(CREDIT, SUBJECTS)
-    found = interval("clustered", CREDIT, SUBJECTS, False)
-    assert found[1:] == (pytest.approx(4.5 / 8 - half), pytest.approx(min(1.0, 4.5 / 8 + half)))
-    means = np.array([0.5, 2.5 / 3, 1 / 3])
-    macro = interval("clustered", CREDIT, SUBJECTS, True)
-    assert macro[2] == pytest.approx(means.mean() + 1.959964 * means.std(ddof=1) / math.sqrt(3))
-    assert interval("wilson", CREDIT, SUBJECTS, True)[0] == "normal"
-    assert all(map(math.isnan, interval("clustered", CREDIT, ["a"] * 8, False)[1:]))
-    assert all(map(math.isnan, interval("beta-binomial", CREDIT[:0], [], False)[1:]))
+    assert interval("beta-binomial", CREDIT, SUBJECTS, False) == (pytest.approx(low), pytest.approx(high))
+    rights, sizes = np.array([1.0, 2.5, 1.0]), np.array([2, 3, 3])
+    assert interval("wilson", CREDIT, SUBJECTS, True) == stratified(rights, sizes)
+    mean, variance = 5 / 9, (0.25 + 5 / 36 / 2 + 2 / 9 / 2) / 9
+    n = min(mean * (1 - mean) / variance, 9 / (1 / 2 + 1 / 3 + 1 / 3))
+    posterior = scipy.stats.beta(mean * n + 1, (1 - mean) * n + 1).interval(0.95)
+    assert interval("beta-binomial", CREDIT, SUBJECTS, True) == pytest.approx(posterior)
+    for name in Interval:
+        assert all(map(math.isnan, interval(name.value, CREDIT[:0], [], False)))
+    assert all(map(math.isnan, interval("clustered", CREDIT, SUBJECTS, False)))
+
+
+def test_clustered_intervals_take_the_t_distribution() -> None:
+    credit = np.random.default_rng(0).choice([0.0, 1.0, 0.5], 60)
+    subjects = [str(place % 12) for place in range(60)]
+    means = credit.reshape(5, 12).mean(axis=0)
+    variance, mean = means.var(ddof=1) / 12, means.mean()
+    n, t2 = min(mean * (1 - mean) / variance, 60), scipy.stats.t.ppf(0.975, 11) ** 2
+    centre, root = mean + t2 / 2 / n, math.sqrt(t2 * mean * (1 - mean) / n + (t2 / 2 / n) ** 2)
+    expected = pytest.approx(((centre - root) / (1 + t2 / n), (centre + root) / (1 + t2 / n)))
+    assert interval("clustered", credit, subjects, False) == expected
+    assert interval("clustered", credit, subjects, True) == expected
 
 
 def test_an_interval_can_be_chosen(noisy: Run) -> None:
@@ -230,9 +266,9 @@ def test_an_interval_can_be_chosen(noisy: Run) -> None:
     assert (default.interval, chosen.interval) == ("wilson", "beta-binomial")
     right = round(default.value * 30)
     assert (chosen.ci_low, chosen.ci_high) == pytest.approx(scipy.stats.beta(right + 1, 31 - right).interval(0.95))
-    macro = {row.interval for row in noisy.rows("macro", "wilson")}
-    assert macro == {"normal"}
-    assert noisy.report(interval="clustered")["interval"].to_pylist()[0] == "clustered"
+    for name in ("wilson", "beta-binomial"):
+        assert {row.interval for row in noisy.rows("macro", name)} == {name}
+    assert {row.interval for row in noisy.rows("macro")} == {"wilson"}
 
 
 def test_an_old_run_is_scored_in_further_ways(noisy: Run) -> None:
@@ -278,7 +314,7 @@ def test_tables_fit_into_eighty_columns(noisy: Run) -> None:
             assert not row.diagnosis.flags or row.diagnosis.flags[0] in text
     told = " ".join(legend(rows))
     assert "numeric" in told
-    assert "4 nats" in told
+    assert "0.5 nats" in told
 
 
 def test_many_models_are_ranked_in_parts_that_fit() -> None:

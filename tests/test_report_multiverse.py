@@ -181,7 +181,7 @@ def test_a_protocol_without_a_scored_item_counts_nowhere(runs: list[Run], monkey
     assert text.replace(f"not measured: {PROTOCOLS[1]}\n", "").replace("\n\n", "\n") == told(kept).replace("\n\n", "\n")
     assert text.count(f"not measured: {PROTOCOLS[1]}") == 1
     contest = multiverse_json(found)["duels"][0]["contests"][1]
-    assert contest == {"protocol": PROTOCOLS[1], "difference": None, "n": 0, "p": None, "p_holm": None}
+    assert contest == {"protocol": PROTOCOLS[1], "difference": None, "n": 0, "p": None, "p_holm": None, "alike": []}
 
 
 def test_what_only_some_models_were_measured_with_is_told(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:

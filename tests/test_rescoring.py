@@ -26,7 +26,7 @@ class Noisy(HashModel):
     """A model whose self-check found much noise."""
 
     dtype = "bfloat16"
-    selfcheck = SimpleNamespace(rung="tree", difference=NOISE, floor=NOISE, depth=200, cost="")
+    selfcheck = SimpleNamespace(rung="tree", difference=NOISE, floor=NOISE, noise=NOISE, depth=200, cost="")
 
 
 class Wide(HashModel):

@@ -80,6 +80,11 @@ def test_without_end_renormalises_every_token(logprobs: list[float], end: float)
         (['"', "red", '".'], None, 0),  # the last token reaches beyond the quotation mark
         ([' "', "reddish", '"'], 1, 3),
         ([' "', "red"], None, 0),
+        ([" ", '"', "red", '"'], 0, 4),  # the space is the option's own
+        (['"', "red", '"', "\n"], 0, 3),
+        (["\n\n", '"', "red", '"'], None, 0),  # these line breaks are not
+        (["\n", ' "', "red", '"'], None, 0),
+        (["  ", '"', "red", '"'], None, 0),
         (["red"], None, 0),
         ([], None, 0),
     ],

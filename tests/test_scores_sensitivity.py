@@ -15,12 +15,12 @@ from tests.observed import Row, continuations, random_items, row
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("sum", 1.0),
-        ("token_mean", 1 / 3),
-        ("char_mean", 1 / 4),
-        ("char_mean_bare", 1 / 3),
-        ("pmi", 2.0),
-        ("domain_conditional", 1.0),
+        ("sum", 3**0.5),
+        ("token_mean", 3**-0.5),
+        ("char_mean", 3**0.5 / 4),
+        ("char_mean_bare", 3**-0.5),
+        ("pmi", 2 * 3**0.5),
+        ("domain_conditional", 3**0.5),
         ("first_token", 1.0),
         ("least_likely", 1.0),
         ("locally_renormalised", 2.0),
@@ -47,7 +47,7 @@ def test_means_move_no_further_than_their_sensitivity_says(items: list[list[Row]
         bound = sensitivity(name, SCORES[name], observed, None)
         lengths = SCORES[name](observed) / np.where(observed.sums == 0, np.nan, observed.sums)
         known = ~np.isnan(lengths) & ~np.isnan(bound)
-        assert bound[known] == pytest.approx(lengths[known], rel=1e-3, abs=1e-9)
+        assert bound[known] == pytest.approx((lengths * np.sqrt(observed.counts))[known], rel=1e-3, abs=1e-9)
 
 
 def test_every_score_of_single_tokens_has_a_sensitivity() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from choicewise.results.interval import interval
 from choicewise.scoring.decisions import Decisions, argmax, gold_rows
 from choicewise.scoring.metrics import micro
-from choicewise.scoring.statistics.clustered import clustered_standard_error, standard_error
+from choicewise.scoring.statistics.clustered import clustered_error, standard_error
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.paired import minimum_detectable_effect, paired_difference
 from choicewise.scoring.statistics.rank_interval import rank_intervals
@@ -27,40 +27,49 @@ CREDIT = st.sampled_from([0.0, 1.0, 0.5, math.nan])
 @given(n=st.integers(1, 2000), data=st.data())
 def test_beta_binomial_interval_is_that_of_the_posterior_under_a_uniform_prior(n: int, data: st.DataObject) -> None:
     right = data.draw(st.integers(0, n))
-    name, *bounds = interval("beta-binomial", np.repeat([1.0, 0.0], [right, n - right]), ["s"] * n, macro=False)
-    assert (name, bounds) == (
-        "beta-binomial",
-        pytest.approx(scipy.stats.beta(right + 1, n - right + 1).interval(0.95), abs=1e-9),
-    )
+    bounds = interval("beta-binomial", np.repeat([1.0, 0.0], [right, n - right]), ["s"] * n, macro=False)
+    assert bounds == pytest.approx(scipy.stats.beta(right + 1, n - right + 1).interval(0.95), abs=1e-9)
 
 
 @given(values=st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abcd")), min_size=2, max_size=20))
-def test_clustered_standard_error_equals_the_published_double_sum(values: list[tuple[float, str]]) -> None:
+def test_clustered_error_equals_matrices(values: list[tuple[float, str]]) -> None:
     credits, clusters = np.array([value for value, _ in values]), [cluster for _, cluster in values]
-    n, mean = len(values), float(credits.mean())
-    crossed = sum(
-        (credits[i] - mean) * (credits[j] - mean)
-        for i in range(n)
-        for j in range(n)
-        if i != j and clusters[i] == clusters[j]
-    )
-    expected = sum((credit - mean) ** 2 for credit in credits) / (n * (n - 1)) + crossed / n**2
-    assert clustered_standard_error(credits, clusters) ** 2 == pytest.approx(expected, abs=1e-12)
+    error, n = clustered_error(credits, clusters), len(values)
+    if len(set(clusters)) == 1:
+        assert math.isnan(error.se)
+        assert math.isnan(error.freedom)
+        return
+    of, centred = np.array(clusters), np.eye(n) - 1 / n
+    parts = []
+    for cluster in sorted(set(clusters)):
+        own = np.flatnonzero(of == cluster)
+        values_, vectors = np.linalg.eigh(centred[np.ix_(own, own)])
+        adjusted = vectors @ np.diag(values_**-0.5) @ vectors.T  # (I - H)^(-1/2) of the cluster, which makes it CR2
+        parts.append(centred[own].T @ adjusted @ np.ones(len(own)) / n)
+    products = np.array(parts) @ np.array(parts).T
+    assert error.se**2 == pytest.approx(sum((part @ credits) ** 2 for part in parts), abs=1e-12)
+    assert error.freedom == pytest.approx(np.trace(products) ** 2 / (products**2).sum())  # Satterthwaite 1946
+
+
+@given(sizes=st.integers(1, 5), clusters=st.integers(2, 8))
+def test_clusters_of_one_size_leave_a_degree_of_freedom_less_than_there_are(sizes: int, clusters: int) -> None:
+    names = [str(number) for number in range(clusters)] * sizes
+    assert clustered_error(np.arange(sizes * clusters, dtype=np.float64), names).freedom == pytest.approx(clusters - 1)
 
 
 @given(values=st.lists(st.floats(0, 1), min_size=2, max_size=20))
 def test_every_item_its_own_cluster_is_no_clustering(values: list[float]) -> None:
     credits = np.array(values)
     assert standard_error(credits) == pytest.approx(scipy.stats.sem(credits), abs=1e-12)
-    own = clustered_standard_error(credits, [str(index) for index in range(len(values))])
-    assert own == pytest.approx(standard_error(credits), abs=1e-9)
+    own = clustered_error(credits, [str(index) for index in range(len(values))])
+    assert own.se == pytest.approx(standard_error(credits), abs=1e-9)
 
 
 def test_repeating_every_item_adds_nothing_once_the_repeats_are_one_cluster() -> None:
     credits = np.array([0.0, 1.0, 1.0, 0.0, 1.0] * 40)
     repeated, clusters = np.tile(credits, 5), [str(index) for index in range(200)] * 5
     assert standard_error(repeated) < 0.5 * standard_error(credits)
-    assert clustered_standard_error(repeated, clusters) == pytest.approx(standard_error(credits), rel=0.01)
+    assert clustered_error(repeated, clusters).se == pytest.approx(standard_error(credits))
 
 
 @given(pairs=st.lists(st.tuples(CREDIT, CREDIT, st.sampled_from("abc")), max_size=20))
@@ -78,7 +87,10 @@ def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[flo
         assert result.se == pytest.approx(scipy.stats.sem(differences))
         assert result.ci_high - result.value == pytest.approx(1.959963984540054 * result.se)
         grouped = paired_difference(left, right, [pair[2] for pair in pairs])
-        assert grouped.se == pytest.approx(clustered_standard_error(differences, clusters))
+        error = clustered_error(differences, clusters)
+        assert grouped.se == pytest.approx(error.se, nan_ok=True)
+        half = scipy.stats.t.ppf(0.975, error.freedom) * error.se
+        assert grouped.ci_high - grouped.value == pytest.approx(half, nan_ok=True)
     else:
         assert math.isnan(result.se)
 

@@ -168,6 +168,16 @@ def test_credit_range_lets_every_choice_have_its_own_error(item: list[tuple[int,
         assert (low[0], high[0]) == (float(strictly <= {right}), float(right in strictly))
 
 
+def test_an_item_with_an_unknown_error_has_no_bounds() -> None:
+    offsets, gold = np.array([0, 2, 4, 6]), np.array([True, False] * 3)
+    scores = np.array([-1.0, -2.0, -1.0, -2.0, -1.0, -math.inf])
+    epsilon = np.array([0.1, 0.1, math.nan, 0.1, 0.1, math.nan])
+    low, high, open_ = credit_range(scores, offsets, gold, argmax(scores, offsets, gold, "first"), epsilon)
+    for bound in (low, high):
+        assert bound.tolist() == pytest.approx([1.0, math.nan, 1.0], nan_ok=True)
+    assert open_.tolist() == [False] * 3
+
+
 def test_validity_flags_a_constant_model_at_chance() -> None:
     items, gold = np.arange(0, 41, 4), np.tile(np.eye(4, dtype=bool), (3, 1))[:10].ravel()
     constant = argmax(np.tile([-1.0, -2, -2, -2], 10), items, gold, "first")

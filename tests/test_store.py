@@ -51,7 +51,7 @@ TABLES: dict[str, list[Any]] = {"requests": [], "spans": [], "observations": [OB
 PLACE = ("test", "s", 0, 1)
 MODEL = ModelRecord("m", "1", "float32", "cpu", 8)
 DATASET = DatasetRecord("d", "2", (SkippedRow("test.csv", 3, "no answer"),), {"c": {"b": ["s"]}})
-CHECK = SelfCheckRecord("tree", "", 2e-5, 1e-5, 200)
+CHECK = SelfCheckRecord("tree", "", 2e-5, 1e-5, 3e-5, 200)
 
 
 def manifest(**changes: Any) -> Manifest:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -17,10 +19,11 @@ from hypothesis.extra.numpy import arrays
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
-from choicewise.errors import DataError
+from choicewise.errors import DataError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.option_orders import CALIBRATIONS, CONTENT_FREE, EVERY, PERMUTED, VIEWS
+from choicewise.protocols.drawn_items import drawn_items
+from choicewise.protocols.option_orders import CALIBRATIONS, CONTENT_FREE, DRAWING, PERMUTED, VIEWS
 from choicewise.protocols.protocol import Protocol
 from choicewise.requests.render import render
 from choicewise.requests.request import View
@@ -35,7 +38,7 @@ ITEMS = tuple(
     )
     for number in range(22)
 )
-"""Of four and of three options in turn; the first and the 21st, which tell PriDe's prior, are of four."""
+"""Of four and of three options in turn; PriDe draws one of each kind."""
 
 NAMES = ("permuted-cyclic", "permuted-full", "pride", "batch-calibrated", "contextual-calibrated")
 
@@ -112,15 +115,35 @@ def test_permutations_and_content_free_inputs_equal_items_that_stand_so(tmp_path
         assert found["batch-calibrated"][item.id] == pytest.approx([0.0] * len(item.choices), abs=1e-9)
 
 
-def test_pride_takes_the_prior_from_every_twentieth_item(tmp_path: Path) -> None:
-    assert EVERY == 20
-    found = run({"pride": protocol("pride")}, ITEMS, tmp_path / "pride")
-    seen, plain = scores(found), Plain(tmp_path / "plain")
-    for item in (ITEMS[0], ITEMS[2]):
-        assert seen[item.id] == pytest.approx(plain.pride(item, [ITEMS[0], ITEMS[20]]), abs=1e-6)
-    assert np.isnan(seen["1"]).all()  # no item of three options tells how three labels are liked
-    (row,) = found.rows()
-    assert (row.n, row.missing) == (11, 11)
+def test_pride_takes_the_prior_of_each_kind_from_the_items_drawn(tmp_path: Path) -> None:
+    drawn = drawn_items(Dataset("d", {"test": ITEMS}), "test", 0)
+    of_kind = [[item for item in ITEMS if item.id in drawn and len(item.choices) == kind] for kind in (4, 3)]
+    assert [len(items) for items in of_kind] == [1, 1]
+    seen, plain = scores(run({"pride": protocol("pride")}, ITEMS, tmp_path / "pride")), Plain(tmp_path / "plain")
+    for item in ITEMS[:4]:
+        assert seen[item.id] == pytest.approx(plain.pride(item, of_kind[len(item.choices) == 3]), abs=1e-6)
+
+
+def test_the_draw_is_of_the_seed_and_the_ids_alone(tmp_path: Path) -> None:
+    many = tuple(replace(ITEMS[0], id=f"{number}", subject=f"s{number % 3}") for number in range(400))
+    data = Dataset("d", {"test": many, "dev": ITEMS})
+    drawn = drawn_items(data, "test", 0)
+    assert len(drawn) == 20
+    assert drawn_items(Dataset("e", {"test": many[::-1]}), "test", 0) == drawn
+    assert drawn_items(data, "dev", 0) < {item.id for item in ITEMS}
+    others = [drawn_items(data, "test", seed) for seed in range(1, 60)]
+    assert len(set(others)) == 59
+    places = [int(item) for each in others for item in each]
+    assert scipy.stats.kstest(places, scipy.stats.randint(0, 400).cdf).pvalue > 0.01  # not some places more than others
+    recipes, orders = {"p": protocol("pride")}, {}
+    for name, how in {"whole": {}, "limit": {"limit": 50}, "subject": {"subjects": ["s1"]}}.items():
+        spans = evaluate(model=HashModel(), data=data, protocols=recipes, out=tmp_path / name, **how).tables.spans
+        orders[name] = set(spans.filter(pc.greater(spans["part"], 0))["item"].to_pylist())
+    assert orders["whole"] == drawn
+    assert orders["limit"] == drawn & {item.id for item in many[:150]}
+    assert orders["subject"] == drawn & {item.id for item in many[1::3]}
+    with pytest.raises(ProtocolError, match="views cyclic-5% draws items at random and needs a seed"):
+        replace(protocol("pride"), seed=None)
 
 
 def test_batch_calibration_takes_off_the_mean_of_the_items_of_a_kind(tmp_path: Path) -> None:
@@ -146,19 +169,21 @@ def test_what_pride_asks_is_among_what_the_rotations_ask(tmp_path: Path) -> None
     alone = run({"cyclic": cyclic}, ITEMS, tmp_path / "alone")
     assert both.tables.observations.num_rows == alone.tables.observations.num_rows
     missing = {name: each.decisions.missing.sum() for name, each in both.measurements.items()}
-    assert missing == {"cyclic": 0, "pride": 11, "same": 0}
+    assert missing == {"cyclic": 0, "pride": 0, "same": 0}
+    consistent = {row.protocol: row.diagnosis.permutation_sibling for row in both.rows()}
+    assert (consistent["cyclic"], consistent["pride"]) == ("cyclic", "cyclic")
 
 
 def test_views_start_with_the_order_as_given() -> None:
     assert {name for names in CALIBRATIONS.values() for name in names} == set(VIEWS)
     assert set(NOISE) == set(CALIBRATIONS)
-    assert set(PERMUTED) < set(VIEWS)
+    assert {*PERMUTED, *DRAWING} < set(VIEWS)
     for options in (1, 3, 4):
-        assert VIEWS["cyclic"](options, 3) == rotations(options)
-        assert VIEWS["full"](options, 3) == list(permutations(range(options)))
-        assert VIEWS["cyclic-5%"](options, 40) == VIEWS["cyclic"](options, 0)
+        assert VIEWS["cyclic"](options, False) == rotations(options)
+        assert VIEWS["full"](options, False) == list(permutations(range(options)))
+        assert VIEWS["cyclic-5%"](options, True) == rotations(options)
         for name in ("given", "content-free"):
-            assert VIEWS[name](options, 0) == VIEWS["cyclic-5%"](options, 39) == [tuple(range(options))]
+            assert VIEWS[name](options, True) == VIEWS["cyclic-5%"](options, False) == [tuple(range(options))]
 
 
 def test_a_view_stands_after_the_same_shots_with_the_continuation_of_each_option() -> None:

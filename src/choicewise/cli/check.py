@@ -24,7 +24,7 @@ def check(
     """Measure on this very model by how much ways of computing a score differ, in nats.
 
     Shows which fast path a run would take and why others were refused. Items whose best two scores are closer than
-    twice the noise are shown as near ties in reports.
+    the noise of both are shown as near ties in reports.
     """
     from choicewise.models.load import load_model
 
@@ -44,11 +44,13 @@ def measure_noise(model: Model) -> dict[str, Any]:
     check = model.selfcheck
     if check is None:
         return {**head, "rung": None, "noise": None, "trials": [], "paths": []}
+    from choicewise.models.local.folder_model import FolderModel
     from choicewise.models.local.local_model import LocalModel
     from choicewise.models.local.path_differences import path_differences
 
-    differences = path_differences(model.lm) if isinstance(model, LocalModel) else []
-    return {**head, **asdict(check), "noise": max(check.difference, check.floor), "paths": [*map(asdict, differences)]}
+    local = model.local if isinstance(model, FolderModel) else model
+    differences = path_differences(local.lm) if isinstance(local, LocalModel) else []
+    return {**head, **asdict(check), "paths": [*map(asdict, differences)]}
 
 
 def _tables(noise: dict[str, Any]) -> list[Any]:
@@ -64,13 +66,14 @@ def _tables(noise: dict[str, Any]) -> list[Any]:
             f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path {noise['rung']!r},"
             f" {noise['cost']}",
             _table("path", trials),
-            f"largest difference from one sequence at a time, on sequences up to {noise['depth']} tokens;"
-            f" up to {noise['tolerance']:.2g} nats are allowed",
+            f"largest difference from one sequence at a time, of n tokens over √n, on sequences up to {noise['depth']}"
+            f" tokens; up to {noise['tolerance']:.2g} nats are allowed",
         ),
         titled(
             "what other ways of running it would change, at most",
             _table("way of running the model", paths),
-            f"noise of a score: {noise['noise']:.2g} nats; reports count items closer than twice that as near ties",
+            f"noise of a token's log-probability: {noise['noise']:.2g} nats, of n tokens √n times that;"
+            " reports count items closer than twice that as near ties",
         ),
     ]
 

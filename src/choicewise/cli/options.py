@@ -34,7 +34,9 @@ BadItems = Annotated[
 Mapping = Annotated[
     Path | None,
     typer.Option(
-        "--mapping", readable=False, help="A TOML file saying which columns hold question, choices and answer."
+        "--mapping",
+        readable=False,
+        help="A TOML file saying which columns hold question, choices and answer; its keys stand in docs/data.md.",
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="A run folder.")]

@@ -1,7 +1,5 @@
 """``choicewise prompts``: the requests themselves, without a model."""
 
-from dataclasses import replace
-
 from choicewise.cli import options
 from choicewise.cli.output import print_json
 
@@ -14,13 +12,16 @@ def prompts(
     on_bad_item: options.BadItems = options.OnBadItem.error,
     mapping: options.Mapping = None,
 ) -> None:
-    """Print each request as a JSON line: item, subject, protocol, context, continuations, gold; views: other contexts.
+    """Print each request as a JSON line: item, subject, context, continuations, gold, protocol.
 
-    Contexts are complete: only `run` shortens them to a model's window, because that needs the model's tokenizer.
+    Where choices have contexts of their own, `contexts`, parallel to `continuations`, stands for `context`; where a
+    choice has several texts, `choices` says which choice each belongs to. Contexts are complete: only `run` shortens
+    them to a model's window, because that needs the model's tokenizer.
     """
     from choicewise.data.columns import read_mapping
     from choicewise.data.open_dataset import open_dataset
     from choicewise.protocols.catalogue import resolve
+    from choicewise.requests.rendered import rendered_line
     from choicewise.requests.schedule import with_split
     from choicewise.requests.source import requests
 
@@ -32,15 +33,5 @@ def prompts(
         if first_names[recipe.prompt_digest] != name:
             continue  # an earlier protocol has the same requests
         for chosen in dataset.choose(recipe.split or "", subject):
-            for request in list(requests(recipe, dataset, chosen))[:limit]:
-                line = {
-                    "item": request.item.id,
-                    "subject": chosen,
-                    "protocol": name,
-                    "context": request.context(),
-                    "continuations": request.continuations,
-                    "gold": request.gold,
-                }
-                if request.views:
-                    line["views"] = [replace(request, query=view.query).context() for view in request.views]
-                print_json(line, indent=None)
+            for request in requests(recipe, dataset, chosen, limit):
+                print_json({**rendered_line(request, recipe.reading), "protocol": name}, indent=None)

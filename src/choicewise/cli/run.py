@@ -69,6 +69,7 @@ def run(
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
     _tell_repeated_choices(dataset, recipes, subject, limit)
+    _tell_unused_content(dataset, recipes)
     from choicewise.models.load import load_model
 
     load = partial(load_model, model, device=device, window=window, batch_tokens=batch_tokens)
@@ -107,6 +108,16 @@ def _tell_repeated_choices(
         tell(f"note: item {repeated[0]} shows the same choice twice and is kept")
     elif repeated:
         tell(f"note: {len(repeated)} items show the same choice twice and are kept: {repeated[0]}, ...")
+
+
+def _tell_unused_content(dataset: Dataset, recipes: dict[str, Protocol]) -> None:
+    from choicewise.data.content import BLANK
+    from choicewise.protocols.unused import unused_by
+
+    for content, names in unused_by(recipes, dataset.content).items():
+        fields = " and ".join("the blank _ in the questions" if name == BLANK else f"field {name}" for name in content)
+        more = f" and {len(names) - 1} more" * (len(names) > 1)
+        tell(f"note: {names[0]}{more} leave out what belongs to the questions: {fields}")
 
 
 def _tell_summary(result: Run, out: Path, check_line: str) -> None:

@@ -17,9 +17,18 @@ def score(
     boundary: Annotated[
         str,
         typer.Option(
-            "--boundary", help="Which tokens are scored: joint, separate, count, lcp, last-token, heal, word, bytes."
+            "--boundary",
+            help="Which tokens are scored: joint, moved-space, separate, count, lcp, last-token, heal, word, bytes.",
         ),
     ] = "lcp",
+    premise: Annotated[
+        str | None,
+        typer.Option(
+            "--premise",
+            help="A text that names the domain and not the question, such as ' the answer is:'; dc_pmi and "
+            "domain_conditional need it.",
+        ),
+    ] = None,
     dtype: options.ModelDtype = None,
     device: options.Device = None,
     window: options.Window = None,
@@ -31,7 +40,7 @@ def score(
     from choicewise.running.score_texts import score_texts
 
     language_model = load_model(model, dtype=dtype, device=device, window=window)
-    table = score_texts(language_model, context, choice, boundary=boundary)
+    table = score_texts(language_model, context, choice, boundary=boundary, premise=premise)
     if json:
         print_json(table.to_pylist())
         return

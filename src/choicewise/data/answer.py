@@ -1,13 +1,14 @@
 """From the answer as a file spells it to the indices of the right choices, without guessing."""
 
 import re
-from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from choicewise.data.cell import UnusableRow, is_number, repeated, text
 from choicewise.data.shapes import LETTERS
-from choicewise.errors import DataError
+
+KINDS: Final = ("label", "index", "text")
+"""How an answer may be spelled; where several fit every row of a file, they mean the same."""
 
 
 class Answer(NamedTuple):
@@ -27,13 +28,8 @@ class Answer(NamedTuple):
         Where the source has labels of its own, they are the only way; where the choices are texts, a number can only
         be an index.
         """
-        kinds: tuple[str, ...] = ("label", "index", "text")
-        if self.labels:
-            kinds = ("label",)
-        elif not self.numbers and all(map(is_number, self.cells)):
-            kinds = ("index",)
         readings = {}
-        for kind in kinds:
+        for kind in self.kinds:
             with suppress(UnusableRow):
                 readings[kind] = self.gold(kind)
         return readings
@@ -58,6 +54,13 @@ class Answer(NamedTuple):
         return tuple(gold)
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """The ways in which the answer can be meant, readable or not."""
+        if self.labels:
+            return ("label",)
+        return ("index",) if not self.numbers and all(map(is_number, self.cells)) else KINDS
+
+    @property
     def cells(self) -> list[object]:
         """The answers of a row that may have several."""
         return list(self.cell) if isinstance(self.cell, list | tuple) else [self.cell]
@@ -78,47 +81,3 @@ class Answer(NamedTuple):
         if names.count(answer) > 1:
             raise UnusableRow(f"the answer {answer!r} is the {kind} of more than one choice")
         return names.index(answer)
-
-
-def answer_kind(answers: Iterable[tuple[str, Answer]]) -> str:
-    """How to read all the answers of a dataset, decided once for all rows; each answer comes with its place.
-
-    Answers that can't be read at all are ignored.  Raises DataError when no kind fits all the others, when several fit
-    but mean different choices, or when indices seem to be counted from 1.
-    """
-    answers, kinds = list(answers), ["label", "index", "text"]
-    readable = [(where, answer, readings) for where, answer in answers if (readings := answer.readings())]
-    for where, answer, readings in readable:
-        remaining = [kind for kind in kinds if kind in readings]
-        if not remaining:
-            raise DataError(
-                f"{where}: the answer {answer.cell!r} can only be read as {' or '.join(readings)}, those before it only"
-                f" as {' or '.join(kinds)}; declare answer_is in a mapping (label, index or text)"
-            )
-        kinds = remaining
-    for where, answer, readings in readable:
-        if len({readings[kind] for kind in kinds}) > 1:
-            meanings = ", ".join(f"{kind} (choice {readings[kind][0]}, counted from 0)" for kind in kinds)
-            raise DataError(
-                f"{where}: the answer {answer.cell!r} can be read as {meanings};"
-                ' declare answer_is = "label", "index" or "text" in a mapping'
-            )
-    if "index" in kinds[:1] or not readable:
-        _refuse_counting_from_one(answers)
-    return kinds[0]
-
-
-def _refuse_counting_from_one(answers: Iterable[tuple[str, Answer]]) -> None:
-    """DataError where an index is the number of choices and none is 0: skipping its row would make the others wrong."""
-    indices = [
-        (where, len(answer.choices), int(cell))
-        for where, answer in answers
-        for cell in map(str, () if answer.labels else answer.cells)
-        if re.fullmatch("[0-9]{1,9}", cell)
-    ]
-    beyond = next((where for where, count, index in indices if index == count), None)
-    if beyond and all(index for _, _, index in indices):
-        raise DataError(
-            f"{beyond}: the answer is the number of choices, and no answer is 0: they seem to be counted from 1, where "
-            'an index counts from 0; subtract 1, write letters, or declare answer_is = "index" in a mapping'
-        )

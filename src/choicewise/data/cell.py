@@ -1,6 +1,7 @@
 """One cell of a row: a text, a number that keeps its spelling, or something nested."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -8,6 +9,8 @@ from typing import Any, TypeVar
 from choicewise.errors import DataError
 
 Value = TypeVar("Value")
+
+_INTEGER = re.compile("0|-?[1-9][0-9]*")
 
 
 class UnusableRow(DataError):
@@ -35,10 +38,15 @@ def has_half_character(text: str) -> bool:
 
 
 def text(cell: object, column: str) -> str:
-    """The cell as text, unchanged.
+    """The cell as text, unchanged; an integer has only one.
 
-    Raises UnusableRow for null, true/false, binary floats (their spelling is lost) and anything nested.
+    Raises UnusableRow for null, true/false, anything nested, and other numbers: 1.50 or 1e5 become another text in the
+    next tool, and in a binary file their spelling is lost.
     """
+    if isinstance(cell, Number):
+        if not _INTEGER.fullmatch(cell):
+            raise UnusableRow(f"column {column} holds the number {cell}, which other tools spell otherwise; quote it")
+        return str(cell)
     if isinstance(cell, str | int) and not isinstance(cell, bool):
         return str(cell)
     if cell is None:

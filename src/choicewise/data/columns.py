@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -47,27 +48,16 @@ class Columns:
     subject: str | None = None
     rename: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     drop_empty: bool = False
+    used: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Every column, or path into one, that an item is made of."""
 
     def __post_init__(self) -> None:
-        right, wrong = self.right is not None, self.wrong is not None
-        if right != wrong:
-            raise DataError("a mapping names both right and wrong, or neither")
-        if (self.choices is not None) + bool(self.fixed) + right != 1:
-            raise DataError("a mapping names its choices once: by choices, by fixed, or by right and wrong")
-        if right == (self.answer is not None):
-            raise DataError("a mapping needs the column answer, except with right and wrong, which say the answer")
-        if self.answer_is not in ANSWER_IS:
-            raise DataError(f"answer_is is {self.answer_is!r} in a mapping; it must be one of {', '.join(ANSWER_IS)}")
-        if len(set(self.labels)) < len(self.labels):
-            raise DataError("the labels of a mapping must differ")
-
-    @property
-    def used(self) -> frozenset[str]:
-        """Every column, or path into one, that an item is made of."""
-        names: list[str] = []
-        for source in (self.question, self.choices, self.right, self.wrong, self.answer, self.id, self.subject):
-            names += [source] if isinstance(source, str) else source or ()
-        return frozenset(names)
+        sources = (self.question, self.choices, self.right, self.wrong, self.answer, self.id, self.subject)
+        named = ((source,) if isinstance(source, str) else source or () for source in sources)
+        object.__setattr__(self, "used", frozenset(chain.from_iterable(named)))
+        together = _wrong_together(self.choices, self.fixed, self.right, self.wrong, self.answer)
+        if problems := [*_wrong_values(self.answer_is, self.labels), *together]:
+            raise DataError("; ".join(problems))
 
 
 def read_mapping(path: Path) -> Columns:
@@ -80,20 +70,53 @@ def read_mapping(path: Path) -> Columns:
             declared = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} can't be read as a mapping in TOML: {error}") from error
-    kinds = {spec.name: str(spec.type) for spec in fields(Columns)}
-    for key in declared:
-        if key not in kinds:
-            raise DataError(f"{path}: {key!r} is no key of a mapping; {did_you_mean(key, kinds)}")
-    values = {key: _checked(value, kinds[key], f"{path}: {key}") for key, value in declared.items()}
-    if values.get("question") == "":
-        values["question"] = None
-    try:
-        return Columns(**values)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
+    kinds = {spec.name: str(spec.type) for spec in fields(Columns) if spec.init}
+    problems = [f"{key!r} is no key of a mapping; {did_you_mean(key, kinds)}" for key in declared if key not in kinds]
+    values = {key: _read(value, kinds[key]) for key, value in declared.items() if key in kinds}
+    unread = [key for key, value in values.items() if value is None]
+    problems += [f"{key} is {declared[key]!r}; it must be {_WORDS[kinds[key]]}" for key in unread]
+    complete = not problems  # else what is missing may be what is misspelled
+    problems += _wrong_values(values.get("answer_is") or "any", values.get("labels") or ())
+    if complete:
+        problems += _wrong_together(
+            **{key: values.get(key) for key in ("choices", "fixed", "right", "wrong", "answer")}
+        )
+    if problems:
+        known = f"the keys of a mapping are {', '.join(kinds)}"
+        raise DataError("\n  ".join([f"{path}: {problems[0]}", *problems[1:], known]))
+    return Columns(**{**values, "question": values.get("question", "question") or None})
 
 
-def _checked(value: object, kind: str, where: str) -> Any:
+_WORDS: Final = {
+    "str": "a text",
+    "str | None": "a text",
+    "str | tuple[str, ...] | None": "a text or a list of texts",
+    "tuple[str, ...]": "a list of texts",
+    "Mapping[str, str]": "a table of names",
+    "bool": "true or false",
+}
+"""Annotation of a field of `Columns` → what a TOML file has to hold there."""
+
+
+def _wrong_values(answer_is: str, labels: tuple[str, ...]) -> Iterator[str]:
+    if answer_is not in ANSWER_IS:
+        yield f"answer_is is {answer_is!r} in a mapping; it must be one of {', '.join(ANSWER_IS)}"
+    if len(set(labels)) < len(labels):
+        yield "the labels of a mapping must differ"
+
+
+def _wrong_together(choices: object, fixed: object, right: object, wrong: object, answer: object) -> Iterator[str]:
+    both = right is not None and wrong is not None
+    if (right is None) != (wrong is None):
+        yield "a mapping names both right and wrong, or neither"
+    elif (choices is not None) + bool(fixed) + both != 1:
+        yield "a mapping names its choices once: by choices, by fixed, or by right and wrong"
+    if both == (answer is not None):
+        yield "a mapping needs the column answer, except with right and wrong, which say the answer"
+
+
+def _read(value: object, kind: str) -> Any:
+    """The value as a field of this kind holds it; None when it can't."""
     if isinstance(value, str) and kind.startswith("str"):
         return value
     if isinstance(value, bool) and kind == "bool":
@@ -102,6 +125,4 @@ def _checked(value: object, kind: str, where: str) -> Any:
         return tuple(value)
     if isinstance(value, dict) and kind.startswith("Mapping") and all(isinstance(v, str) for v in value.values()):
         return value
-    words = {"bool": "true or false", "Mapping[str, str]": "a table of names", "tuple[str, ...]": "a list of texts"}
-    texts = "a text or a list of texts" if "tuple" in kind else "a text"
-    raise DataError(f"{where} is {value!r}; it must be {words.get(kind, texts)}")
+    return None

@@ -2,14 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from typing import Any
 
 from choicewise.data.categories import categories_of
-from choicewise.data.cell import UnusableRow
+from choicewise.data.content import content_fields
 from choicewise.data.item import Item
+from choicewise.data.items import Items
 from choicewise.data.notebook import html_table
 from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.records.manifest import SkippedRow
@@ -19,12 +20,16 @@ from choicewise.records.manifest import SkippedRow
 class Dataset:
     """The items of every split, in file order, and the rows that were skipped.
 
-    ``splits`` maps a split's name (``test``, ``dev``, ``validation``, ``train``) to its items.
+    ``splits`` maps a split's name (``test``, ``dev``, ``validation``, ``train``) to its items; they are kept in
+    columns (:class:`~choicewise.data.items.Items`), so that a million of them fit into little memory.
     """
 
     name: str
-    splits: Mapping[str, tuple[Item, ...]]
+    splits: Mapping[str, Sequence[Item]]
     skipped: tuple[SkippedRow, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "splits", {split: Items.of(items) for split, items in self.splits.items()})
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(items)} {split}" for split, items in self.splits.items())
@@ -37,21 +42,31 @@ class Dataset:
     @cached_property
     def digest(self) -> str:
         """sha256 (64 hex) over every item of every split: the same content gives the same digest in any file format."""
-        sha = hashlib.sha256()
+        sha, spell = hashlib.sha256(), json.JSONEncoder(sort_keys=True).encode
         for split in sorted(self.splits):
             for item in self.splits[split]:
                 record = [split, item.id, item.subject, item.question, item.choices, item.gold, dict(item.fields)]
-                sha.update(json.dumps(record, sort_keys=True, ensure_ascii=True).encode() + b"\n")
+                sha.update(spell(record).encode() + b"\n")
         return sha.hexdigest()
+
+    @cached_property
+    def drawn(self) -> dict[tuple[Any, ...], Any]:
+        """What samplers of few-shot examples drew from it, by all that they go by, so that no block draws it again."""
+        return {}
 
     def subjects(self, split: str) -> tuple[str, ...]:
         """The subjects of a split in order of first appearance."""
-        return tuple(dict.fromkeys(item.subject for item in self.splits.get(split, ())))
+        return tuple(self._by_subject.get(split, ()))
 
     @cached_property
     def categories(self) -> dict[str, dict[str, list[str]]]:
         """The published categories of its subjects, each with its subcategories; empty where the subjects have none."""
-        return categories_of({item.subject for items in self.splits.values() for item in items})
+        return categories_of({subject for subjects in self._by_subject.values() for subject in subjects})
+
+    @cached_property
+    def content(self) -> tuple[str, ...]:
+        """The further fields that hold content, which a protocol should show (:func:`content_fields`)."""
+        return content_fields(item for items in self.splits.values() for item in items)
 
     @property
     def evaluated(self) -> str:
@@ -81,61 +96,9 @@ class Dataset:
         return tuple(subject for subject in known if subjects is None or subject in subjects)
 
     @cached_property
-    def _by_subject(self) -> dict[tuple[str, str], tuple[Item, ...]]:
-        groups: dict[tuple[str, str], list[Item]] = {}
-        for split, items in self.splits.items():
-            for item in items:
-                groups.setdefault((split, item.subject), []).append(item)
-        return {key: tuple(items) for key, items in groups.items()}
+    def _by_subject(self) -> dict[str, dict[str, Items]]:
+        return {split: Items.of(items).by_subject() for split, items in self.splits.items()}
 
-    def rows(self, split: str, subject: str) -> tuple[Item, ...]:
+    def rows(self, split: str, subject: str) -> Items:
         """The items of one subject in one split, in file order; empty when there are none."""
-        return self._by_subject.get((split, subject), ())
-
-
-def build_dataset(
-    name: str, rows: Iterable[tuple[Path, int, str, Callable[[], Item]]], on_bad_item: str = "error"
-) -> Dataset:
-    """The dataset of ``rows``: the file, the row in it from 0, the split, and what returns the item.
-
-    A row whose item is no valid question, or raises UnusableRow, is an error, or is recorded as skipped where
-    ``on_bad_item`` is ``skip``.  Raises DataError for such a row, for a repeated id, and when there are no items.
-    """
-    if on_bad_item not in ("error", "skip"):
-        raise UsageError(f"on_bad_item is {on_bad_item!r}; it must be error or skip")
-    splits: dict[str, list[Item]] = {}
-    places: dict[tuple[str, str], str] = {}
-    skipped: list[SkippedRow] = []
-    for file, row, split, make in rows:
-        try:
-            item = make()
-            check_item(item)
-        except UnusableRow as reason:
-            if on_bad_item == "error":
-                raise DataError(f"{place(file, row)}: {reason}; correct the row, or skip bad items") from reason
-            skipped.append(SkippedRow(str(file), row, str(reason)))
-            continue
-        key, where = (split, item.id), place(file, row)
-        if key in places:
-            raise DataError(f"{places[key]} and {where} have the same id {item.id!r}; ids must differ")
-        places[key] = where
-        splits.setdefault(split, []).append(item)
-    if not splits:
-        why = f"; every row was skipped, the first because {skipped[0].reason}" if skipped else ""
-        raise DataError(f"{name} holds no questions that can be used{why}")
-    return Dataset(name, {split: tuple(items) for split, items in splits.items()}, tuple(skipped))
-
-
-def check_item(item: Item) -> None:
-    """Raises UnusableRow for fewer than two choices, a blank one, or gold outside them."""
-    if len(item.choices) < 2:
-        raise UnusableRow(f"a question with {len(item.choices)} choice{'s' * (len(item.choices) != 1)} asks nothing")
-    if blank := [index for index, choice in enumerate(item.choices) if not choice.strip()]:
-        raise UnusableRow(f"choice {blank[0]} (counted from 0) is {item.choices[blank[0]]!r}, nothing to score")
-    if not item.gold or item.gold[0] < 0 or item.gold[-1] >= len(item.choices):
-        raise UnusableRow(f"the right choices {list(item.gold)} are not among the {len(item.choices)} choices")
-
-
-def place(file: Path, row: int) -> str:
-    """The place of a row, for messages."""
-    return f"{file}, row {row} (counted from 0)"
+        return self._by_subject.get(split, {}).get(subject, Items.of(()))

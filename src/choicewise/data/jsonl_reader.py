@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from choicewise.data.cell import Number, UnusableRow, repeated
-from choicewise.data.text_file import read_text
+from choicewise.data.text_file import text_lines
 
 
 def jsonl_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
@@ -14,15 +14,14 @@ def jsonl_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
 
     Raises DataError when the file is not UTF-8.
     """
-    # Only "\n" ends a line: JSON strings may hold U+2028 and other line ends unescaped.
-    for line in read_text(path).split("\n"):
-        if line.strip(" \t\r"):
+    for line in text_lines(path):  # JSON strings may hold U+2028 and other line ends unescaped
+        if line.strip(" \t\r\n"):
             yield _row(line)
 
 
 def _row(line: str) -> dict[str, Any] | UnusableRow:
     try:
-        row = parse_json(line, object_pairs_hook=_refuse_repeated_keys)
+        row = _ROW.decode(line)
     except UnusableRow as reason:
         return reason
     except json.JSONDecodeError as error:
@@ -32,9 +31,9 @@ def _row(line: str) -> dict[str, Any] | UnusableRow:
     return row if isinstance(row, dict) else UnusableRow("the line holds no JSON object")
 
 
-def parse_json(text: str, **hooks: Any) -> Any:
+def parse_json(text: str) -> Any:
     """What a JSON text holds, numbers in their own spelling.  Raises UnusableRow for NaN and infinities."""
-    return json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, **hooks)
+    return _TEXT.decode(text)
 
 
 def _refuse_constant(constant: str) -> object:
@@ -42,6 +41,13 @@ def _refuse_constant(constant: str) -> object:
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if (twice := repeated([key for key, _ in pairs])) is not None:
-        raise UnusableRow(f"key {twice!r} is there twice")
-    return dict(pairs)
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise UnusableRow(f"key {repeated([key for key, _ in pairs])!r} is there twice")
+    return row
+
+
+_TEXT, _ROW = (
+    json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=hook)
+    for hook in (None, _refuse_repeated_keys)
+)

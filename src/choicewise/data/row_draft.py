@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from choicewise.data.answer import Answer
+from choicewise.data.answer_reader import AnswerReader
 from choicewise.data.cell import Number, UnusableRow, is_number, spell, text, value_at
 from choicewise.data.columns import RESERVED, Columns
 from choicewise.data.item import Item
@@ -26,12 +27,12 @@ class Draft(NamedTuple):
     subject: str
     fields: Mapping[str, str]
 
-    def item(self, id: str, kind: str) -> Item:
-        """The item; ``kind`` is how to read an answer that may be of any kind.  Raises UnusableRow."""
+    def item(self, id: str, where: object, answers: AnswerReader) -> Item:
+        """The item; ``answers`` reads an answer that may be of any kind.  Raises UnusableRow."""
         gold = self.answer
         if isinstance(gold, Answer):
-            gold = gold.gold(kind if self.answer_is == "any" else self.answer_is)
-        return Item(id, self.question, self.choices, gold, self.subject, self.fields)
+            gold = answers.gold(where, gold) if self.answer_is == "any" else gold.gold(self.answer_is)
+        return Item(self.id or id, self.question, self.choices, gold, self.subject, self.fields)
 
 
 def draft(row: Mapping[str, Any], columns: Columns) -> Draft:
@@ -40,6 +41,8 @@ def draft(row: Mapping[str, Any], columns: Columns) -> Draft:
     id, question, subject = ("" if name is None else text(value_at(row, name), name) for name in named)
     if columns.id is not None and not id:
         raise UnusableRow(f"column {columns.id} is empty where an id is needed")
+    if columns.question is not None and not question.strip():
+        raise UnusableRow(f"the question in column {columns.question} is {question!r}")
     answer: Answer | tuple[int, ...]
     if columns.right is not None and columns.wrong is not None:
         right, wrong = (_texts(row, source, columns.drop_empty) for source in (columns.right, columns.wrong))

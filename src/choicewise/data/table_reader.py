@@ -3,18 +3,22 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from choicewise.data.answer import Answer, answer_kind
+from choicewise.data.answer import Answer
+from choicewise.data.answer_reader import AnswerReader
 from choicewise.data.cell import UnusableRow
 from choicewise.data.columns import Columns
 from choicewise.data.csv_reader import csv_rows
-from choicewise.data.dataset import Dataset, build_dataset, place
+from choicewise.data.dataset import Dataset
+from choicewise.data.intake import IntakeRow, build_dataset
 from choicewise.data.item import Item
 from choicewise.data.jsonl_reader import jsonl_rows
 from choicewise.data.parquet_reader import parquet_rows
 from choicewise.data.row_draft import Draft, draft
+from choicewise.data.row_place import RowPlace
 from choicewise.data.shapes import SHAPES, recognise
 from choicewise.errors import DataError
 
@@ -39,37 +43,39 @@ def read_tabular(
     Raises DataError for an empty file, an unknown shape, an answer that can be read in several ways, an id given
     twice, and, unless ``on_bad_item`` is ``skip``, for any row that can't be used.
     """
-    drafts = [(split, *drafted) for split, paths in files.items() for drafted in _drafts(split, paths, columns)]
-    kind = answer_kind(
-        (place(file, number), row.answer)
-        for _, file, number, _, row in drafts
-        if isinstance(row, Draft) and isinstance(row.answer, Answer) and row.answer_is == "any"
-    )
-    rows = ((file, number, split, partial(_item, row, id, kind)) for split, file, number, id, row in drafts)
-    return build_dataset(name, rows, on_bad_item)
+    answers = AnswerReader(_open_answers(files, columns))
+    return build_dataset(name, _rows(files, columns, answers), on_bad_item)
 
 
-def _item(row: Draft | UnusableRow, id: str, kind: str) -> Item:
+def _rows(files: Mapping[str, list[Path]], columns: Columns | None, answers: AnswerReader) -> Iterator[IntakeRow]:
+    for split, paths in files.items():
+        counts: Counter[str] = Counter()
+        for file in paths:
+            mapping, rows = _opened(file, columns)
+            for number, row in enumerate(rows):
+                subject, drafted = _draft(row, mapping)
+                prefix = f"{subject}/{split}" if subject else split
+                place, id = RowPlace(file, number), f"{prefix}/{counts[prefix]}"
+                yield place, split, partial(_item, drafted, id, place, answers)
+                counts[prefix] += 1
+    answers.check_counting()
+
+
+def _item(row: Draft | UnusableRow, id: str, place: RowPlace, answers: AnswerReader) -> Item:
     if isinstance(row, UnusableRow):
         raise row
-    return row.item(row.id or id, kind)
+    return row.item(id, place, answers)
 
 
-def _drafts(
-    split: str, files: list[Path], columns: Columns | None
-) -> Iterator[tuple[Path, int, str, Draft | UnusableRow]]:
-    """(file, row, the id of its item where the file names none, the row) of every row of a split."""
-    counts: Counter[str] = Counter()
-    for file in files:
-        rows = list(ROW_READERS[file.suffix](file))
-        if not rows:
-            raise DataError(f"{file} holds no rows; remove it, or fetch the data again")
-        mapping = columns or _recognised(file, rows)
-        for number, row in enumerate(rows):
-            subject, drafted = _draft(row, mapping)
-            prefix = f"{subject}/{split}" if subject else split
-            yield file, number, f"{prefix}/{counts[prefix]}", drafted
-            counts[prefix] += 1
+def _open_answers(files: Mapping[str, list[Path]], columns: Columns | None) -> Iterator[tuple[RowPlace, Answer]]:
+    """The answers that may be of any kind."""
+    for file in chain.from_iterable(files.values()):
+        mapping, rows = _opened(file, columns)
+        if mapping.answer is not None and mapping.answer_is == "any":
+            for number, row in enumerate(rows):
+                _, drafted = _draft(row, mapping)
+                if isinstance(drafted, Draft) and isinstance(drafted.answer, Answer):
+                    yield RowPlace(file, number), drafted.answer
 
 
 def _draft(row: Row | UnusableRow, columns: Columns) -> tuple[str, Draft | UnusableRow]:
@@ -84,10 +90,22 @@ def _draft(row: Row | UnusableRow, columns: Columns) -> tuple[str, Draft | Unusa
     return drafted.subject, drafted
 
 
-def _recognised(file: Path, rows: list[Row | UnusableRow]) -> Columns:
-    row = next((row for row in rows if isinstance(row, dict)), None)
-    if row is None:
-        raise DataError(f"{place(file, 0)}: {rows[0]}; no other row can be read either")
+def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row | UnusableRow]]:
+    """The mapping of a file, and all its rows."""
+    rows = ROW_READERS[file.suffix](file)
+    head: list[Row | UnusableRow] = []
+    for row in rows:
+        head.append(row)
+        if isinstance(row, dict):
+            return columns or _recognised(file, row), chain(head, rows)
+    if not head:
+        raise DataError(f"{file} holds no rows; remove it, or fetch the data again")
+    if columns is None:
+        raise DataError(f"{RowPlace(file, 0)}: {head[0]}; no other row can be read either")
+    return columns, iter(head)
+
+
+def _recognised(file: Path, row: Row) -> Columns:
     columns = recognise(row)
     if columns is None:
         raise DataError(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from choicewise.models.selfcheck import SelfCheck
 from choicewise.questions import KINDS, Answers, Cosine, Generation, Ids, MaskedLoss, Mass, Question, Span, TokenScores
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
@@ -30,13 +31,17 @@ class _Fake(ABC):
     device = "cpu"
     window = 1_000_000
     supports = KINDS
-    selfcheck = None
+    selfcheck: SelfCheck | None = None
     computed = planned = None
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.digest = hashlib.sha256(name.encode()).hexdigest()
         self.tokenizer: Tokenizer = ByteTokenizer()
+
+    def check(self, depth: int) -> SelfCheck | None:
+        """None: there is nothing to choose from."""
+        return self.selfcheck
 
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers, in order."""

@@ -1,7 +1,7 @@
 """From the name or folder that a user gives, to a model that answers."""
 
-import gc
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 from choicewise.errors import ModelError
@@ -23,8 +23,9 @@ def load_model(
 ) -> Model:
     """The model called ``name_or_path``: ``fake:...`` or a local folder in the format of Hugging Face transformers.
 
-    The other arguments are those of :func:`choicewise.models.local.loading.load`; a fake has no use for them.  Nothing
-    is downloaded.  Raises ModelError when there is no such model, or when torch or transformers are not installed.
+    The other arguments are those of :class:`choicewise.models.local.folder_model.FolderModel`; a fake has no use for
+    them.  Nothing is downloaded, and weights are loaded when something is first answered.  Raises ModelError when there
+    is no such model, when its folder can't be used, or when torch or transformers are not installed.
     """
     name = str(name_or_path)
     if fake := FAKES.get(name):
@@ -37,22 +38,14 @@ def load_model(
         raise ModelError(f"{name} can't be read: {error.strerror}; check the path") from error
     if not is_folder:
         raise ModelError(f"there is no model folder {name}; {_advice(name)}")
-    collecting = gc.isenabled()
-    gc.disable()  # importing and reading vocabularies takes a sixth less time so, and nothing is to collect
-    try:
-        try:
-            from choicewise.models.local.loading import load
-        except ImportError as error:
+    for package in ("torch", "transformers", "tokenizers"):
+        if find_spec(package) is None:
             raise ModelError(
-                f"{name} needs torch and transformers ({error}); run: pip install 'choicewise[hf]'"
-            ) from error
-        try:
-            return load(name, dtype, device, window, rung, batch_tokens, trust_remote_code)
-        except OSError as error:
-            raise ModelError(f"{error.filename or name} can't be read: {error.strerror}; make it readable") from error
-    finally:
-        if collecting:
-            gc.enable()
+                f"{name} needs torch and transformers ({package} is missing); run: pip install 'choicewise[hf]'"
+            )
+    from choicewise.models.local.folder_model import FolderModel
+
+    return FolderModel(name, dtype, device, window, rung, batch_tokens, trust_remote_code)
 
 
 def _advice(name: str) -> str:

@@ -12,30 +12,49 @@ class Model(Protocol):
     """A language model with its tokenizer, wherever it runs.
 
     ``window``: the most tokens that can be inputs at once; the last token of a span is never an input, so a span may
-    have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``dtype`` the arithmetic,
-    ``device`` where it runs.  ``supports``: the kinds of question it answers (classes of
-    :data:`~choicewise.questions.Question`, and ``Sampling`` where it samples generations).
+    have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``device`` where it runs.
+    ``supports``: the kinds of question it answers (classes of :data:`~choicewise.questions.Question`, and ``Sampling``
+    where it samples generations).
     """
 
     name: str
     digest: str
-    dtype: str
     device: str
     window: int
-    tokenizer: Tokenizer
     supports: frozenset[type]
 
     @property
+    def dtype(self) -> str:
+        """The arithmetic."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """From texts to its tokens."""
+
+    @property
     def selfcheck(self) -> SelfCheck | None:
-        """Its compute path and how exact that is, measured when first asked for; None where there is no choice."""
+        """Its compute path and how exact that is, as measured last, or now; None where there is no choice."""
+
+    def check(self, depth: int) -> SelfCheck | None:
+        """Be ready to answer questions of ``depth`` input tokens: measured now, unless that deep was measured before.
+
+        ``answer`` does so by itself.  A depth of 0 only loads what is needed to answer; None, as in ``selfcheck``.
+        """
 
     @property
     def computed(self) -> int | None:
-        """Input tokens that went through the model so far; None where that is not counted."""
+        """Input tokens that went through the model so far, those of its self-check included; None where not counted.
+
+        It grows with every pack, so that one long question shows progress.
+        """
 
     @property
     def planned(self) -> int | None:
-        """Input tokens to compute for all that it was asked so far, those computed included; None if not counted."""
+        """Input tokens known to be needed for all that was asked so far, with those computed; None where not counted.
+
+        A tree of questions adds its tokens when it is built, a generation its limit at first and its length when it
+        ends, so the number falls at times.  It is never below ``computed``, and equal to it when nothing is asked.
+        """
 
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers, in any order, as results become available.

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One rung tried: the largest difference (nats) of a score from the reference, and why the rung was refused, if so.
+    """One rung tried: the largest difference (nats a token) of a score from the reference, and why it was refused.
 
-    The reference is the plain path, for a 16-bit model that of its float32 copy.
+    The difference of a sum over n tokens counts 1 / √n, as independent errors grow.  The reference is the plain path,
+    for a 16-bit model that of its float32 copy.
     """
 
     rung: str
@@ -19,7 +20,9 @@ class Trial:
 class SelfCheck:
     """The rung taken, what it costs in words, and what was measured.
 
-    ``floor``: the noise of the plain path, and ``tolerance``: how far a rung may be from the reference, both in nats.
+    ``floor``: the noise of the plain path, and ``tolerance``: how far a rung may be from the reference, both in nats a
+    token as the ``difference``.  ``noise``: how far two ways of computing a token's log-probability differ, hardly ever
+    exceeded; the noise of a sum over n tokens is √n times as large.
     The noise is the difference from a float32 copy of a 16-bit model, or else from the same sequences padded into a
     batch.  ``depth``: the probe's longest sequence, in tokens.
     """
@@ -28,6 +31,7 @@ class SelfCheck:
     difference: float
     floor: float
     tolerance: float
+    noise: float
     depth: int
     trials: tuple[Trial, ...]
     cost: str = ""

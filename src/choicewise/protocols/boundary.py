@@ -6,5 +6,8 @@ CORRECTED = ("heal", "word", "bytes")
 BOUNDARIES = ("joint", "moved-space", "separate", "count", "lcp", "last-token", *CORRECTED)
 """Every policy."""
 
+COUNTING = ("joint", "count")
+"""Policies that count the context's tokens off, so that a token across its end takes text from the continuation."""
+
 APART = "apart"
-"""What stands for ``joint`` and ``count`` after a null context that holds the space of its continuations; no axis."""
+"""What stands in for those after a null context that holds the space of its continuations; no value of the axis."""

@@ -18,10 +18,16 @@ from choicewise.protocols.protocol_file import inherit, parse, read_axes, read_f
 from choicewise.protocols.signature import parse_signature, short_signature
 
 _PLAIN = ("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare")
-_NULLS = {"empty": "", "answer": "Answer:", "answer-space": "Answer: ", "colon": ":"}
-SCORES: Mapping[str, Mapping[str, str]] = {
+_NULLS: Mapping[str, Mapping[str, Any]] = {
+    "empty": {"null": ""},
+    "answer": {"null": "Answer:"},
+    "answer-space": {"null": "Answer: ", "rev": 2},
+    "colon": {"null": ":"},
+}
+"""Both sides score the continuation, space included; but after ``Answer: `` it loses the space, which stands there."""
+SCORES: Mapping[str, Mapping[str, Any]] = {
     **{name: {"score": name, "null": "-"} for name in _PLAIN},
-    **{f"pmi-{name}": {"score": "pmi", "null": null} for name, null in _NULLS.items()},
+    **{f"pmi-{name}": {"score": "pmi", **axes} for name, axes in _NULLS.items()},
 }
 """The reductions that an entry with ``normalizations = true`` has, one protocol each, as axes.
 

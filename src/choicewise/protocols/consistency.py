@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.boundary import CORRECTED
-from choicewise.protocols.option_orders import CALIBRATIONS, MOST
+from choicewise.protocols.option_orders import CALIBRATIONS, DRAWING, MOST
 from choicewise.protocols.readings import CHOOSING, CONDITIONAL, READINGS, Reading
 
 if TYPE_CHECKING:
@@ -140,6 +140,8 @@ def _views(protocol: Protocol, reading: Reading) -> Iterator[str]:
         )
     if views != "given" and "{options}" not in protocol.question:
         yield f"views {views} show the list of options otherwise; question has no {{options}}"
+    if views in DRAWING and protocol.seed is None:
+        yield f"views {views} draws items at random and needs a seed"
     if views == "full" and (protocol.choices or 0) > MOST:
         yield f"views full shows the orders of at most {MOST} choices, not {protocol.choices}; use cyclic"
 

@@ -12,29 +12,29 @@ CONTENT_FREE = ("N/A", "", "[MASK]")
 MOST = 4
 """Options at most that are shown in every order: there are 24 of 4, and 120 of 5."""
 
-EVERY = 20
-"""View ``cyclic-5%`` shows the first item of a subject and every 20th after it in several orders."""
 
-
-def _given(options: int, position: int) -> list[Order]:
+def _given(options: int, drawn: bool) -> list[Order]:
     return [tuple(range(options))]
 
 
-def _cyclic(options: int, position: int) -> list[Order]:
+def _cyclic(options: int, drawn: bool) -> list[Order]:
     return [tuple((turn + label) % options for label in range(options)) for turn in range(options)]
 
 
-VIEWS: Mapping[str, Callable[[int, int], list[Order]]] = {
+VIEWS: Mapping[str, Callable[[int, bool], list[Order]]] = {
     "given": _given,
     "cyclic": _cyclic,
-    "cyclic-5%": lambda options, position: (_given if position % EVERY else _cyclic)(options, position),
-    "full": lambda options, position: list(permutations(range(options))),
+    "cyclic-5%": lambda options, drawn: (_cyclic if drawn else _given)(options, drawn),
+    "full": lambda options, drawn: list(permutations(range(options))),
     "content-free": _given,
 }
-"""Name → the orders of so many options for the item at a position of its subject; the first is the order as given.
+"""Name → the orders of so many options, for an item that is drawn or not; the first is the order as given.
 
 ``content-free`` shows the ``CONTENT_FREE`` texts besides.
 """
+
+DRAWING = ("cyclic-5%",)
+"""Views that draw items at random, and need a seed."""
 
 PERMUTED = ("cyclic", "full")
 """Views that show every item in several orders of its options."""

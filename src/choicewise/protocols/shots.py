@@ -1,23 +1,32 @@
 """Which examples an item is shown before it is asked."""
 
-from collections.abc import Sequence
-from itertools import cycle
+from collections.abc import Iterable
+from itertools import cycle, islice
 from operator import attrgetter
 from random import Random
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
+from choicewise.data.items import Items
 from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
 
 Shots = tuple[Item, ...]
 
+Positions = npt.NDArray[np.int64]
+"""Which rows of a pool, counted from 0."""
 
-def sample(protocol: Protocol, dataset: Dataset, subject: str) -> list[Shots]:
-    """The shots of every item of ``subject`` in the protocol's split, in file order.
 
-    Always for all items of the subject, so that a limit on the items changes no item's shots.  Raises DataError when
-    the subject has no items, or too few rows to draw shots from.
+def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: range | None = None) -> list[Shots]:
+    """The shots of the items of ``subject`` in the protocol's split, in file order, or of those at positions ``asked``.
+
+    They are drawn for all items of the subject, so that a limit on the items changes no item's shots.  Raises DataError
+    when the subject has no items, or too few rows to draw shots from.
     """
     items = dataset.rows(protocol.split or dataset.evaluated, subject)
     if not items:
@@ -25,55 +34,79 @@ def sample(protocol: Protocol, dataset: Dataset, subject: str) -> list[Shots]:
             f"subject {subject!r} has no rows in split {protocol.split!r}; the dataset's splits are "
             f"{', '.join(sorted(dataset.splits))}: choose another subject, or a protocol file with another split"
         )
+    asked = range(len(items)) if asked is None else asked
     if not protocol.shots:
-        return [()] * len(items)
-    pool, count = _pool(protocol, dataset, subject), protocol.shots
+        return [()] * len(asked)
+    pool, count, seed = _pool(protocol, dataset, subject), protocol.shots, protocol.seed
+    key = (protocol.sampler, protocol.split, protocol.shot_split, subject, count, seed)
     if protocol.sampler == "harness-v0":
-        return harness_v0(items, pool, count, protocol.seed)
-    return [helm(pool, count, protocol.seed) if protocol.sampler == "helm" else pool[:count]] * len(items)
+        if key not in dataset.drawn:
+            dataset.drawn[key] = draw_harness_v0(len(items), len(pool), count, seed)
+        drawn = dataset.drawn[key][asked.start : asked.stop]
+        return _without_the_item(items[asked.start : asked.stop], pool, drawn, count)
+    if protocol.sampler == "helm":
+        if key not in dataset.drawn:
+            dataset.drawn[key] = draw_helm(pool.right_texts(), count, seed)
+        return [tuple(pool.take(dataset.drawn[key]))] * len(asked)
+    return [tuple(pool[:count])] * len(asked)
 
 
-def helm(pool: Sequence[Item], count: int, seed: int | None) -> Shots:
+def draw_helm(answers: pa.StringArray, count: int, seed: int | None) -> Positions:
     """HELM's ``sample_examples``: one example of each answer in turn, frequent answers first.
 
-    An answer is the text of the first right choice; answers with equally many examples are shuffled.
+    ``answers``: the text of the first right choice of every row of the pool.  Answers with equally many examples are
+    shuffled.
     stanford-crfm/helm@cab5d89, src/helm/benchmark/adaptation/adapters/in_context_learning_adapter.py.
     """
-    random = Random(seed)
-    groups: dict[str, list[Item]] = {}
-    for item in pool:
-        groups.setdefault(item.choices[item.gold[0]], []).append(item)
-    order: list[str] = []
-    for size in sorted({len(group) for group in groups.values()}, reverse=True):
-        tied = sorted(answer for answer, group in groups.items() if len(group) == size)
+    random, coded = Random(seed), answers.dictionary_encode()
+    codes = coded.indices.to_numpy()
+    sizes = np.bincount(codes)
+    alphabetical = pc.sort_indices(coded.dictionary).to_numpy()  # by UTF-8, which is Python's order too
+    order: list[int] = []
+    for size in np.unique(sizes)[::-1]:
+        tied = alphabetical[sizes[alphabetical] == size].tolist()
         random.shuffle(tied)
         order += tied
-    chosen: list[Item] = []
+    groups: dict[int, list[int]] = {}
+    chosen: list[int] = []
     for answer in cycle(order):
-        if len(chosen) == min(count, len(pool)):
+        if len(chosen) == min(count, len(codes)):
             break
+        if answer not in groups:
+            groups[answer] = np.flatnonzero(codes == answer).tolist()
         if group := groups[answer]:
             chosen.append(group.pop(random.randrange(len(group))))
-    return tuple(chosen)
+    return np.array(chosen, dtype=np.int64)
 
 
-def harness_v0(items: Sequence[Item], pool: Sequence[Item], count: int, seed: int | None) -> list[Shots]:
-    """The early harness: fresh shots for every item, one random stream per subject.
+def draw_harness_v0(items: int, pool: int, count: int, seed: int | None) -> Positions:
+    """The early harness: fresh shots for every item, one random stream per subject; ``(items, count + 1)`` positions.
 
     The items are shuffled; then, in that order, ``count + 1`` rows are drawn for each, the item itself is removed, and
     the first ``count`` are kept.  EleutherAI/lm-evaluation-harness@e47e01b, lm_eval/{evaluator,base}.py.
     """
     random = Random(seed)
-    order = list(range(len(items)))
+    order = list(range(items))
     random.shuffle(order)
-    drawn = {index: random.sample(pool, count + 1) for index in order}
+    drawn = np.empty((items, count + 1), dtype=np.int64)
+    for index in order:
+        drawn[index] = random.sample(range(pool), count + 1)
+    return drawn
+
+
+def _without_the_item(items: Iterable[Item], pool: Items, drawn: Positions, count: int) -> list[Shots]:
+    """For each item the first ``count`` drawn rows that are not the item itself."""
     content = attrgetter("question", "choices", "gold")
-    return [
-        tuple(row for row in drawn[index] if content(row) != content(item))[:count] for index, item in enumerate(items)
-    ]
+    wanted = np.unique(drawn)
+    rows = dict(zip(wanted.tolist(), pool.take(wanted), strict=True))
+    shots = []
+    for item, positions in zip(items, drawn.tolist(), strict=True):
+        others = (row for row in map(rows.__getitem__, positions) if content(row) != content(item))
+        shots.append(tuple(islice(others, count)))
+    return shots
 
 
-def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Shots:
+def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:
     """The rows that shots are drawn from; DataError where they are too few or show answers."""
     split = protocol.shot_split or ""
     pool = dataset.rows(split, subject)

@@ -8,6 +8,11 @@ from choicewise.errors import ProtocolError
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
+def holes(template: str) -> frozenset[str]:
+    """The names of the holes in ``template``."""
+    return frozenset(match[1] for match in _PIECE.finditer(template) if match[1] is not None)
+
+
 def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> str:
     """``template`` with every ``{name}`` replaced by ``holes[name]`` and ``{{``, ``}}`` by one brace.
 

@@ -31,10 +31,13 @@ class Sampling:
 
         A hash of stream and position gives a share of the sum; the first index whose cumulative sum exceeds it.
         """
-        digest = hashlib.blake2b(self.stream + position.to_bytes(8, "little"), digest_size=8).digest()
-        share = (int.from_bytes(digest, "little") >> 11) / 2**53
         sums = np.cumsum(weights, dtype=np.float64)
-        return min(int(np.searchsorted(sums, share * sums[-1], side="right")), len(sums) - 1)
+        return min(int(np.searchsorted(sums, self.share(position) * sums[-1], side="right")), len(sums) - 1)
+
+    def share(self, position: int) -> float:
+        """The share of the sum at which the token at ``position`` is drawn, from 0 to 1 exclusive."""
+        digest = hashlib.blake2b(self.stream + position.to_bytes(8, "little"), digest_size=8).digest()
+        return (int.from_bytes(digest, "little") >> 11) / 2**53
 
 
 @dataclass(frozen=True, slots=True, eq=False)

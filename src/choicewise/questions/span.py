@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ Ids = npt.NDArray[np.int32]
 """Token ids, shape [tokens]."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Span:
     """Score ``continuation`` given ``context``: log P(continuation[j] | context, continuation[:j]) for every j.
 
@@ -25,7 +26,7 @@ class Span:
     continuation: Ids
     gold: bool | None = None
 
-    @property
+    @cached_property
     def key(self) -> str:
         """32 hex digits: the same context and continuation have the same key, whichever protocol asks."""
         return question_key(b"span", self.context, self.continuation)
@@ -38,8 +39,17 @@ class Span:
 
 def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
     """32 hex digits that identify a question by its kind, its context and the ``rest`` that it is about."""
-    digest = hashlib.blake2b(kind, digest_size=16)
-    digest.update(len(context).to_bytes(8, "little"))
-    digest.update(np.ascontiguousarray(context, dtype="<i4").tobytes())
+    global _latest
+    of_kind, of_context, begun = _latest
+    if of_context is not context or of_kind != kind:
+        begun = hashlib.blake2b(kind, digest_size=16)
+        begun.update(len(context).to_bytes(8, "little"))
+        begun.update(np.ascontiguousarray(context, dtype="<i4").tobytes())
+        _latest = kind, context, begun
+    digest = begun.copy()
     digest.update(np.ascontiguousarray(rest, dtype="<i4").tobytes())
     return digest.hexdigest()
+
+
+_latest: tuple[bytes, Ids | None, hashlib.blake2b] = b"", None, hashlib.blake2b()
+"""The context that was hashed last: the choices of a question share it."""

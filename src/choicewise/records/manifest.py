@@ -60,12 +60,17 @@ class SkippedRow:
 
 @dataclass(frozen=True, slots=True)
 class DatasetRecord:
-    """The data; ``categories``: its subjects, in order, by category and subcategory, empty where it has none."""
+    """The data.
+
+    ``categories``: its subjects, in order, by category and subcategory, empty where it has none.  ``content``: the
+    further fields that hold what is asked (:func:`choicewise.data.content.content_fields`).
+    """
 
     name: str
     digest: str
     skipped: tuple[SkippedRow, ...] = ()
     categories: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    content: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class SelfCheckRecord:
     cost: str
     difference: float
     floor: float
+    noise: float
     depth: int
 
 

@@ -94,7 +94,7 @@ class ObservationRow(NamedTuple):
 
     key: Text
     tokens: Tokens
-    sizes: Annotated[Sequence[int], pa.list_(pa.int32())]
+    sizes: Tokens
     logprobs: Annotated[npt.NDArray[np.float32] | Sequence[float], pa.list_(pa.float32())]
     ranks: Tokens
     text: TextOrNull = None

@@ -35,6 +35,7 @@ def _asked(asked: AskedPrompt) -> Iterator[str]:
         f"{asked.shots_dropped} more dropped to fit": asked.shots_dropped,
         f"{asked.tokens_dropped} tokens cut off": asked.tokens_dropped,
         "rescored in float32": asked.rescored,
+        f"unused: {', '.join(map(safe, asked.unused))}": asked.unused,
     }
     yield ", ".join(words for words, true in about.items() if true)
     if asked.context is not None:
@@ -66,10 +67,10 @@ def _scored(scored: ScoredContinuation) -> Iterator[str]:
         f"{scored.tokens_dropped} tokens of the context cut off": scored.tokens_dropped,
         f"missing: {safe(scored.missing or '')}": scored.missing,
     }
-    tokens = f"{len(scored.tokens)} tokens" if scored.tokens or scored.total is None else "tokens unknown"
-    size = f"{tokens}, {len(text.encode(errors='surrogatepass'))} bytes, {len(text)} characters"
+    tokens = _count(len(scored.tokens), "token") if scored.tokens or scored.total is None else "tokens unknown"
+    size = f"{tokens}, {_count(len(text.encode(errors='surrogatepass')), 'byte')}, {_count(len(text), 'character')}"
     total = "" if scored.total is None else f", S = {scored.total:.4f} nats"
-    yield f"{name} {_quoted(text)}: {size} after {scored.context_tokens}{total}"
+    yield f"{name} {_quoted(text)}: {size} after {_count(scored.context_tokens, 'token')}{total}"
     for what, nats in (("subtracted for what comes before", scored.before), ("added for what follows", scored.after)):
         if nats is not None:
             yield f"  {nats:.4f} nats {what}"
@@ -91,7 +92,8 @@ def _decisions(explanation: Explanation) -> Iterator[str]:
             cells = ["-" if math.isnan(score) else f"{score:.4f}" for score in decided.scores]
             if decided.prediction >= 0:
                 cells[decided.prediction] = f"[{cells[decided.prediction]}]"
-            yield from wrap(f"{decided.score}: {'  '.join(cells)}", 78, initial_indent="  ", subsequent_indent="    ")
+            score = decided.score if decided.calibration == "none" else f"{decided.score}, {decided.calibration}"
+            yield from wrap(f"{score}: {'  '.join(cells)}", 78, initial_indent="  ", subsequent_indent="    ")
 
 
 def _verdict(decided: ItemDecision) -> str:
@@ -105,6 +107,10 @@ def _verdict(decided: ItemDecision) -> str:
     if decided.near_tie:
         return f"{verdict}, margin {decided.margin:.2g} is within the numeric noise"
     return verdict if math.isnan(decided.margin) else f"{verdict}, margin {decided.margin:.4f}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _quoted(text: str) -> str:

@@ -17,7 +17,7 @@ SHOWN = 12
 
 def multiverse_tables(panel: Multiverse) -> list[Group | Text]:
     """The spread over protocols, a table per pair of models, and conclusions in words."""
-    parts: list[Group | Text] = [_spreads(panel.spreads)]
+    parts: list[Group | Text] = [_spreads(panel.spreads), *_alike(panel)]
     missed = dict.fromkeys(spread.unmeasured for spread in panel.spreads)
     for names in missed:
         models = ", ".join(safe(spread.model) for spread in panel.spreads if spread.unmeasured == names)
@@ -26,7 +26,7 @@ def multiverse_tables(panel: Multiverse) -> list[Group | Text]:
         parts += [_duel(duel), Text(_verdict(duel)), *_unmeasured(_unshared(duel, panel.spreads))]
     if panel.ranks:
         parts.append(Text(_order(panel.ranks)))
-    most = max(spread.protocols for spread in panel.spreads)
+    most = max(spread.distinct for spread in panel.spreads)
     if most > 1:
         warning = (
             f"The greatest of {most} numbers is no estimate of accuracy: it was chosen because it is the greatest. "
@@ -40,6 +40,19 @@ def _unmeasured(names: Sequence[str], models: str = "") -> list[Text]:
     return [Text(f"not measured{models}: {', '.join(names)}")] if names else []
 
 
+def _alike(panel: Multiverse) -> list[Text]:
+    """The protocols that can't differ, once where that is so with all models."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for spread in panel.spreads:
+        for names in spread.alike:
+            groups.setdefault(names, []).append(safe(spread.model))
+    lines = [
+        " = ".join(names) + (f" with {', '.join(models)}" if len(models) < len(panel.spreads) else "")
+        for names, models in groups.items()
+    ]
+    return [Text("\n  ".join(["protocols that can't differ here, and count once:", *lines]))] if lines else []
+
+
 def _unshared(duel: Duel, spreads: Sequence[Spread]) -> list[str]:
     """Protocols that measured each of the two models, but on no item of both."""
     sides = [each for each in spreads if each.model in (duel.left, duel.right) and each.dataset == duel.dataset]
@@ -48,12 +61,12 @@ def _unshared(duel: Duel, spreads: Sequence[Spread]) -> list[str]:
 
 
 def _spreads(spreads: Sequence[Spread]) -> Group:
-    shown = table("model", "protocols", "min", "median", "max", "flips")
+    shown = table("model", "protocols", "distinct", "min", "median", "max", "flips")
     shown.add_column("lowest, highest", overflow="fold")
     for spread in spreads:
         name, extremes = f"{safe(spread.model)} on {safe(spread.dataset)}", f"{spread.lowest}, {spread.highest}"
         shares = map(percent, astuple(spread.panel))
-        shown.add_row(name, str(spread.protocols), *shares, extremes if spread.protocols else "-")
+        shown.add_row(name, str(spread.protocols), str(spread.distinct), *shares, extremes if spread.protocols else "-")
     title = "accuracy in % over protocols (means over items)"
     return titled(title, shown, "flips: % of items for which the protocols do not all predict the same")
 
@@ -62,7 +75,8 @@ def _duel(duel: Duel) -> Group:
     shown = table("protocol", "difference", "n", "p", "p (Holm)")
     for contest in sorted(duel.measured, key=lambda each: -abs(each.difference))[:SHOWN]:
         ps = (f"{p:.3f}" if p >= 0.001 else "<0.001" for p in (contest.p, contest.p_holm))
-        shown.add_row(contest.protocol, f"{100 * contest.difference:+.1f}", str(contest.n), *ps)
+        name = contest.protocol + (f" (+ {len(contest.alike)} alike)" if contest.alike else "")
+        shown.add_row(name, f"{100 * contest.difference:+.1f}", str(contest.n), *ps)
     if len(duel.measured) > SHOWN:
         shown.add_row(f"... {len(duel.measured) - SHOWN} more with smaller differences")
     return titled(f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points", shown)
@@ -71,9 +85,11 @@ def _duel(duel: Duel) -> Group:
 def _verdict(duel: Duel) -> str:
     left, right, agreement = safe(duel.left), safe(duel.right), duel.agreement
     better = duel.significant()
+    several = f"{len(duel.measured)} distinct protocols ({duel.protocols} in all)"
+    protocols = several if duel.protocols > len(duel.measured) else f"{len(duel.measured)} protocols"
     verdict = (
         f"{left} is ahead under {agreement.left}, {right} under {agreement.right}, neither under {agreement.even} of "
-        f"{len(duel.measured)} protocols; {percent(agreement.share)} % agree on the sign. After Holm's correction "
+        f"{protocols}; {percent(agreement.share)} % agree on the sign. After Holm's correction "
         f"{left} is significantly better under {better[0]}, {right} under {better[1]}."
     )
     return verdict + (" The conclusion depends on the protocol." if agreement.left and agreement.right else "")

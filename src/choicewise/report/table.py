@@ -10,9 +10,11 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from choicewise.data.content import BLANK
 from choicewise.report.visible_text import disarmed, safe
 from choicewise.results.diagnosis import FLAGS
 from choicewise.results.row import Row
+from choicewise.scoring.statistics.clustered import FEWEST
 
 _COUNTS = {
     "missing": "missing",
@@ -81,9 +83,17 @@ def legend(rows: Sequence[Row]) -> list[str]:
     """What the flags, columns and counts that occur in ``rows`` mean, a line each."""
     raised = {flag for row in rows for flag in row.diagnosis.flags}
     lines = [f"{flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in raised]
-    if any(row.low < row.high for row in rows):
-        noise = max(row.noise or 0.0 for row in rows)
-        lines.append(f"numeric: range that rounding allows; two ways of computing differ by up to {noise:.2g} nats")
+    if unused := {name for row in rows for name in row.unused}:
+        blank = "; _ is a blank in the question, which the choices should fill" if BLANK in unused else ""
+        lines.append(f"unused: fields of the data that the protocol does not show{blank}")
+    noises, dashes = [row.noise or 0.0 for row in rows if row.low < row.high], any(map(_unbounded, rows))
+    if any(noises) or dashes:
+        differ = f"two ways of computing a token differ by up to {max(noises):.2g} nats, n tokens by √n times that"
+        noise = f"; {differ}" if any(noises) else ""
+        dash = ", - where it is not known" if dashes else ""
+        lines.append(f"numeric: range that rounding allows, nothing where it changes nothing{dash}{noise}")
+    if any(row.interval == "clustered" and row.n and math.isnan(row.ci_low) for row in rows):
+        lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
     return [*lines, "id: short digest of the signature; the signature itself is in the JSON"]
@@ -155,8 +165,8 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
         "group": [safe(row.subject) for row in rows],
         "metric": [row.metric for row in rows],
         "%": [percent(row.value) for row in rows],
-        "95 % interval": [f"{percent(row.ci_low)} – {percent(row.ci_high)}" for row in rows],
-        "numeric": [f"{percent(row.low)} – {percent(row.high)}" if row.low < row.high else "" for row in rows],
+        "95 % interval": [_range(row.ci_low, row.ci_high) for row in rows],
+        "numeric": [_numeric(row) for row in rows],
         "n": [str(row.n) for row in rows],
         "rank": [f"{row.rank or ''}" + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low else "") for row in rows],
         "doubts": [_doubts(row) for row in rows],
@@ -184,6 +194,21 @@ def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {"protocol": names, **kept}
 
 
+def _range(low: float, high: float) -> str:
+    """Two shares of 1 in percent; a dash when there are none."""
+    return "-" if math.isnan(low) else f"{percent(low)} – {percent(high)}"
+
+
+def _numeric(row: Row) -> str:
+    return _range(row.low, row.high) if row.low < row.high or _unbounded(row) else ""
+
+
+def _unbounded(row: Row) -> bool:
+    """Whether what rounding does to the value is not known."""
+    return row.n > 0 and math.isnan(row.low)
+
+
 def _doubts(row: Row) -> str:
     counts = [f"{getattr(row, name)} {words}" for name, words in _COUNTS.items() if getattr(row, name)]
-    return ", ".join([*row.diagnosis.flags, *counts])
+    unused = [f"unused: {', '.join(map(safe, row.unused))}"] if row.unused else []
+    return ", ".join([*row.diagnosis.flags, *unused, *counts])

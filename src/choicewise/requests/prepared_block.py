@@ -14,6 +14,8 @@ from choicewise.requests.readings import asker
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.request import Request
 from choicewise.requests.schedule import request_source
+from choicewise.tokens.encodings import Encodings
+from choicewise.tokens.tokenizer import Tokenizer
 
 
 @dataclass
@@ -23,6 +25,7 @@ class PreparedBlock:
     requests: list[RequestRow] = field(default_factory=list)
     spans: list[SpanRow] = field(default_factory=list)
     wanted: dict[str, BlockQuestion] = field(default_factory=dict)
+    _encodings: dict[str, Encodings] = field(default_factory=dict)
 
     @property
     def inputs(self) -> int:
@@ -41,6 +44,16 @@ class PreparedBlock:
     def add_null(self, protocol: Protocol, null: str, requests: Sequence[Request], model: Answerer) -> None:
         """Ask for the continuations of ``requests`` after the ``null`` context, each distinct text once."""
         asker(protocol.reading).ask_null(PromptRows(self, protocol, model), null, requests)
+
+    def encodings(self, tokenizer: Tokenizer, bos: str) -> Encodings:
+        """The tokens of texts of the block so far, with what ``bos`` adds."""
+        if bos not in self._encodings:
+            self._encodings[bos] = Encodings(tokenizer, bos)
+        return self._encodings[bos]
+
+    def forget_texts(self) -> None:
+        """Free what only preparing needs."""
+        self._encodings.clear()
 
     def refuse(self, protocol: Protocol, item: Item, reason: str) -> None:
         """Remember an item that can't be asked under a protocol, and why."""
@@ -77,4 +90,5 @@ def prepare_block(
             prepared.add(ask.protocol, requests[digest], model)
         else:
             prepared.add_null(ask.protocol, ask.null, requests[digest], model)
+    prepared.forget_texts()
     return prepared

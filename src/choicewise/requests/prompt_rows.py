@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from choicewise.protocols.protocol import Protocol as Recipe
-from choicewise.questions import Conclusion, Cosine, MaskedLoss
+from choicewise.questions import Conclusion, Cosine, MaskedLoss, Span
 from choicewise.records.rows import RequestRow, SpanRow
 from choicewise.requests.request import FittedRequest
 from choicewise.tokens.byte_probability import TokenQuestion
 from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.encodings import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -27,21 +26,24 @@ class Answerer(Protocol):
     """What preparing needs to know of a model: its tokenizer and its window (input tokens)."""
 
     window: int
-    tokenizer: Tokenizer
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """From texts to the model's tokens."""
 
 
 class PromptRows:
     """Adds the rows and questions of one protocol's prompt to ``block``.
 
     ``limit``: the most input tokens, the model's window or the protocol's own limit where that is lower.
-    ``encodings``: the tokens of the texts, which fitting and asking share.
+    ``encodings``: the tokens of the texts, which all prompts of the block share.
     """
 
     def __init__(self, block: PreparedBlock, protocol: Recipe, model: Answerer) -> None:
         self.block = block
         self.protocol = protocol
         self.limit = model.window if protocol.limit is None else min(protocol.limit, model.window)
-        self.encodings = Encodings(model.tokenizer, protocol.bos)
+        self.encodings = block.encodings(model.tokenizer, protocol.bos)
 
     def add_request(self, fitted: FittedRequest, tokens_dropped: int = 0) -> None:
         """The row of a request that is asked; ``tokens_dropped``: the greatest number over its choices."""
@@ -66,16 +68,20 @@ class PromptRows:
 
         ``place``: its choice and its part of that choice.  ``choice``: flags, corrections, tokens dropped, why missing.
         """
-        key, before, after = map(self._want, (question, choice.before, choice.after))
+        key = before = after = None
+        tokens = 0
+        if question is not None:
+            key, tokens = self._want(question), _context_tokens(question)
+        if choice.before is not None:
+            before = self._want(choice.before)
+        if choice.after is not None:
+            after = self._want(choice.after)
         flags = (choice.merged, choice.noncanonical, choice.lossy, choice.unknown, choice.bos, choice.missing)
-        tokens = 0 if question is None else _context_tokens(question)
         texts = (self.protocol.prompt_digest, item, *place, null, context, continuation)
         self.block.spans.append(SpanRow(*texts, key, tokens, choice.tokens_dropped, before, after, *flags))
 
-    def _want(self, question: BlockQuestion | None) -> str | None:
+    def _want(self, question: BlockQuestion) -> str:
         """Register a question; its key."""
-        if question is None:
-            return None
         key = question.key
         self.block.wanted.setdefault(key, question)
         return key
@@ -84,6 +90,8 @@ class PromptRows:
 def _context_tokens(question: BlockQuestion) -> int:
     """Tokens before the scored ones; those of a generation that a conclusion follows are not counted."""
     match question:
+        case Span():
+            return len(question.context)
         case MaskedLoss():
             return len(question.span.context)
         case Cosine():

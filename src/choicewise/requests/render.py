@@ -22,8 +22,8 @@ PANDAS_NA = frozenset(
 """Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print as ``nan``."""
 
 
-def render(protocol: Protocol, item: Item, shots: Sequence[Item], position: int = 0) -> Request:
-    """The request of ``item`` after ``shots``; ``position`` is its place in its subject, which some views go by.
+def render(protocol: Protocol, item: Item, shots: Sequence[Item], drawn: bool = False) -> Request:
+    """The request of ``item`` after ``shots``; some views show an item that is ``drawn`` in several orders.
 
     Raises DataError when the item or a shot doesn't have the choices that the protocol expects, and ProtocolError when
     a template has a hole that the item doesn't fill.
@@ -43,13 +43,13 @@ def render(protocol: Protocol, item: Item, shots: Sequence[Item], position: int 
         gold=item.gold,
         parts=parts,
         proposals=tuple(fill(protocol.proposal, holes, axis="proposal") for holes in labelled if protocol.proposal),
-        views=tuple(_views(protocol, item, question, options, position)),
+        views=tuple(_views(protocol, item, question, options, drawn)),
     )
 
 
-def _views(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], position: int) -> Iterator[View]:
+def _views(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], drawn: bool) -> Iterator[View]:
     """Every version of the query but the first."""
-    first, *orders = VIEWS[protocol.views](len(options), position)
+    first, *orders = VIEWS[protocol.views](len(options), drawn)
     for order in orders:
         yield _ordered(protocol, item, question, options, order)
     if protocol.views == "content-free":

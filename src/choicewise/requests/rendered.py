@@ -14,6 +14,8 @@ from choicewise.data.text_file import read_text
 from choicewise.errors import DataError
 from choicewise.protocols.consistency import NEUTRAL
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.readings import READINGS
+from choicewise.requests.readings import asker
 from choicewise.requests.request import Request
 from choicewise.requests.source import Refusal
 
@@ -62,9 +64,29 @@ def read_rendered(path: str | Path) -> RenderedRequests:
     """The requests in a JSON Lines file, as `choicewise prompts` prints them.
 
     A line: ``{"item", "subject", "context", "continuations", "gold"}``, or ``contexts``, parallel to ``continuations``,
-    in place of ``context``.  ``gold`` is an index or a list of them.  Raises DataError naming the line.
+    in place of ``context``.  ``gold`` is an index or a list of them.  Raises DataError naming the line, also for one
+    that has several texts of a choice or a chain of thought.
     """
     return rendered_requests(Path(path).stem, _rows(Path(path)))
+
+
+def rendered_line(request: Request, reading: str) -> dict[str, Any]:
+    """A request as a line of :func:`read_rendered`: the texts that ``reading`` sends, before they are fitted.
+
+    Where a choice has several texts, ``choices``, parallel to ``continuations``, says which choice each is of, and
+    ``gold`` counts choices.  ``proposal`` follows every chain of thought, and the continuations follow it.
+    """
+    groups = asker(reading).texts(request)
+    contexts = [group.context for group in groups for _ in group.continuations]
+    places = [place for group in groups for place in group.places]
+    line: dict[str, Any] = {"item": request.item.id, "subject": request.item.subject}
+    line |= {"contexts": contexts} if any(group.own for group in groups) else {"context": contexts[0]}
+    line |= {"continuations": [text for group in groups for text in group.continuations], "gold": list(request.gold)}
+    if len(places) > len(request.options):
+        line["choices"] = [choice for choice, _ in places]
+    if "chains" in READINGS[reading].takes:
+        line["proposal"] = request.proposals[0]
+    return line
 
 
 def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequests:
@@ -96,6 +118,9 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _request(row: dict[str, Any], number: int) -> Request:
+    for key, meaning in (("choices", "several texts of a choice"), ("proposal", "a sampled chain of thought")):
+        if key in row:
+            raise ValueError(f"its key {key} says that it is asked with {meaning}; render it with another protocol")
     continuations = _texts(row["continuations"])
     contexts = _texts(row["contexts"]) if "contexts" in row else ()
     context = "" if contexts else row["context"]

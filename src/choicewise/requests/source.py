@@ -7,6 +7,8 @@ from typing import Protocol
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.errors import DataError
+from choicewise.protocols.drawn_items import drawn_items
+from choicewise.protocols.option_orders import DRAWING
 from choicewise.protocols.protocol import Protocol as Recipe
 from choicewise.protocols.shots import sample
 from choicewise.requests.render import check_choices, render
@@ -41,7 +43,7 @@ class TemplateSource:
     def problems(self, subject: str, items: Sequence[Item]) -> Iterator[tuple[str, DataError]]:
         """Too few rows for shots, and every item with the wrong choices."""
         try:
-            sample(self.protocol, self.data, subject)
+            sample(self.protocol, self.data, subject, range(0))
         except DataError as problem:
             yield subject, problem
         for item in items:
@@ -52,17 +54,23 @@ class TemplateSource:
 
     def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
         """A request or a refusal for each item."""
-        shots = sample(self.protocol, self.data, subject)[start : start + len(items)]
-        for position, (item, examples) in enumerate(zip(items, shots, strict=True), start=start):
+        shots = sample(self.protocol, self.data, subject, range(start, start + len(items)))
+        drawn: frozenset[str] = frozenset()
+        if self.protocol.views in DRAWING:
+            drawn = drawn_items(self.data, self.protocol.split or self.data.evaluated, self.protocol.seed or 0)
+        for item, examples in zip(items, shots, strict=True):
             try:
-                yield render(self.protocol, item, examples, position)
+                yield render(self.protocol, item, examples, item.id in drawn)
             except DataError as reason:
                 yield Refusal(item, reason)
 
 
-def requests(protocol: Recipe, data: Dataset, subject: str) -> Iterator[Request]:
-    """The requests of every item of one subject in the protocol's split, in file order; DataError at a refused one."""
-    items = data.rows(protocol.split or data.evaluated, subject)
+def requests(protocol: Recipe, data: Dataset, subject: str, limit: int | None = None) -> Iterator[Request]:
+    """The requests of the items of one subject in the protocol's split, in file order; DataError at a refused one.
+
+    ``limit``: of the first ones alone.
+    """
+    items = data.rows(protocol.split or data.evaluated, subject)[:limit]
     for request in TemplateSource(protocol, data).requests(subject, items):
         if isinstance(request, Refusal):
             raise request.reason

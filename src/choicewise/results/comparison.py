@@ -15,11 +15,9 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits, paired_predictions, shared_items
 from choicewise.results.run import Run
 from choicewise.results.sent_texts import FirstDifference, first_difference, text_digest
+from choicewise.scoring.statistics.clustered import FEWEST
 from choicewise.scoring.statistics.paired import Difference, minimum_detectable_effect, paired_difference
 from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
-
-FEWEST = 10
-"""Subjects from which on the standard error is clustered; of fewer it would come out too small."""
 
 VERDICTS = {
     "same measurement": "protocol, texts, model and engine agree: any difference is non-determinism",
@@ -56,13 +54,13 @@ class Axis:
 class Flips:
     """Shared items by whose credit is greater, and by whether the predictions differ at all.
 
-    ``near_ties``: items predicted differently that numeric noise leaves open on either side.
+    ``near_ties``: items predicted differently that numeric noise leaves open on either side; None: not known.
     """
 
     left_better: int
     right_better: int
     predicted_differently: int
-    near_ties: int
+    near_ties: int | None
     shared: int
     left_only: int
     right_only: int
@@ -183,9 +181,10 @@ def _flips(pair: tuple[Measurement, Measurement]) -> Flips:
     different = (left >= 0) & (right >= 0) & (left != right)
     noisy = pair[0].near_ties[places[0]] | pair[1].near_ties[places[1]]
     masks = (credits[0] > credits[1], credits[0] < credits[1], different, different & noisy)
+    bounded = all(side.bounded[place].all() for side, place in zip(pair, places, strict=True))
     left_better, right_better, changed, near_ties = (int(mask.sum()) for mask in masks)
     left_only, right_only = (len(side.evidence.ids) - len(ids) for side in pair)
-    return Flips(left_better, right_better, changed, near_ties, len(ids), left_only, right_only)
+    return Flips(left_better, right_better, changed, near_ties if bounded else None, len(ids), left_only, right_only)
 
 
 def _furthest(pair: tuple[Measurement, Measurement]) -> float:

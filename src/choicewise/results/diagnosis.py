@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from choicewise.protocols.option_orders import PERMUTED
+from choicewise.protocols.option_orders import DRAWING, PERMUTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import axis_differences
 from choicewise.results.measurement import Measurement
@@ -76,7 +76,8 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
     position = position_bias(measured.decisions.prediction[single], evidence.gold_index[single])
     mass = evidence.mass[among] if measured.likelihoods else np.array([])
     low_mass = low_mass_rate(mass) if _labels(measured.protocol) else math.nan
-    near_ties = float((measured.near_ties & among).sum() / value.n) if value.n else math.nan
+    known = value.n > 0 and bool(measured.bounded[among].all())
+    near_ties = float((measured.near_ties & among).sum() / value.n) if known else math.nan
     kinds = (_is_text_of, _is_permuted, _is_choices_only_of)
     text, permuted, choices = (nearest(measured, siblings, fits) for fits in kinds)
     mismatch, consistency = _mismatch(text, measured, among), _consistency(permuted, measured, among)
@@ -142,8 +143,13 @@ def _is_choices_only_of(other: Protocol, protocol: Protocol) -> bool:
 
 def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
     """Whether the first asks the same with the options in several orders."""
-    prompts = (replace(each, views="given", calibration="none").prompt_digest for each in (protocol, other))
-    return other.views in PERMUTED and len(set(prompts)) == 1
+    return other.views in PERMUTED and _in_one_order(other) == _in_one_order(protocol)
+
+
+def _in_one_order(protocol: Protocol) -> str:
+    """The digest of the prompt with the options as given, without the seed where only the views need it."""
+    seed = None if protocol.views in DRAWING and not protocol.shots else protocol.seed
+    return replace(protocol, views="given", calibration="none", seed=seed).prompt_digest
 
 
 def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,9 @@ import pyarrow.compute as pc
 
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.protocol import Protocol
-from choicewise.records.tables import FLOAT32
+from choicewise.protocols.readings import READINGS
+from choicewise.protocols.unused import unused
+from choicewise.records.tables import FLOAT32, GENERATED
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.results.run_tables import KEYS
@@ -67,6 +69,7 @@ class AskedPrompt:
     """One prompt of the item, the protocols that read it, and what was observed after it.
 
     ``rescored``: a float32 copy of the model answered, because the noise of the 16-bit model leaves the item open.
+    ``unused``: the fields of the data with content that the prompt does not show.
     """
 
     protocols: tuple[str, ...]
@@ -79,23 +82,26 @@ class AskedPrompt:
     rescored: bool
     missing: str | None
     scored: tuple[ScoredContinuation, ...]
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ItemDecision:
     """What a protocol decides about the item; ``scores`` per choice (None: not scored), ``prediction`` -1 for none.
 
-    ``credit`` NaN: missing.  ``margin``: best minus second best score.  ``near_tie``: numeric noise could change it.
+    ``credit`` NaN: missing.  ``margin``: best minus second best score.  ``near_tie``: numeric noise could change
+    it; None: not known.
     """
 
     protocol: str
     score: str
+    calibration: str
     scores: tuple[float, ...] | None
     prediction: int
     credit: float
     margin: float
     tied: bool
-    near_tie: bool
+    near_tie: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,8 @@ def explain(run: Run, item: str) -> Explanation:
             evidence = run.evidence.under(request["prompt"])
             suffix = FLOAT32 if evidence.rescored[evidence.ids.index(item)] else ""
             own = [span for span in spans if span["prompt"] == request["prompt"]]
-            asked.append(_asked(protocols, request, own, answers, suffix))
+            lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
+            asked.append(replace(_asked(protocols, request, own, answers, suffix), unused=lacks))
     decided = [_decision(each, item) for each in run.measurements.values() if item in each.evidence.ids]
     choices, gold = tuple(about["choices"]), tuple(about["gold"])
     names = item, about["subject"], about["question"]
@@ -159,14 +166,27 @@ def _asked(
     nulls = {protocol.null for protocol in protocols.values()} | {None}
     spans = [span for span in spans if span["null"] in nulls]
     spans.sort(key=lambda span: (span["null"] is not None, span["null"] or "", span["choice"], span["part"]))
-    scored = tuple(_scored(one, request, span, answers, suffix) for span in spans)
+    chains = _chain_tokens(spans, answers) if "chains" in READINGS[one.reading].takes else {}
+    scored = tuple(_scored(one, request, span, answers, suffix, chains) for span in spans)
     kept = {name: request[name] for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")}
     return AskedPrompt(tuple(protocols), one.reading, one.boundary, **kept, rescored=suffix != "", scored=scored)
 
 
+def _chain_tokens(spans: list[Record], answers: Mapping[str, Record]) -> dict[int, int]:
+    """How many tokens each chain has, by its part."""
+    chains = ((span["part"], answers.get(span["key"])) for span in spans if span["choice"] == GENERATED)
+    return {part: len(answer["tokens"]) for part, answer in chains if answer is not None}
+
+
 def _scored(
-    protocol: Protocol, request: Record, span: Record, answers: Mapping[str, Record], suffix: str
+    protocol: Protocol,
+    request: Record,
+    span: Record,
+    answers: Mapping[str, Record],
+    suffix: str,
+    chains: Mapping[int, int],
 ) -> ScoredContinuation:
+    """``chains``: tokens between the context and what is scored, by part."""
     answer, *corrections = (answers.get((span[column] or "") + suffix) for column in KEYS)
     before, after = map(_total, corrections)
     context = span["null"] if span["null"] is not None else span["context"] or request["context"] or ""
@@ -179,6 +199,8 @@ def _scored(
     tokens = () if answer is None else _tokens(protocol, context, text or span["continuation"], answer)
     kept = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
     about = {name: span[name] for name in (*kept, "merged", "noncanonical", "lossy", "unknown")}
+    if span["choice"] != GENERATED:
+        about["context_tokens"] += chains.get(span["part"], 0)
     about |= {"missing": missing, "before": before, "after": after, "total": total, "value": value}
     return ScoredContinuation(**about, tokens=tokens, generated=text)
 
@@ -215,5 +237,8 @@ def _decision(measured: Measurement, item: str) -> ItemDecision:
     place, decisions = measured.evidence.ids.index(item), measured.decisions
     rows = slice(*measured.evidence.item_offsets[place : place + 2])
     scores = None if measured.scores is None else tuple(measured.scores[rows].tolist())
-    columns = (decisions.prediction, decisions.credit, decisions.margin, decisions.tied, measured.near_ties)
-    return ItemDecision(measured.name, measured.protocol.score, scores, *(column[place].item() for column in columns))
+    columns = (decisions.prediction, decisions.credit, decisions.margin, decisions.tied)
+    near_tie = bool(measured.near_ties[place]) if measured.bounded[place] else None
+    prediction, credit, margin, tied = (column[place].item() for column in columns)
+    names = measured.name, measured.protocol.score, measured.protocol.calibration
+    return ItemDecision(*names, scores, prediction, credit, margin, tied, near_tie)

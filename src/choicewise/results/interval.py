@@ -1,45 +1,80 @@
 """The interval of a number, computed the way its reader asks for."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from statistics import NormalDist
 
 import numpy as np
 
-from choicewise.scoring.ragged import Floats
-from choicewise.scoring.statistics.clustered import clustered_standard_error, standard_error
+from choicewise.errors import UsageError
+from choicewise.scoring.ragged import Floats, Integers
+from choicewise.scoring.statistics.clustered import FEWEST, clustered_error
+from choicewise.scoring.statistics.effective_size import effective_size, variance_of_means, weighted_size
+from choicewise.scoring.statistics.stratified import stratified
 from choicewise.scoring.statistics.wilson import wilson
 
+Bounds = tuple[float, float]
+"""(low, high) at 95 %."""
 
-def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) -> tuple[str, float, float]:
-    """(the interval's name, low, high) at 95 % of the mean ``credit`` of scored items of these ``subjects``.
 
-    ``clustered`` takes subjects as drawn at random, and is NaN for fewer than two.  A mean of subjects' means
-    (``macro``) is no proportion of items, so the other two leave it with its ``normal`` interval.
+def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) -> Bounds:
+    """The interval of that name for the mean ``credit`` of scored items of these ``subjects``; NaN without items.
+
+    ``macro``: for the mean of the subjects' means.  ``clustered`` takes the subjects as drawn at random, the other two
+    take them as given; it is NaN for fewer than :data:`~.clustered.FEWEST` subjects.
     """
-    if macro and name != "clustered":
-        return "normal", math.nan, math.nan
     if not len(credit):
-        return name, math.nan, math.nan
+        return math.nan, math.nan
+    numbers = np.unique(np.asarray(subjects, dtype=str), return_inverse=True)[1]
+    sizes = np.bincount(numbers)
+    if name == "clustered":
+        return _clustered(credit, subjects, numbers, sizes, macro)
+    if not macro:
+        return wilson(float(credit.mean()), len(credit)) if name == "wilson" else _posterior(credit.sum(), len(credit))
+    rights = np.bincount(numbers, weights=credit).astype(np.float64)
     if name == "wilson":
-        return name, *wilson(float(credit.mean()), len(credit))
-    if name == "beta-binomial":
-        from scipy.special import betaincinv
+        return stratified(rights, sizes)
+    mean = float((rights / sizes).mean())
+    n = effective_size(mean, variance_of_means(rights, sizes), weighted_size(sizes))
+    return _beta(mean * n, n)
 
-        # Quantiles of Beta(right + 1, wrong + 1), the posterior under a uniform prior, recommended for benchmarks of a
-        # few hundred items or fewer (Bowyer et al. 2025).  Split ties make halves and thirds of a
-        # right answer: the interval holds those of the whole numbers around.
-        n, total = len(credit), round(float(credit.sum()), 9)
-        least, most = math.floor(total), math.ceil(total)
-        low, high = betaincinv(least + 1, n - least + 1, 0.025), betaincinv(most + 1, n - most + 1, 0.975)
-        return name, float(low), float(high)
-    clusters = list(dict.fromkeys(subjects))
-    if len(clusters) < 2:
-        return name, math.nan, math.nan
-    mean, se = float(credit.mean()), clustered_standard_error(credit, subjects)
+
+def check_clusters(data: str, groups: Sequence[str], subjects: Sequence[str]) -> None:
+    """UsageError where no row of a report on ``data`` can have a clustered interval.
+
+    ``groups`` and ``subjects``: those of every item; a row is about a group.
+    """
+    counts = Counter(group for group, _ in set(zip(groups, subjects, strict=True)))
+    most = max(counts.values(), default=0)
+    if most < FEWEST:
+        raise UsageError(
+            f"no row on {data} is about more than {most} {'subject' if most == 1 else 'subjects'}; clustered by fewer "
+            f"than {FEWEST}, the interval would come out too small; take wilson or beta-binomial"
+        )
+
+
+def _clustered(credit: Floats, subjects: Sequence[str], numbers: Integers, sizes: Integers, macro: bool) -> Bounds:
+    """Wilson's interval at the effective size, with the t quantile."""
+    if len(sizes) < FEWEST:
+        return math.nan, math.nan
+    values, clusters, most = credit, subjects, float(len(credit))
     if macro:
-        of = np.asarray(subjects, dtype=object)
-        means = np.array([credit[of == cluster].mean() for cluster in clusters])
-        mean, se = float(means.mean()), standard_error(means)
-    half = NormalDist().inv_cdf(0.975) * se
-    return name, max(0.0, mean - half), min(1.0, mean + half)
+        values = np.bincount(numbers, weights=credit) / sizes
+        clusters, most = [str(number) for number in range(len(sizes))], weighted_size(sizes)
+    error, mean = clustered_error(values, clusters), float(values.mean())
+    return wilson(mean, effective_size(mean, error.se**2, most), freedom=error.freedom)
+
+
+def _posterior(right: float, n: int) -> Bounds:
+    """Split ties make halves and thirds of a right answer: the interval holds those of the whole numbers around."""
+    total = round(float(right), 9)
+    return _beta(math.floor(total), n)[0], _beta(math.ceil(total), n)[1]
+
+
+def _beta(right: float, n: float) -> Bounds:
+    """Quantiles of Beta(right + 1, wrong + 1), the posterior under a uniform prior, recommended for benchmarks of a few
+    hundred items or fewer (Bowyer et al. 2025)."""
+    from scipy.special import betaincinv
+
+    low, high = (float(betaincinv(right + 1, n - right + 1, share)) for share in (0.025, 0.975))
+    return low, high

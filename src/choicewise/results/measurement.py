@@ -47,12 +47,13 @@ class Measurement:
         return micro(self.decisions).value
 
     def extremes(self, aggregation: str | None = None) -> dict[str, tuple[float, float]]:
-        """Group name → the lowest and highest value that numeric noise allows."""
-        low, high, open_ = self._range
-        if not open_.any():
-            return {group: (value.value, value.value) for group, value in self.values(aggregation).items()}
-        lows, highs = (self._values(replace(self.decisions, credit=credit), aggregation) for credit in (low, high))
-        return {group: (lows[group].value, highs[group].value) for group in lows}
+        """Group name → the lowest and highest value that numeric noise allows; NaN where the noise of an item is not
+        known."""
+        low, high, _ = self._range
+        credits = (low, high, np.where(self.decisions.missing, np.nan, ~self.bounded))
+        lows, highs, unknown = (self._values(replace(self.decisions, credit=each), aggregation) for each in credits)
+        bounds = {group: (lows[group].value, highs[group].value) for group in lows}
+        return {group: (np.nan, np.nan) if unknown[group].value > 0 else bounds[group] for group in bounds}
 
     @property
     def likelihoods(self) -> bool:
@@ -70,11 +71,16 @@ class Measurement:
         """Items without a tie more than one choice of which could be the best within the noise, bool [items]."""
         return np.asarray(self._range[2] & ~self.decisions.tied, dtype=np.bool_)
 
+    @property
+    def bounded(self) -> Mask:
+        """Items whose credit is known to stay within bounds, and those that are missing, bool [items]."""
+        return np.asarray(~np.isnan(self._range[0]) | self.decisions.missing, dtype=np.bool_)
+
     @cached_property
     def _range(self) -> tuple[Floats, Floats, Mask]:
-        if not self.noise or self.scores is None or not self.likelihoods:
-            credit = self.decisions.credit
-            return credit, credit, np.zeros(len(credit), dtype=np.bool_)
+        if self.noise is None or self.scores is None or not self.likelihoods:
+            unknown = np.full(len(self.decisions.credit), np.nan)
+            return unknown, unknown, np.zeros(len(unknown), dtype=np.bool_)
         axes = self.protocol
         epsilon = NOISE[axes.calibration] * self.noise * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
         if axes.calibration == "none":  # else the noise of other items, or of the prior, is in the score, too

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import UsageError
+from choicewise.results.distinct import alike
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits, paired_predictions
@@ -25,26 +26,29 @@ from choicewise.scoring.statistics.sign_flip import sign_flip
 class Spread:
     """One model on one dataset over ``protocols`` protocols: mean accuracies over items.
 
-    ``lowest`` and ``highest``: the protocols with the extreme accuracies, None where no item was scored under any.
-    ``unmeasured``: further protocols, under which no item was scored.
+    ``distinct``: how many of them can differ here.  ``alike``: those that can't, group by group, of which the first
+    counts (:mod:`~.distinct`).  ``lowest`` and ``highest``: the protocols with the extreme accuracies, None where no
+    item was scored under any.  ``unmeasured``: further protocols, under which no item was scored.
     """
 
     model: str
     dataset: str
     protocols: int
+    distinct: int
     panel: Panel
     lowest: str | None
     highest: str | None
     unmeasured: tuple[str, ...]
+    alike: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """One protocol's verdict on two models.
+    """One protocol's verdict on two models; ``alike``: others that can't differ from it on either, and don't count.
 
     ``difference``: left minus right, mean over the ``n`` items both scored; ``p``: paired sign-flip test,
-    two-sided; ``p_holm``: corrected for all protocols that were tried.  All three are NaN where ``n`` is 0: that is no
-    verdict and is counted nowhere.
+    two-sided; ``p_holm``: corrected for all distinct protocols that were tried.  All three are NaN where ``n`` is 0:
+    that is no verdict and is counted nowhere.
     """
 
     protocol: str
@@ -52,11 +56,12 @@ class Contest:
     n: int
     p: float
     p_holm: float
+    alike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """Two models on one dataset under every protocol both were measured with."""
+    """Two models on one dataset under every distinct protocol both were measured with."""
 
     left: str
     right: str
@@ -66,16 +71,21 @@ class Duel:
 
     @property
     def measured(self) -> list[Contest]:
-        """The protocols under which both scored an item."""
+        """The distinct protocols under which both scored an item."""
         return [contest for contest in self.contests if contest.n]
 
     @property
     def unmeasured(self) -> list[str]:
         """The names of the others."""
-        return [contest.protocol for contest in self.contests if not contest.n]
+        return [name for contest in self.contests if not contest.n for name in (contest.protocol, *contest.alike)]
+
+    @property
+    def protocols(self) -> int:
+        """How many protocols measured both, those that can't differ included."""
+        return sum(1 + len(contest.alike) for contest in self.measured)
 
     def significant(self, level: float = 0.05) -> tuple[int, int]:
-        """Protocols under which left, and right, is significantly better after Holm's correction."""
+        """Distinct protocols under which left, and right, is significantly better after Holm's correction."""
         significant = [contest.difference for contest in self.contests if contest.p_holm <= level]
         return sum(difference > 0 for difference in significant), sum(difference < 0 for difference in significant)
 
@@ -110,7 +120,8 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
         for (left, measured_left), (right, measured_right) in combinations(zip(runs, measured, strict=True), 2)
         if left.manifest.dataset.digest == right.manifest.dataset.digest and measured_left.keys() & measured_right
     ]
-    rows = [row for run in runs for row in run.rows() if not math.isnan(row.value)]
+    repeated = _repeated(runs)
+    rows = [row for run in runs for row in run.rows() if not math.isnan(row.value) and row.protocol not in repeated]
     return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement(rows)))
 
 
@@ -123,27 +134,44 @@ def multiverse_json(shown: Multiverse) -> Any:
     return content
 
 
+def _repeated(runs: Sequence[Run]) -> set[str]:
+    """The protocols that all ``runs`` have and that can't differ from one before them, nor are averaged otherwise."""
+    groups = alike([run.measurements for run in runs])
+    protocols = runs[0].protocols
+    return {
+        name
+        for first, *others in groups
+        for name in others
+        if protocols[name].aggregation == protocols[first].aggregation
+    }
+
+
 def _spread(run: Run, measured: Mapping[str, Measurement]) -> Spread:
     means = {each.name: micro(each.decisions).value for each in measured.values()}
-    known = {name: mean for name, mean in means.items() if not math.isnan(mean)}
-    scored = [each for each in measured.values() if each.name in known] or list(measured.values())
-    _, credits = paired_credits(scored)
+    scored = {each.name: each for each in measured.values() if not math.isnan(means[each.name])}
+    groups = alike([scored])
+    distinct = [scored[first] for first, *_ in groups] or list(measured.values())
+    _, credits = paired_credits(distinct)
     names = run.manifest.model.name, run.manifest.dataset.name
-    lowest, highest = (extreme(known, key=known.__getitem__, default=None) for extreme in (min, max))
-    unmeasured = tuple(name for name in means if name not in known)
-    return Spread(*names, len(known), panel(credits, paired_predictions(scored)), lowest, highest, unmeasured)
+    lowest, highest = (extreme(scored, key=means.__getitem__, default=None) for extreme in (min, max))
+    unmeasured = tuple(name for name in means if name not in scored)
+    shown, several = panel(credits, paired_predictions(distinct)), tuple(tuple(group) for group in groups if group[1:])
+    return Spread(*names, len(scored), len(groups), shown, lowest, highest, unmeasured, several)
 
 
 def _duel(left: Run, right: Run, measured: Mapping[str, Measurement], others: Mapping[str, Measurement]) -> Duel:
-    pairs = [(each, others[digest]) for digest, each in measured.items() if digest in others]
+    groups = alike([measured, others])
+    pairs = [(measured[first], others[first]) for first, *_ in groups]
     credits = [paired_credits(pair) for pair in pairs]
     ps = np.array([sign_flip(*both).p for _, both in credits])
     differences = [paired_difference(both[0], both[1], subjects) for subjects, both in credits]
     adjusted, known = np.full_like(ps, np.nan), ~np.isnan(ps)
     adjusted[known] = holm(ps[known])
     contests = [
-        Contest(pair[0].name, difference.value, difference.n, p, p_holm)
-        for pair, difference, p, p_holm in zip(pairs, differences, ps.tolist(), adjusted.tolist(), strict=True)
+        Contest(pair[0].name, difference.value, difference.n, p, p_holm, tuple(measured[each].name for each in same))
+        for pair, difference, p, p_holm, (_, *same) in zip(
+            pairs, differences, ps.tolist(), adjusted.tolist(), groups, strict=True
+        )
     ]
     signs = [sign_agreement(both[:1], both[1:]) for _, both in credits]
     agreement = Agreement(*map(sum, zip(*map(astuple, signs), strict=True)))

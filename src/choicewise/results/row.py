@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from choicewise.protocols.signature import short_signature, signature
+from choicewise.protocols.unused import unused
 from choicewise.records.manifest import Manifest
 from choicewise.results.diagnosis import Diagnosis, diagnose
-from choicewise.results.interval import interval
+from choicewise.results.interval import check_clusters, interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
 from choicewise.scoring.metrics import GROUPS, Value
@@ -27,13 +28,14 @@ class Row:
     data the run is about, nothing for all of it.  ``value``, ``se``, ``ci_low`` and ``ci_high`` are shares of 1, NaN
     where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and ``high`` bound the value
     that numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the items that are tied exactly,
-    ``near_ties`` the further ones that noise leaves open.  ``n`` counts the items the value is a mean over,
-    ``missing`` those that could not be scored, ``invalid`` those of ``n`` whose generated text names no option,
-    ``skipped`` the rows of the data that could not be used at all.
+    ``near_ties`` the further ones that noise leaves open; NaN and None where the effect of noise is not known.
+    ``n`` counts the items the value is a mean over, ``missing`` those that could not be scored, ``invalid`` those of
+    ``n`` whose generated text names no option, ``skipped`` the rows of the data that could not be used at all.
 
     Items of the row with a doubt: ``shots_dropped`` and ``truncated`` lost few-shot examples or tokens, ``merged`` have
     a token across the end of the context, ``noncanonical`` were scored in other tokens than the text's own, ``lossy``
     in tokens that do not spell it, ``unknown`` in unknown ones.  ``diagnosis`` says what speaks against the value.
+    ``unused`` are the fields of the data with content that the protocol does not show.
     ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
     items.
     """
@@ -58,7 +60,7 @@ class Row:
     missing: int
     invalid: int
     ties: int
-    near_ties: int
+    near_ties: int | None
     noise: float | None
     skipped: int
     shots_dropped: int
@@ -68,6 +70,7 @@ class Row:
     lossy: int
     unknown: int
     diagnosis: Diagnosis
+    unused: tuple[str, ...] = ()
     rank: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
@@ -90,7 +93,9 @@ def rows(
     aggregation = by or protocol.aggregation
     extremes = measured.extremes(aggregation)
     groups = np.array([GROUPS[aggregation](name, measured.categories) for name in evidence.subjects], dtype=object)
-    counted = {"invalid": measured.invalid, "near_ties": measured.near_ties, **evidence.doubts}
+    if intervals == "clustered":
+        check_clusters(dataset.name, groups.tolist(), evidence.subjects)
+    counted = {"invalid": measured.invalid, **evidence.doubts}
     report = []
     for group, mean in measured.values(aggregation).items():
         among = np.asarray(groups == group, dtype=np.bool_)
@@ -108,11 +113,13 @@ def rows(
             interval=interval_name,
             low=extremes[group][0],
             high=extremes[group][1],
+            near_ties=int((measured.near_ties & among).sum()) if measured.bounded[among].all() else None,
             noise=measured.noise,
             skipped=len(dataset.skipped),
             **asdict(value),
             **{name: int((items & among).sum()) for name, items in counted.items()},
             diagnosis=diagnose(measured, among, value, siblings),
+            unused=unused(protocol, dataset.content),
         )
         report.append(row)
     return report
@@ -128,8 +135,8 @@ def selection(manifest: Manifest) -> str:
 
 def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None) -> tuple[str, Value]:
     if name is None:
-        return "normal" if macro else "wilson", value
+        return "wilson", value
     scored = among & ~measured.decisions.missing
     subjects = [measured.evidence.subjects[place] for place in np.flatnonzero(scored)]
-    name, low, high = interval(name, measured.decisions.credit[scored], subjects, macro)
-    return name, value if name == "normal" else replace(value, ci_low=low, ci_high=high)
+    low, high = interval(name, measured.decisions.credit[scored], subjects, macro)
+    return name, replace(value, ci_low=low, ci_high=high)

@@ -104,9 +104,9 @@ class Run:
 
     @property
     def noise(self) -> float | None:
-        """The greatest difference between two ways of computing a log-likelihood, in nats; None if not measured."""
+        """How far two ways of computing a token's log-probability differ, in nats; None if not measured."""
         check = self.manifest.engine.selfcheck
-        return None if check is None else max(check.difference, check.floor)
+        return None if check is None else check.noise
 
     def observations(self) -> pa.Table:
         """One row per choice, request and null context, with the tokens, log-probabilities (nats) and ranks observed.

@@ -26,6 +26,7 @@ from choicewise.results.run import Run, open_run
 from choicewise.running.executor import Executor, InProcess
 from choicewise.running.progress import ProgressReport
 from choicewise.running.pulse import Progress, Pulse
+from choicewise.running.rare_collection import rare_collection
 from choicewise.running.rescore import open_items, rescore
 from choicewise.running.tracker import Tracker
 from choicewise.running.work import Stretch, Work
@@ -73,7 +74,7 @@ def evaluate(
     work = Work.of(model, data, recipes, subjects, limit, rendered, skip_bad_items)
     wanted = Manifest(
         model=ModelRecord(model.name, model.digest, model.dtype, model.device, model.window),
-        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories),
+        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories, data.content),
         selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(),
@@ -128,11 +129,13 @@ def _observe(
     lacking = sum(block.work for block in blocks)
     before = int(lacking * (work.questions / sum(len(block.items) * len(block.asks) for block in blocks) - 1))
     tracker, total = Tracker(executor, before), before + lacking
-    with Pulse(lambda: progress(tracker.done, total)) as pulse:
+    with rare_collection(), Pulse(lambda: progress(tracker.done, total)) as pulse:
         progress(tracker.done, total)
         for result in executor.run(blocks, folder.observed()):
             if (check := result.selfcheck) is not None:
-                folder.describe(SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.depth))
+                folder.describe(
+                    SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.noise, check.depth)
+                )
             with BlockWriter(folder, result.block.place, executor) as writer, tracker.block(result):
                 for observation in result.observations:
                     writer.add(observation)

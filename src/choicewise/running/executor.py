@@ -77,12 +77,13 @@ class InProcess:
                 for block in blocks
             )
             job = next(jobs)
-            selfcheck = self.model.selfcheck
+            self.model.check(0)
             for block in blocks:
                 prepared = job.result()
                 job = next(jobs, job)
                 new = observed.without(list(prepared.wanted))
                 wanted = {key: prepared.wanted[key] for key in new}
+                selfcheck = self.model.check(max((question.inputs for question in wanted.values()), default=0))
                 rows = prepared.inputs, prepared.requests, prepared.spans
                 yield BlockResult(block, selfcheck, *rows, len(wanted), observe(self.model, wanted))
                 observed.add(new)

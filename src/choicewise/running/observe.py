@@ -9,7 +9,7 @@ from choicewise.questions import Conclusion, Generation, Ids
 from choicewise.records.rows import ObservationRow
 from choicewise.requests.prompt_rows import BlockQuestion
 from choicewise.tokens.byte_probability import TokenQuestion
-from choicewise.tokens.coverings import answer_with_bytes, sizes
+from choicewise.tokens.coverings import answer_with_bytes, sizes, token_sizes
 
 
 def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[ObservationRow]:
@@ -35,10 +35,10 @@ def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[Obser
 
 
 def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[ObservationRow]:
-    keys = list(questions)
+    keys, bytes_of = list(questions), token_sizes(model.tokenizer)
     for index, answer in answer_with_bytes(model.answer, list(questions.values())):
         key, question, text = keys[index], questions[keys[index]], None
         if isinstance(question, Generation) and not answer.is_nan:  # of NaN no token is the likeliest
             text = model.tokenizer.decode(answer.tokens)
-        token_sizes = sizes(question, answer, model.tokenizer)
-        yield ObservationRow(key, answer.tokens, token_sizes, answer.logprobs, answer.ranks, text, answer.value)
+        own_sizes = sizes(question, answer, bytes_of)
+        yield ObservationRow(key, answer.tokens, own_sizes, answer.logprobs, answer.ranks, text, answer.value)

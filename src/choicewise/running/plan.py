@@ -102,7 +102,7 @@ def unique_tokens(questions: Sequence[BlockQuestion]) -> int:
     """Input tokens when every common beginning is computed once, and every generation goes to its full length.
 
     Only questions that are answered together share a beginning: spans, masses and greedy generations of one token;
-    longer greedy generations; masked losses and cosines.  Every sampled generation is computed alone.
+    longer and sampled generations; masked losses and cosines.
     """
     spans: list[Span | Mass] = []
     contexts, states = [], []
@@ -117,11 +117,9 @@ def unique_tokens(questions: Sequence[BlockQuestion]) -> int:
                 spans.append(question.after(np.full(generation.limit, number, dtype=np.int32)))
             case Generation(sampling=None, limit=1):
                 spans.append(_input(question.context))
-            case Generation(sampling=None):
+            case Generation():
                 contexts.append(_input(question.context))
                 alone += question.inputs - len(question.context)
-            case Generation():
-                alone += question.inputs
             case MaskedLoss():
                 states.append(question.span)
             case Cosine():

@@ -118,7 +118,7 @@ def _orders(views: str, options: int, most: int) -> Integers | None:
     """For every order the option under each label, int64 [orders, options]; None where there are more than ``most``."""
     if views == "full" and options > MOST:
         return None  # not listed first, because 12 options have half a billion orders
-    orders = np.array(VIEWS[views](options, 0), dtype=np.int64)
+    orders = np.array(VIEWS[views](options, True), dtype=np.int64)
     return orders if len(orders) <= most else None
 
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import NormalDist
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from choicewise.data.categories import Categories
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.ragged import Mask
 from choicewise.scoring.statistics.clustered import standard_error
+from choicewise.scoring.statistics.stratified import stratified
 from choicewise.scoring.statistics.wilson import wilson
 
 
@@ -44,7 +44,7 @@ def micro(decisions: Decisions, among: Mask | None = None) -> Value:
 
 
 def macro(decisions: Decisions, subjects: Sequence[str]) -> Value:
-    """Mean of the subjects' means; standard error √(Σ se²) / subjects for a fixed set of subjects; normal interval.
+    """Mean of the subjects' means; standard error √(Σ se²) / subjects for a fixed set of subjects; score interval.
 
     ``subjects`` names each item's subject.  A subject without a scored item does not count; its items are in
     ``missing``.
@@ -55,9 +55,9 @@ def macro(decisions: Decisions, subjects: Sequence[str]) -> Value:
         return over_items
     mean = math.fsum(value.value for value in scored) / len(scored)
     se = math.sqrt(math.fsum(value.se**2 for value in scored)) / len(scored)
-    half = NormalDist().inv_cdf(0.975) * se
-    low, high = (se if math.isnan(se) else min(1.0, max(0.0, bound)) for bound in (mean - half, mean + half))
-    return Value(mean, se, low, high, over_items.n, over_items.missing, over_items.ties)
+    sizes = np.array([value.n for value in scored])
+    interval = stratified(np.array([value.value for value in scored]) * sizes, sizes)
+    return Value(mean, se, *interval, over_items.n, over_items.missing, over_items.ties)
 
 
 def by_group(decisions: Decisions, groups: Sequence[str]) -> dict[str, Value]:

@@ -72,8 +72,8 @@ class RunFolder:
         self._update(blocks=(*self.manifest.blocks, BlockRecord(name, *place, tuple(asks), files)), engine=engine)
 
     def describe(self, selfcheck: SelfCheckRecord) -> None:
-        """Say how the observations are computed; later calls change nothing."""
-        if self.manifest.engine.selfcheck is None:
+        """Say how the observations are computed; later calls change nothing, unless the check went deeper."""
+        if self.manifest.engine.selfcheck is None or self.manifest.engine.selfcheck.depth < selfcheck.depth:
             self._update(engine=replace(self.manifest.engine, selfcheck=selfcheck))
 
     def finish(self) -> None:

@@ -27,8 +27,12 @@ from choicewise.questions import Ids, Span
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.correction import CORRECTIONS, correct
 from choicewise.tokens.encodings import Encodings, spells
-from choicewise.tokens.tokenized_request import TokenizedRequest
+from choicewise.tokens.located import Located
+from choicewise.tokens.tokenized_request import TokenizedRequest, tokenized_requests
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix, count
+
+END_OF_JOINED = ("joint", "moved-space", "count", "lcp", *CORRECTIONS)
+"""Policies that score the last tokens of context and continuation as one text."""
 
 
 def choice_questions(
@@ -56,15 +60,14 @@ def choice_questions_batch(
     texts = list(zip(contexts, continuations, strict=True))
     if policy == "moved-space":
         texts = [_with_space_moved(*pair) for pair in texts]
-    encodings.add_sequences(context for context, _ in texts)
-    encodings.add_sequences(context + choice for context, choices in texts for choice in choices)
     if policy == "last-token":
         encodings.add_sequences(choice for _, choices in texts for choice in choices)
     if policy == APART:
         encodings.add_bare(choice for _, choices in texts for choice in choices)
-    alone = policy in ("separate", "last-token")
-    encodings.add_plain(choice for context, choices in texts if alone or not context for choice in choices)
-    return [_ask(policy, TokenizedRequest(encodings, *pair), gold) for pair, gold in zip(texts, golds, strict=True)]
+    if policy in ("separate", "last-token"):
+        encodings.add_plain(choice for _, choices in texts for choice in choices)
+    requests = tokenized_requests(encodings, [context for context, _ in texts], [choices for _, choices in texts])
+    return [_ask(policy, request, gold) for request, gold in zip(requests, golds, strict=True)]
 
 
 def _with_space_moved(context: str, choices: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -75,54 +78,94 @@ def _with_space_moved(context: str, choices: Sequence[str]) -> tuple[str, Sequen
 
 
 def _ask(policy: str, request: TokenizedRequest, gold: Sequence[int]) -> list[ChoiceQuestion]:
-    pairs = enumerate(_pairs(policy, request))
-    questions = [_choice_question(request, index, *pair, gold=index in gold) for index, pair in pairs]
-    if policy == APART:
-        reason = "continuation {!r} has no tokens without a space before it, which its null context holds"
-        named = zip(request.choices, questions, strict=True)
-        return [each if each.span else each.refused(reason.format(choice)) for choice, each in named]
+    remembered, key = request.encodings.located, (policy, request.stem > 0, request.tail, request.choices)
+    if (located := remembered.get(key)) is None:
+        located = remembered[key] = _locate(policy, request)
+    contexts = {len(request.ends[0]): request.context}  # choices share the array
+    lossy = request.encodings.is_lossy(request.context_text)
+    bos = count(request.context[: request.stem], request.encodings.tokenizer.bos_id)
+    questions = []
+    for index, each in enumerate(located):
+        if each.missing is not None:
+            questions.append(ChoiceQuestion(None, each.merged, missing=each.missing))
+            continue
+        context = _context(request, each.before, contexts)
+        span = Span(context, each.continuation, index in gold)
+        choice = ChoiceQuestion(
+            span,
+            each.merged,
+            each.unknown,
+            noncanonical=each.noncanonical,
+            lossy=lossy or each.lossy,
+            bos=bos + each.bos,
+        )
+        questions.append(choice)
     if policy not in CORRECTIONS:
         return questions
     return [correct(policy, request, index, question) for index, question in enumerate(questions)]
 
 
-def _choice_question(
-    request: TokenizedRequest, index: int, context: Ids, continuation: Ids, *, gold: bool
-) -> ChoiceQuestion:
-    encodings, joined, choice = request.encodings, request.joined[index], request.choices[index]
-    tokenizer, context_text = encodings.tokenizer, request.context_text
-    merged = common_prefix([request.context, joined]) < len(request.context)
+def _context(request: TokenizedRequest, before: int | Ids, contexts: dict[int, Ids]) -> Ids:
+    if not isinstance(before, int):
+        return np.concatenate([request.context[: request.stem], before])
+    if before not in contexts:
+        contexts[before] = request.context[: request.stem + before]
+    return contexts[before]
+
+
+def _locate(policy: str, request: TokenizedRequest) -> list[Located]:
+    """Where the scored tokens of every choice are."""
+    pairs = zip(request.choices, request.ends[1:], _pairs(policy, request), strict=True)
+    return [_located(policy, request, choice, joined, *pair) for choice, joined, pair in pairs]
+
+
+def _located(
+    policy: str, request: TokenizedRequest, choice: str, joined: Ids, before: int | Ids, continuation: Ids
+) -> Located:
+    tokenizer, own = request.encodings.tokenizer, request.ends[0]
+    merged = common_prefix([own, joined]) < len(own)
     if not choice or not len(continuation):
-        merges = choice and merged
-        reason = "its characters merge into the context's tokens" if merges else "it has no tokens"
-        return ChoiceQuestion(None, merged, 0, missing=f"continuation {choice!r} leaves nothing to score: {reason}")
-    tokens = np.concatenate([context, continuation])
-    return ChoiceQuestion(
-        Span(context, continuation, gold),
+        return Located(before, continuation, merged, missing=_nothing_to_score(policy, choice, merged))
+    tokens = np.concatenate([own[:before] if isinstance(before, int) else before, continuation])
+    canonical = np.array_equal(tokens[len(tokens) - len(joined) :], joined)
+    spelled = request.encodings.lossless and (canonical or policy in END_OF_JOINED)
+    return Located(
+        before,
+        continuation,
         merged,
         count(continuation, tokenizer.unknown_id),
-        noncanonical=not np.array_equal(tokens[len(tokens) - len(joined) :], joined),
-        lossy=encodings.is_lossy(context_text) or not spells(tokenizer, continuation, context_text, choice),
+        noncanonical=not canonical,
+        lossy=not (spelled or spells(tokenizer, continuation, request.tail, choice)),
         bos=count(tokens, tokenizer.bos_id),
     )
 
 
-def _pairs(policy: str, request: TokenizedRequest) -> list[tuple[Ids, Ids]]:
-    """The tokens of context and continuation for every choice."""
-    context, joined, encodings = request.context, request.joined, request.encodings
+def _nothing_to_score(policy: str, choice: str, merged: bool) -> str:
+    if policy == APART:
+        return f"continuation {choice!r} has no tokens without a space before it, which its null context holds"
+    reason = "its characters merge into the context's tokens" if choice and merged else "it has no tokens"
+    return f"continuation {choice!r} leaves nothing to score: {reason}"
+
+
+def _pairs(policy: str, request: TokenizedRequest) -> list[tuple[int | Ids, Ids]]:
+    """For every choice the tokens before it, as in :class:`Located`, and its own."""
+    size, joined, encodings = len(request.ends[0]), request.ends[1:], request.encodings
     match policy:
         case "joint" | "moved-space":
-            return [(context, tokens[len(context) :]) for tokens in joined]
+            return [(size, tokens[size:]) for tokens in joined]
         case "separate":
-            return [(context, encodings.plain[choice]) for choice in request.choices]
+            return [(size, encodings.plain[choice]) for choice in request.choices]
         case "count":
-            return [(tokens[: len(context)], tokens[len(context) :]) for tokens in joined]
+            own = request.ends[0]
+            same = [np.array_equal(tokens[:size], own) for tokens in joined]
+            return [(size if kept else tokens[:size], tokens[size:]) for kept, tokens in zip(same, joined, strict=True)]
         case "last-token":
             # a text without tokens of its own has no last one: what it ends with as a sequence is the BOS
             plain, sequences = encodings.plain, encodings.sequences
-            return [(context, sequences[choice][-1:][: len(plain[choice])]) for choice in request.choices]
+            return [(size, sequences[choice][-1:][: len(plain[choice])]) for choice in request.choices]
         case "apart":
-            return [(context, encodings.bare[choice]) for choice in request.choices]
+            return [(size, encodings.bare[choice]) for choice in request.choices]
     # where not even the first token is common, all of every text is scored after the prefix token
-    context = context[: request.shared] if request.shared else encodings.prefix_token
-    return [(context, tokens[request.shared :]) for tokens in joined]
+    shared = request.shared
+    before = shared if request.stem + shared else encodings.prefix_token
+    return [(before, tokens[shared:]) for tokens in joined]

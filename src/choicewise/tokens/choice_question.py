@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 from choicewise.questions import Mass, Span
 from choicewise.tokens.byte_probability import ByteProbability
@@ -13,8 +13,7 @@ from choicewise.tokens.tokenizer import Tokenizer
 Asked = TypeVar("Asked", bound=Span | Mass | ByteProbability)
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceQuestion:
+class ChoiceQuestion(NamedTuple):
     """One choice as it is asked.
 
     ``span`` is None exactly when ``missing`` says why.  ``merged``: the context's tokens are no prefix of the tokens of
@@ -41,6 +40,13 @@ class ChoiceQuestion:
         """All that the model must be asked."""
         yield from (question for question in (self.span, self.before, self.after) if question is not None)
 
+    @property
+    def inputs(self) -> int:
+        """The most input tokens of what the model must be asked; 0 where that is nothing."""
+        if self.before is None and self.after is None:
+            return 0 if self.span is None else self.span.inputs
+        return max(question.inputs for question in self.questions())
+
     def scored_bytes(self, tokenizer: Tokenizer) -> bytes:
         """What the scored tokens spell; nothing where the choice is missing."""
         if not isinstance(self.span, Span):
@@ -49,12 +55,11 @@ class ChoiceQuestion:
 
     def refused(self, reason: str) -> ChoiceQuestion:
         """The same as a choice that can't be scored, and why."""
-        return replace(self, span=None, before=None, after=None, parts=(), missing=reason)
+        return self._replace(span=None, before=None, after=None, parts=(), missing=reason)
 
     def without(self, dropped: int) -> ChoiceQuestion:
         """The same after a context that lacks its first ``dropped`` tokens."""
-        return replace(
-            self,
+        return self._replace(
             span=self.span and without(self.span, dropped),
             before=self.before and without(self.before, dropped),
             after=self.after and without(self.after, dropped),

@@ -7,7 +7,6 @@ know which bytes are scored, so a choice whose tokens do not spell its text is m
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import takewhile
 
 import numpy as np
@@ -32,12 +31,12 @@ def correct(policy: str, request: TokenizedRequest, index: int, question: Choice
 
 
 def _heal(request: TokenizedRequest, _: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
-    after_shared = [tokens[request.shared :] for tokens in (request.context, *request.joined)]
+    after_shared = request.after_shared()
     if not len(after_shared[0]) or not end:
         return question
     words = request.vocabulary
     spellings = dict.fromkeys(start for tokens in after_shared for start in _beginnings(words, tokens, end))
-    return replace(question, before=ByteProbability(span.context, end, (0, len(end)), words, tuple(spellings)))
+    return question._replace(before=ByteProbability(span.context, end, (0, len(end)), words, tuple(spellings)))
 
 
 def _beginnings(words: Vocabulary, tokens: Ids, text: bytes) -> Iterator[Spelling]:
@@ -63,7 +62,7 @@ def _word(request: TokenizedRequest, choice: str, _: bytes, question: ChoiceQues
     ended = words.spelled(span.continuation[-1:].tolist())[-1:].isspace()
     tokens = np.concatenate([span.context, span.continuation])
     after = None if ended else Mass(tokens, words.spaced, span.gold)
-    return replace(question, before=Mass(span.context, begins), after=after)
+    return question._replace(before=Mass(span.context, begins), after=after)
 
 
 def _bytes(request: TokenizedRequest, choice: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
@@ -74,7 +73,7 @@ def _bytes(request: TokenizedRequest, choice: str, end: bytes, question: ChoiceQ
             f"more than the {LIMIT} that boundary:bytes takes; use boundary:heal or a shorter continuation"
         )
     offsets = tuple(range(len(end), len(text) + 1))
-    return replace(question, span=ByteProbability(span.context, text, offsets, request.vocabulary, gold=span.gold))
+    return question._replace(span=ByteProbability(span.context, text, offsets, request.vocabulary, gold=span.gold))
 
 
 Correction = Callable[[TokenizedRequest, str, bytes, ChoiceQuestion, Span], ChoiceQuestion]

@@ -8,10 +8,11 @@ Phan et al. 2024).  All coverings with the same tokens ``u`` but the last are on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 import numpy as np
 
-from choicewise.questions import Answers, Mass, Question, Span, TokenScores
+from choicewise.questions import Answers, Ids, Mass, Question, Span, TokenScores
 from choicewise.tokens.byte_probability import ByteProbability, TokenQuestion
 from choicewise.tokens.tokenizer import Tokenizer
 
@@ -25,6 +26,9 @@ def answer_with_bytes(answer: Callable[[Sequence[Question]], Answers], questions
     Without byte probabilities this is ``answer`` itself.  With some, a few are asked at a time, as they can have many
     parts.
     """
+    if not any(isinstance(question, ByteProbability) for question in questions):
+        yield from answer(cast(Sequence[Question], questions))
+        return
     sums: dict[int, _CoveringSum] = {}
     for batch in _batches(questions, sums):
         for place, scores in answer([question for _, _, question in batch]):
@@ -43,12 +47,16 @@ def parts(question: Span | Mass | ByteProbability) -> list[Span | Mass]:
     return _CoveringSum(question).questions if isinstance(question, ByteProbability) else [question]
 
 
-def sizes(question: object, answer: TokenScores, tokenizer: Tokenizer) -> list[int]:
-    """Bytes of every scored token, or part of a byte probability; none for tokens beyond the tokenizer's."""
+def token_sizes(tokenizer: Tokenizer) -> Ids:
+    """Bytes of every token, and 0 as the last entry, for tokens beyond the tokenizer's."""
+    return np.asarray([*map(len, tokenizer.token_bytes), 0], dtype=np.int32)
+
+
+def sizes(question: object, answer: TokenScores, token_sizes: Ids) -> Ids:
+    """Bytes of every scored token, or part of a byte probability."""
     if isinstance(question, ByteProbability):
-        return np.diff(question.offsets).tolist()
-    known = len(tokenizer.token_bytes)
-    return [len(tokenizer.token_bytes[token]) if token < known else 0 for token in answer.tokens]
+        return np.asarray(np.diff(question.offsets), dtype=np.int32)
+    return token_sizes.take(answer.tokens, mode="clip")
 
 
 def _batches(

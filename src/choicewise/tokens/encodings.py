@@ -12,6 +12,8 @@ import numpy as np
 
 from choicewise.errors import ModelError
 from choicewise.questions import Ids
+from choicewise.tokens.located import Located
+from choicewise.tokens.partwise_tokenizer import Continued, PartwiseTokenizer
 from choicewise.tokens.tokenizer import Tokenizer, count
 
 
@@ -19,7 +21,10 @@ class Encodings:
     """The tokens of the texts of a batch: in ``sequences`` with what ``bos`` adds, in ``plain`` with nothing added.
 
     ``bare``: the same as ``plain`` without the dummy space that a tokenizer may put before a text by itself; no tokens
-    where a text has none without it.  Raises ModelError when the tokenizer appends tokens to every text.
+    where a text has none without it.  ``located``: by policy, whether there is a stem, end of the context and choices,
+    how these are asked after any context with that end.
+
+    Raises ModelError when the tokenizer appends tokens to every text.
     """
 
     def __init__(self, tokenizer: Tokenizer, bos: str) -> None:
@@ -30,6 +35,7 @@ class Encodings:
         self.sequences: dict[str, Ids] = {}
         self.plain: dict[str, Ids] = {}
         self.bare: dict[str, Ids] = {}
+        self.located: dict[tuple[str, bool, str, tuple[str, ...]], list[Located]] = {}
         self._lossy: dict[str, bool] = {}
 
     def add_sequences(self, texts: Iterable[str]) -> None:
@@ -49,6 +55,12 @@ class Encodings:
         lead = "\n" if self.has_dummy_space else ""
         self.add_plain([lead, *(lead + text for text in new)])
         self.bare.update((text, self._without(lead, text)) for text in new)
+
+    def continued(self, contexts: Sequence[str], ends: Sequence[Sequence[str]]) -> list[Continued | None]:
+        """As :meth:`PartwiseTokenizer.continued`; None for all where the tokenizer does not split texts."""
+        if isinstance(self.tokenizer, PartwiseTokenizer):
+            return self.tokenizer.continued(contexts, ends, special=self._special)
+        return [None] * len(contexts)
 
     def _without(self, lead: str, text: str) -> Ids:
         before, tokens = self.plain[lead], self.plain[lead + text]
@@ -89,8 +101,15 @@ class Encodings:
         prefix = self.prefix_token
         return tokens if tokens[:1].tolist() == prefix.tolist() else np.concatenate([prefix, tokens])
 
+    @property
+    def lossless(self) -> bool:
+        """Whether the tokens of all texts so far are known to spell them."""
+        return isinstance(self.tokenizer, PartwiseTokenizer) and self.tokenizer.lossless
+
     def is_lossy(self, context: str) -> bool:
         """Whether the tokens of ``context`` spell anything but its text, except for a dummy space at the start."""
+        if self.lossless:
+            return False
         if context not in self._lossy:
             tokens = self.context(context)
             tokens = tokens[count(tokens[:1], self.tokenizer.bos_id) :]
@@ -118,7 +137,9 @@ def spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *
     parts = [tokenizer.token_bytes[token] for token in tokens.tolist()]
     if b"" in parts:
         return count(tokens, tokenizer.unknown_id) == 0
-    spelled, text = b"".join(parts), (context + continuation).encode()
+    spelled = b"".join(parts)
+    # no more than as many characters as there are bytes can be spelled, and contexts are long
+    text = ((context if complete else context[-len(spelled) - 1 :]) + continuation).encode()
     if spelled in (b" " + text, b" " + continuation.encode()):
         return True
     return spelled == text if complete else text.endswith(spelled)

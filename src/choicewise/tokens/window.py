@@ -13,7 +13,7 @@ def fit_span(choice: ChoiceQuestion, window: int, *, cut_start: bool) -> ChoiceQ
     """
     if choice.span is None:
         return choice
-    excess = max(question.inputs for question in choice.questions()) - window
+    excess = choice.inputs - window
     if excess <= 0:
         return choice
     if not cut_start:

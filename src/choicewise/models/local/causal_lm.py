@@ -14,6 +14,7 @@ from transformers.utils import logging
 
 from choicewise.engine.tree import FIRST_SET
 from choicewise.errors import ModelError
+from choicewise.models.local.workload import Workload
 from choicewise.questions import Ids, TokenSet
 
 CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
@@ -33,20 +34,24 @@ class CausalLM:
     """A ``transformers`` causal language model, read through its hidden states.
 
     ``vocabulary``: how many entries of the logits are tokens; the softmax leaves padding entries out.
-    ``window``: the most tokens that can be inputs at once.  ``computed``: how many went through the body so far.
+    ``window``: the most tokens that can be inputs at once.  ``work`` counts those that go through the model.
     ``undivided``: whether its body gives logits, so that hidden states can't be obtained.
     """
 
-    computed = 0
-
-    def __init__(self, model: PreTrainedModel, window: int, vocabulary: int) -> None:
+    def __init__(self, model: PreTrainedModel, window: int, vocabulary: int, work: Workload | None = None) -> None:
         self.model = model.eval()
         self.window = window
         self.vocabulary = vocabulary
+        self.work = work or Workload()
         self.device = model.get_input_embeddings().weight.device
         self._body = _body(model)
         self.undivided = self._body is model
         self._output: Any = None
+
+    @property
+    def computed(self) -> int:
+        """Input tokens that went through the model so far."""
+        return self.work.computed
 
     @property
     def layers(self) -> int:
@@ -56,7 +61,7 @@ class CausalLM:
     def body(self, **inputs: Any) -> Any:
         """The output before the head; its first entry holds what ``logits`` takes, shape [batch, tokens, width]."""
         self._output = self._body(**inputs)
-        self.computed += inputs["input_ids"].numel()
+        self.work.computed += inputs["input_ids"].numel()
         return self._output
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -78,7 +83,7 @@ class CausalLM:
         """
         distinct, place = np.unique(rows, return_inverse=True)
         likeliest, vocabulary = bool((targets == GREEDY).any()), self.vocabulary
-        step = max(1, CHUNK_BYTES.get(self.device.type, CHUNK_BYTES["cpu"]) // (4 * vocabulary))
+        step = self._rows_at_once
         parts = []
         for first in range(0, len(distinct), step):
             low, high = np.searchsorted(place, [first, first + step])
@@ -94,6 +99,27 @@ class CausalLM:
             parts.append(_read(logits, self.tensor(place[low:high] - first), self.tensor(part), likeliest, masses))
         tokens, logprobs, ranks = zip(*parts, strict=True)
         return torch.cat(tokens), torch.cat(logprobs), torch.cat(ranks)
+
+    def choose(self, hidden: Tensor, shares: npt.NDArray[np.float64], known: int) -> Reads:
+        """The next token at every row of ``hidden``, shape [rows, width]: the likeliest, or one that is drawn.
+
+        Where ``shares``, shape [rows], is a number and not NaN, it is the first of the first ``known`` tokens at which
+        the cumulative probability exceeds this share of their total, as in ``Sampling.draw``.
+        """
+        parts = []
+        for rows in torch.arange(len(hidden), device=hidden.device).split(self._rows_at_once):
+            logits, share = self.logits(hidden[rows]), torch.from_numpy(shares).to(hidden.device)[rows]
+            sums = logits[:, :known].double().softmax(dim=-1).cumsum(dim=-1)
+            drawn = torch.searchsorted(sums, (share.nan_to_num() * sums[:, -1])[:, None], right=True)[:, 0]
+            targets = torch.where(share.isnan(), GREEDY, drawn.clamp(max=sums.shape[1] - 1))
+            parts.append(_read(logits, rows - rows[0], targets, True, []))
+        tokens, logprobs, ranks = zip(*parts, strict=True)
+        return torch.cat(tokens), torch.cat(logprobs), torch.cat(ranks)
+
+    @property
+    def _rows_at_once(self) -> int:
+        """Rows of logits to hold at once."""
+        return max(1, CHUNK_BYTES.get(self.device.type, CHUNK_BYTES["cpu"]) // (4 * self.vocabulary))
 
     def loss(self, hidden: Tensor, targets: Ids) -> float:
         """The model's own loss where the rows of ``hidden`` [rows, width] predict ``targets``, in nats per token.
@@ -126,7 +152,7 @@ class CausalLM:
         """Meanwhile add the input tokens of all passes through the undivided model to ``computed``."""
 
         def add(_: Any, __: Any, inputs: dict[str, Any]) -> None:
-            self.computed += inputs["input_ids"].numel()
+            self.work.computed += inputs["input_ids"].numel()
 
         hook = self.model.register_forward_pre_hook(add, with_kwargs=True)
         try:

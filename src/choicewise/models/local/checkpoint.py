@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import re
+import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,33 @@ _WINDOWS = (
     *("seq_length", "context_length", "n_ctx"),
 )
 """The names under which configurations state how many positions the model knows."""
+
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+"""The names under which they state how many layers it has,"""
+_FURTHER = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
+"""and how many further ones, which only predict tokens after the next one."""
+_LAYER = re.compile(
+    r"(?:model\.language_model\.|language_model\.model\.|model\.decoder\.|model\.|transformer\.|gpt_neox\.|rwkv\.|backbone\.)?"
+    r"(?:layers|h|blocks)\.(\d+)\."
+)
+"""The name of a weight in a layer."""
+
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+@contextmanager
+def readable(folder: Path) -> Iterator[None]:
+    """ModelError in place of an OSError: what can't be read, why, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        path = error.filename or folder
+        advice = (
+            f"chmod -R u+rX {shlex.quote(str(folder))}, or ask its owner" if isinstance(error, PermissionError) else ""
+        )
+        raise ModelError(
+            f"{path} can't be read: {error.strerror or error}; {advice or 'fetch the folder again'}"
+        ) from error
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -84,6 +114,37 @@ def weight_files(folder: Path) -> list[Path]:
             raise ModelError(f"{file} is missing though {index.name} lists it; fetch the model folder again")
         _header(file)
     return files
+
+
+def check_layers(config: Mapping[str, Any], folder: Path) -> None:
+    """ModelError when the weights hold more layers than the configuration describes: they would not all be used.
+
+    Layers that predict further tokens, which no score needs, don't count.
+    """
+    text = config.get("text_config") or {}
+    stated = [tokens for place in (config, text) for name in _LAYERS if isinstance(tokens := place.get(name), int)]
+    further = max(
+        number for place in (config, text, {}) for name in _FURTHER if isinstance(number := place.get(name, 0), int)
+    )
+    names = (name for file in weight_files(folder) for name in json.loads(_header(file)))
+    held = max((int(match[1]) + 1 for name in names if (match := _LAYER.match(name))), default=0)
+    if stated and held > stated[0] + further:
+        raise ModelError(
+            f"{folder}/config.json describes {stated[0]} layers, but the weights hold {held}, not all of which would "
+            f"be used: set its number of layers to {held}, or fetch the folder again"
+        )
+
+
+def dtype_of(config: Mapping[str, Any], folder: Path) -> str | None:
+    """The dtype that the configuration states, or that all weights have; None where only loading tells."""
+    stated = config.get("dtype", config.get("torch_dtype"))
+    if isinstance(stated, str) and "quantization_config" not in config:
+        return stated.removeprefix("torch.")
+    if stated is not None or "quantization_config" in config or "text_config" in config:
+        return None
+    headers = (json.loads(_header(file)) for file in weight_files(folder))
+    kinds = {entry["dtype"] for header in headers for name, entry in header.items() if name != "__metadata__"}
+    return _DTYPES.get(kinds.pop()) if len(kinds) == 1 else None
 
 
 def digest(folder: Path, tokenizer: str) -> str:

@@ -15,6 +15,17 @@ from choicewise.tokens.split_rule import find_split_rule
 from choicewise.tokens.token_bytes import token_bytes
 
 
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The files that :class:`HfTokenizer` reads; ModelError without a ``tokenizer.json``."""
+    if not (folder / "tokenizer.json").is_file():
+        raise ModelError(
+            f'{folder} holds no tokenizer.json; make one: python -c "from transformers import AutoTokenizer as T; '
+            f"T.from_pretrained('{folder}').save_pretrained('{folder}')\""
+        )
+    names = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json")
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
 class HfTokenizer:
     """The tokenizer that ``folder/tokenizer.json`` describes, exactly as the file says.
 
@@ -59,13 +70,13 @@ def _backend(path: Path) -> Any:
         import tokenizers
     except ImportError as error:
         raise ModelError("tokenizers is not installed; run: pip install 'choicewise[hf]'") from error
-    if not path.is_file():
-        raise ModelError(
-            f'{path.parent} holds no tokenizer.json; make one: python -c "from transformers import AutoTokenizer as T; '
-            f"T.from_pretrained('{path.parent}').save_pretrained('{path.parent}')\""
-        )
+    path, *_ = tokenizer_files(path.parent)
     try:
+        with path.open("rb"):  # whose errors say more
+            pass
         backend = tokenizers.Tokenizer.from_file(str(path))
+    except OSError:
+        raise
     except Exception as error:  # the library raises plain Exception for every malformed file
         raise ModelError(f"{path} is not a tokenizer: {error}; fetch the file again") from error
     backend.no_truncation()

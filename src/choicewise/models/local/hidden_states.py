@@ -12,6 +12,7 @@ from torch import Tensor
 
 from choicewise.models.local.causal_lm import CausalLM, Reads
 from choicewise.models.local.compute_path import ComputePath
+from choicewise.models.local.workload import Workload
 from choicewise.questions import Answers, Cosine, Ids, MaskedLoss, Span
 
 _ANY_TOKEN = np.zeros(1, dtype=np.int32)
@@ -21,8 +22,8 @@ class HiddenStates(CausalLM):
     """A model that keeps the hidden states that a path gives it to read: in the path's answers, tokens are places
     among the kept states, and log-probabilities and ranks mean nothing."""
 
-    def __init__(self, model: Any, window: int, vocabulary: int) -> None:
-        super().__init__(model, window, vocabulary)
+    def __init__(self, model: Any, window: int, vocabulary: int, work: Workload | None = None) -> None:
+        super().__init__(model, window, vocabulary, work)
         self._kept: list[Tensor] = []
 
     def read(self, hidden: Tensor, rows: Ids, targets: Ids, *_: Any) -> Reads:

@@ -8,14 +8,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from choicewise.errors import ModelError
-from choicewise.models.local import plain, sampling
+from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.hidden_states import HiddenStates
 from choicewise.models.local.ladder import LADDER, compute_path
+from choicewise.models.local.probe import probe_depth
 from choicewise.models.local.selfcheck import choose_path
 from choicewise.models.local.token_answers import answer_part, answer_tokens
 from choicewise.models.local.unpacked_path import PlainPath
+from choicewise.models.local.workload import Workload
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.questions import KINDS, Answers, Cosine, Generation, MaskedLoss, Mass, Question, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
@@ -51,71 +53,88 @@ class LocalModel:
         self.device = str(self.model.device)
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)
         self.ends = _ends(self.model, self.tokenizer)
+        self._work = Workload()
+        self._checked: tuple[ComputePath, SelfCheck] | None = None
+
+    def refuse_looking_ahead(self) -> None:
+        """ModelError where later tokens change what is said of earlier ones."""
+        if plain.looks_ahead(self.model, self.vocabulary):
+            kind = type(self.model).__name__
+            raise ModelError(f"{self.name} holds a model that looks ahead ({kind}); only causal ones give scores")
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """The self-check, run when first asked for; None where the caller chose the plain rung."""
-        return None if self.rung == "plain" else self._chosen[1]
+        """The deepest self-check so far, or one as deep as the window needs; None where the rung is plain."""
+        return self._choose(None)[1] if self._checked is None and self.rung != "plain" else self._last
+
+    def check(self, depth: int) -> SelfCheck | None:
+        """Choose the path for questions of up to ``depth`` input tokens, where that was not done; then its check."""
+        if depth and self.rung != "plain":
+            self._choose(depth)
+        return self._last
+
+    @property
+    def _last(self) -> SelfCheck | None:
+        return None if self._checked is None else self._checked[1]
+
+    def _choose(self, deepest: int | None) -> tuple[ComputePath, SelfCheck]:
+        """The path for questions of up to ``deepest`` input tokens, or for all that the window allows."""
+        if self._checked is None or self._checked[1].depth < probe_depth(self.lm, deepest):
+            rung = None if self.rung == "auto" else self.rung
+            self._checked = choose_path(self.lm, self.batch_tokens, rung, deepest)
+            self.__dict__.pop("_hidden_path", None)
+        return self._checked
 
     @property
     def computed(self) -> int:
         """Input tokens that went through the model so far, those of the self-check included."""
-        return self.lm.computed + ("_hidden_states" in self.__dict__ and self._hidden_states.computed)
+        return self._work.computed
 
-    planned = None  # replaced soon
+    @property
+    def planned(self) -> int:
+        """Input tokens known to be needed for all that was asked so far, and those computed."""
+        return max(self._work.planned, self._work.computed)
 
     @cached_property
     def lm(self) -> CausalLM:
         """The model as compute paths use it."""
-        return CausalLM(self.model, self.window, self.vocabulary)
+        return CausalLM(self.model, self.window, self.vocabulary, self._work)
 
     @cached_property
     def _hidden_states(self) -> HiddenStates:
-        return HiddenStates(self.model, self.window, self.vocabulary)
-
-    @cached_property
-    def _chosen(self) -> tuple[ComputePath, SelfCheck]:
-        return choose_path(self.lm, self.batch_tokens, None if self.rung == "auto" else self.rung)
+        return HiddenStates(self.model, self.window, self.vocabulary, self._work)
 
     @cached_property
     def _hidden_path(self) -> ComputePath | None:
         """The path that computes hidden states; None where the model's own code runs each sequence by itself."""
-        if self.rung == "plain" or self._chosen[1].rung == "plain" or self.lm.undivided:
+        if self._last is None or self._last.rung == "plain" or self.lm.undivided:
             return None
-        return compute_path(self._chosen[1].rung, self._hidden_states, self.batch_tokens)
+        return compute_path(self._last.rung, self._hidden_states, self.batch_tokens)
 
     def answer(self, questions: Sequence[Question]) -> Answers:
-        """Everything scored or generated greedily comes first, then samples, losses and cosines."""
+        """Everything scored or generated comes first, then losses and cosines."""
         tokens: dict[int, Span | Mass | Generation] = {}
-        samples: dict[int, Generation] = {}
         states: dict[int, MaskedLoss | Cosine] = {}
         for index, question in enumerate(questions):
             self._check(question)
             match question:
                 case MaskedLoss() | Cosine():
                     states[index] = question
-                case Generation() if question.sampling is not None:
-                    samples[index] = question
                 case _:
                     tokens[index] = question
-        yield from answer_part(tokens, self._score)
-        yield from answer_part(samples, self._sample)
-        yield from answer_part(states, self._compare)
+        self.check(max((question.inputs for question in questions), default=0))
+        try:
+            yield from answer_part(tokens, self._score)
+            yield from answer_part(states, self._compare)
+        finally:
+            self._work.settle()
 
     def _score(self, questions: Sequence[Span | Mass | Generation]) -> Answers:
         def answers(path: ComputePath, part: Sequence[Span | Mass | Generation]) -> Answers:
             return answer_tokens(path, part, self.ends, self.tokenizer.token_bytes)
 
-        fast = None if self.rung == "plain" else answers(self._chosen[0], questions)
+        fast = None if self._checked is None else answers(self._checked[0], questions)
         return nan_fallback(fast, questions, lambda question: next(answers(PlainPath(self.lm), [question]))[1])
-
-    def _sample(self, generations: Sequence[Generation]) -> Answers:
-        """One at a time, so that the numbers of one don't depend on the others."""
-        sample = plain.sample if self.rung == "plain" else sampling.sample
-        for index, generation in enumerate(generations):
-            with self.lm.counting():
-                scores = sample(self.model, self.vocabulary, generation, self.ends, self.tokenizer.token_bytes)
-            yield index, scores
 
     def _compare(self, questions: Sequence[MaskedLoss | Cosine]) -> Answers:
         def plainly(question: MaskedLoss | Cosine) -> TokenScores:

@@ -14,12 +14,16 @@ from choicewise.models.local import attention
 from choicewise.models.local.attention import KeysValues, TreePass
 from choicewise.models.local.causal_lm import LIKELIEST, CausalLM
 from choicewise.models.local.compute_path import ComputePath
-from choicewise.models.local.greedy_decoding import DecodePass, decode
+from choicewise.models.local.decoding import DecodePass, decode
+from choicewise.models.local.draft import Draft
 from choicewise.models.local.readout import Readout
 from choicewise.questions import Answers, Generation, Mass, Span
 
 PAIRS = 2**24
 """Pack times path at most: after a very long path packs are short, so that masks do not outgrow the model."""
+
+TOGETHER = 128
+"""Generations that go on together: more gain little, and each needs memory for its keys and values."""
 
 
 class PackedPath(ComputePath):
@@ -44,6 +48,7 @@ class PackedPath(ComputePath):
         """The answers, pack by pack; every node of their tree is computed once."""
         tree = build(questions)
         readout = Readout(self.lm, tree)
+        self.lm.work.planned += len(tree)
         yield from self.run_packs(tree, lambda pack, hidden: readout.read(pack.start, hidden))
         yield from readout.finish()
 
@@ -116,20 +121,27 @@ class TreePath(PackedPath):
         return hidden, tree_pass.next_past
 
     @torch.inference_mode()
-    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Answers:
-        """Contexts that end in one pack are continued together from its keys and values."""
+    def generate(
+        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
+    ) -> Answers:
+        """Contexts are computed once, and those that end in one pack are continued together from its keys and values.
+
+        Some generations at a time: what is kept of each grows with its length.
+        """
         tree = build([Span(generation.context, LIKELIEST) for generation in generations])
-        limits = np.zeros(len(tree.rows), dtype=np.int64)
-        np.maximum.at(limits, tree.span_of, [generation.limit for generation in generations])
+        nodes, known = tree.rows[tree.span_of], min(self.lm.vocabulary, len(token_bytes) or self.lm.vocabulary)
+        self.lm.work.planned += len(tree) + sum(generation.limit - 1 for generation in generations)
 
         def read(pack: Pack, hidden: torch.Tensor) -> Answers:
-            low, high = np.searchsorted(tree.rows, [pack.start, pack.stop])
-            if low == high:
-                return
-            decoding = DecodePass(tree, pack, tree.rows[low:high], self._states or [])
-            decoded = decode(self.lm, decoding, hidden, limits[low:high], ends)
-            for index in map(int, np.flatnonzero((tree.span_of >= low) & (tree.span_of < high))):
-                yield index, decoded[tree.span_of[index] - low].first(generations[index].limit)
+            ending = np.flatnonzero((nodes >= pack.start) & (nodes < pack.stop))
+            size = min(self.budget, TOGETHER)
+            for part in (ending[start : start + size] for start in range(0, len(ending), size)):
+                drafts = [Draft(generations[index], ends, token_bytes) for index in part]
+                rows = hidden.index_select(0, self.lm.tensor(nodes[part] - pack.start))
+                decode(self.lm, DecodePass(tree, pack, nodes[part], self._states or []), rows, drafts, known)
+                for index, draft in zip(part.tolist(), drafts, strict=True):
+                    self.lm.work.planned -= draft.generation.limit - draft.steps
+                    yield index, draft.scores
 
         self._states = []
         try:

@@ -32,18 +32,23 @@ def score(model: Any, vocabulary: int, question: Span | Mass) -> TokenScores:
 
 
 @torch.inference_mode()
-def generate(model: Any, vocabulary: int, generation: Generation, ends: Collection[int]) -> TokenScores:
-    """The greedy tokens of a generation without stops, every one from a forward pass of its own.
+def generate(
+    model: Any, vocabulary: int, generation: Generation, ends: Collection[int], token_bytes: Sequence[bytes] = ()
+) -> TokenScores:
+    """The greedy tokens of a generation, every one from a forward pass of its own.
 
-    It ends after the first token of ``ends`` or at its limit.  Log-probabilities are those of the raw logits; of equal
-    logits the lowest id is taken.
+    It ends after the first token of ``ends``, before a stop (found by ``token_bytes``), or at its limit.
+    Log-probabilities are those of the raw logits; of equal logits the lowest id is taken.
     """
-    tokens = generation.context
-    rows: list[Tensor] = []
-    while len(rows) < generation.limit and not (rows and tokens[-1] in ends):
-        rows.append(_logits(model, vocabulary, tokens, 1))
-        tokens = np.append(tokens, np.int32(rows[-1].argmax()))
-    return scores(torch.cat(rows), tokens[len(generation.context) :])
+    tokens = list[int]()
+    rows = [torch.empty(0, vocabulary, device=model.device)]
+    while len(tokens) < generation.limit and not (tokens and tokens[-1] in ends):
+        row = _logits(model, vocabulary, np.append(generation.context, np.asarray(tokens, np.int32)), 1)
+        if generation.stopped([*tokens, int(row.argmax())], token_bytes):
+            break
+        tokens.append(int(row.argmax()))
+        rows.append(row)
+    return scores(torch.cat(rows), np.asarray(tokens, dtype=np.int32))
 
 
 @torch.inference_mode()
@@ -102,6 +107,12 @@ def looks_ahead(model: Any, vocabulary: int) -> bool:
 def last_rows(model: Any, last: int) -> dict[str, int]:
     """The argument that saves the vocabulary at all but the ``last`` positions, where the model takes it."""
     return {"logits_to_keep": last} if "logits_to_keep" in signature(model.forward).parameters else {}
+
+
+@torch.inference_mode()
+def logits(model: Any, vocabulary: int, context: Ids, continuation: Ids) -> Tensor:
+    """What the model says of each token of ``continuation`` before it comes, shape [tokens, vocabulary], float32."""
+    return _logits(model, vocabulary, np.concatenate([context, continuation])[:-1], len(continuation))
 
 
 def _logits(model: Any, vocabulary: int, tokens: Ids, last: int) -> Tensor:

@@ -11,6 +11,12 @@ DEPTH = 128
 BEYOND = 48
 """How far a probe goes beyond the longest sliding window or chunk, in tokens."""
 
+NOISY = 1024
+"""How deep a probe goes where questions do, although nothing looks that far: the noise grows with depth."""
+
+TOKENS = 32
+"""Tokens of a probe's longest continuations: the noise of a sum grows with its length."""
+
 BRANCH = 5
 """Branches and packs of a probe are a fifth of its depth: so a pack must end within the second branch, where what the
 next one needs is not what was computed last."""
@@ -19,12 +25,21 @@ REACHES = ("sliding_window", "attention_chunk_size", "window_size", "attention_w
 """Names under which configurations say how far a layer looks, or from which depth on it looks otherwise."""
 
 
-def probe_depth(lm: CausalLM) -> int:
-    """Longer than any sliding window or chunk the configuration names, as far as the model's window allows."""
+def probe_depth(lm: CausalLM, deepest: int | None = None) -> int:
+    """Longer than any sliding window or chunk the configuration names, as far as the model's window allows.
+
+    Where nothing has more than ``deepest`` input tokens, it is the next power of two, and not beyond the length from
+    which positions change unless something is: what no question reaches can't harm it.
+    """
     config = lm.model.config.get_text_config()
-    sizes = [getattr(config, name, None) for name in REACHES] + [position_switch(lm)]
+    switch = position_switch(lm)
+    sizes = [getattr(config, name, None) for name in REACHES] + [switch]
     longest = max((size for size in sizes if isinstance(size, int)), default=0)
-    return min(lm.window, max(DEPTH, longest + BEYOND))
+    depth = max(DEPTH, longest + BEYOND)
+    if deepest is not None:
+        depth = min(max(depth, NOISY), max(DEPTH, 1 << (deepest - 1).bit_length()))
+        depth = min(depth, switch) if switch is not None and deepest <= switch else depth
+    return min(lm.window, depth)
 
 
 def position_switch(lm: CausalLM) -> int | None:
@@ -54,5 +69,11 @@ def probe(depth: int, vocabulary: int) -> list[Span]:
     deep, beside = (np.concatenate([trunk, draw(depth // BRANCH)]) for _ in range(2))
     fork = np.concatenate([choice[:2], draw(2)])
     spans = [Span(deep, choice), Span(beside, choice), Span(deep, fork), Span(trunk, draw(2))]
-    spans += [Span(draw(1), draw(depth // BRANCH)), Span(trunk[:9], fork), Span(trunk[:9], draw(1))]
+    spans += [Span(text[: max(1, len(text) - TOKENS)], draw(TOKENS)) for text in (trunk[: depth // 2], trunk, beside)]
+    spans += [
+        Span(trunk, draw(1)),
+        Span(draw(1), draw(depth // BRANCH)),
+        Span(trunk[:9], fork),
+        Span(trunk[:9], draw(1)),
+    ]
     return [span for span in spans if len(span.context) + len(span.continuation) <= depth + 1]

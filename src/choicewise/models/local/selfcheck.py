@@ -6,21 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.choice_objection import choice_objection
 from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.ladder import LADDER, Rung, compute_path, rungs
 from choicewise.models.local.path_differences import Sums, padded_sums, plain_sums
 from choicewise.models.local.probe import BRANCH, position_switch, probe, probe_depth
 from choicewise.models.local.unpacked_path import PlainPath
 from choicewise.models.selfcheck import SelfCheck, Trial
-from choicewise.questions import Generation, Span
+from choicewise.questions import Generation, Sampling, Span
 
 EXACT = 1e-4
-"""Nats by which a score may always differ in float32; up to ten times that where the measured noise asks for it."""
+"""Nats a token by which a score may always differ in float32; up to ten times that where the noise asks for it."""
 
 WIDER = 4
 """How many times as far from float32 as the plain path a path may be in a 16-bit dtype, once it was exact on a float32
@@ -28,6 +30,10 @@ copy: the distances of two right paths differ by up to three times in a probe, m
 
 NARROW = 0.5
 """Nats by which a score may differ in a 16-bit dtype where no float32 copy fits in memory to measure it."""
+
+SIGMAS = 5
+"""Standard deviations of random tokens that are called noise: 99 % of texts lay within 4.6, on seven models in two
+dtypes."""
 
 GENERATED = 3
 """How many tokens a probe generates after its first and its last context."""
@@ -46,58 +52,72 @@ class _Judge:
     truth: Sums
     floor: float
     tolerance: float
+    noise: float
 
-    def judge(self, name: str, rung: Rung, budget: int) -> Trial:
-        """One rung on the probe; whatever goes wrong in a fast path is a reason to take another."""
+    def judge(self, name: str, rung: Rung, budget: int) -> tuple[Trial, float]:
+        """One rung on the probe, and its noise; whatever goes wrong in a fast path is a reason to take another."""
         path = rung(self.lm, budget)
         if isinstance(path, PlainPath):  # the reference: there is nothing better
-            return Trial(name, 0.0, None)
+            return Trial(name, 0.0, None), self.noise
         try:
-            difference = max(self._score_difference(path), self._generation_difference(path))
+            sums = self._sums(path)
+            generated, wrong_choice = self._generation_difference(path)
+            difference = max(_difference(sums, self.truth), generated)
         except Exception as error:
-            return Trial(name, None, f"{type(error).__name__}: {error}".splitlines()[0][:200])
+            return Trial(name, None, f"{type(error).__name__}: {error}".splitlines()[0][:200]), self.noise
         excess = f"differs by {difference:.2g} nats where {self.tolerance:.2g} are allowed"
-        reasons = [path.objection(), None if difference <= self.tolerance else excess]
-        return Trial(name, difference, "; ".join(filter(None, reasons)) or None)
+        reasons = [path.objection(), wrong_choice, None if difference <= self.tolerance else excess]
+        return Trial(name, difference, "; ".join(filter(None, reasons)) or None), _noise(sums, self.truth)
 
-    def _score_difference(self, path: ComputePath) -> float:
-        """The largest difference of a score, in nats; infinity where one is missing or NaN."""
+    def _sums(self, path: ComputePath) -> Sums:
+        """What the path says of the probe; NaN where it says nothing."""
         sums = [np.full(len(span.continuation), np.nan) for span in self.spans]
         for index, scores in path.score(self.spans):
-            sums[index] = scores.logprobs.cumsum(dtype=np.float64)
-        return _difference(sums, self.truth)
+            sums[index] = _sums(scores.logprobs)
+        return sums
 
-    def _generation_difference(self, path: ComputePath) -> float:
-        """The largest difference between a generation's own scores and the plain path's scores of its tokens."""
-        contexts = [span.context for span in self.spans if span.inputs + GENERATED <= self.lm.window]
-        generations = [Generation(context, GENERATED) for context in contexts[:: max(1, len(contexts) - 1)]]
-        largest = 0.0
-        for index, scores in path.generate(generations, ()):
-            span = Span(generations[index].context, scores.tokens)
-            truth = plain.score(self.lm.model, self.lm.vocabulary, span).logprobs
-            largest = max(largest, float(np.abs(scores.logprobs.astype(np.float64) - truth).sum()))
-        return largest
+    def _generation_difference(self, path: ComputePath) -> tuple[float, str | None]:
+        """The largest difference of the scores of generated tokens from the plain path's, and a wrong token, if any.
+
+        That is a token, or a rank, that the plain path's logits do not give within the tolerance.
+        """
+        longest = self.lm.window if position_switch(self.lm) is None else max(span.inputs for span in self.spans)
+        contexts = [span.context for span in self.spans if span.inputs + GENERATED <= longest]
+        contexts = contexts[:: max(1, len(contexts) - 1)]
+        ways = (None, Sampling(b"probe"))
+        generations = [Generation(context, GENERATED, (), way) for context in contexts for way in ways]
+        largest, wrong = 0.0, list[str]()
+        for index, scores in path.generate(generations, (), [b""] * self.lm.vocabulary):
+            asked = generations[index]
+            logits = plain.logits(self.lm.model, self.lm.vocabulary, asked.context, scores.tokens)
+            truth = plain.scores(logits, scores.tokens).logprobs
+            largest = max(largest, _difference([_sums(scores.logprobs)], [_sums(truth)]))
+            wrong += filter(None, [choice_objection(asked, scores, logits, 2 * self.tolerance)])
+        return largest, wrong[0] if wrong else None
 
 
-def check(lm: CausalLM, ladder: Mapping[str, Rung] | None = None) -> SelfCheck:
+def check(lm: CausalLM, ladder: Mapping[str, Rung] | None = None, deepest: int | None = None) -> SelfCheck:
     """Try the rungs from the fastest down and take the first that agrees with the plain path.
 
     A 16-bit model is also judged by its float32 copy, where that fits in memory: there no noise hides a wrong mask.
-    ``ladder``: the rungs to try, by default all that suit the device.  Raises ModelError when the model answers with
-    NaN or infinity, or when no rung agrees.
+    ``ladder``: the rungs to try, by default all that suit the device.  ``deepest``: the most input tokens of anything
+    to be asked, by default as many as the window allows.  Raises ModelError when the model answers with NaN or
+    infinity, or when no rung agrees.
     """
-    depth = probe_depth(lm)
+    depth = probe_depth(lm, deepest)
     judges = _judges(lm, probe(depth, lm.vocabulary))
     trials: list[Trial] = []
     for name, rung in (rungs(lm.device.type) if ladder is None else ladder).items():
         for judge in judges:
-            trial = judge.judge(name, rung, max(1, depth // BRANCH))
+            trial, noise = judge.judge(name, rung, max(1, depth // BRANCH))
             if trial.refused is not None:
                 break
         trials.append(trial)
         if trial.refused is None and trial.difference is not None:
-            cost = "; ".join(filter(None, [rung(lm, 1).cost, _advice(lm, name)]))
-            return SelfCheck(name, trial.difference, judge.floor, judge.tolerance, depth, tuple(trials), cost)
+            advice = _advice(lm, name) if deepest is None or deepest > (position_switch(lm) or deepest) else ""
+            cost = "; ".join(filter(None, [rung(lm, 1).cost, advice]))
+            limits = judge.floor, judge.tolerance, max(noise, judge.noise)
+            return SelfCheck(name, trial.difference, *limits, depth, tuple(trials), cost)
     refusals = "; ".join(f"{trial.rung}: {trial.refused}" for trial in trials)
     raise ModelError(
         f"the model gives other numbers in this way than one sequence at a time ({refusals}); "
@@ -106,10 +126,13 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung] | None = None) -> SelfCheck:
 
 
 def choose_path(
-    lm: CausalLM, batch_tokens: int | None = None, rung: str | None = None
+    lm: CausalLM, batch_tokens: int | None = None, rung: str | None = None, deepest: int | None = None
 ) -> tuple[ComputePath, SelfCheck]:
-    """The fastest path that is right for ``lm``, or that of ``rung`` if it is right, and the check that says so."""
-    selfcheck = check(lm, None if rung is None else {rung: LADDER[rung]})
+    """The fastest path that is right for ``lm``, or that of ``rung`` if it is right, and the check that says so.
+
+    ``deepest``: as in :func:`check`.
+    """
+    selfcheck = check(lm, None if rung is None else {rung: LADDER[rung]}, deepest)
     return compute_path(selfcheck.rung, lm, batch_tokens), selfcheck
 
 
@@ -123,7 +146,8 @@ def _advice(lm: CausalLM, rung: str) -> str:
 
 def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
     """The model itself, after its float32 copy where it has one."""
-    truth = plain_sums(lm.model, lm.vocabulary, spans)
+    with lm.counting():
+        truth = plain_sums(lm.model, lm.vocabulary, spans)
     if not np.isfinite(np.concatenate(truth)).all():
         damage = "the model answers random tokens with NaN or infinity: its weights are damaged"
         if lm.model.dtype.itemsize >= 4:
@@ -133,13 +157,17 @@ def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
     copied = _float32_copy(lm)
     if copied is not None:
         judges = _judges(copied, spans)
-        floor = _difference(judges[0].truth, truth)
-        return [*judges, _Judge(lm, spans, judges[0].truth, floor, max(EXACT, WIDER * floor))]
+        exact = judges[0].truth
+        floor = _difference(exact, truth)
+        return [*judges, _Judge(lm, spans, exact, floor, max(EXACT, WIDER * floor), _noise(exact, truth))]
     # To a model whose positions switch, padding a short sequence makes it a long one.
-    part = slice(None, None, SAMPLED) if position_switch(lm) is None else slice(0, 2)
-    floor = _difference(padded_sums(lm, spans[part], masked=False), truth[part])
+    switch = position_switch(lm)
+    part = slice(None, None, SAMPLED) if switch is None or spans[0].inputs <= switch else slice(0, 2)
+    with lm.counting():
+        padded = padded_sums(lm, spans[part], masked=False)
+    floor = _difference(padded, truth[part])
     least, most = (EXACT, 10 * EXACT) if lm.model.dtype.itemsize >= 4 else (NARROW, NARROW)
-    return [_Judge(lm, spans, truth, floor, float(np.clip(2 * floor, least, most)))]
+    return [_Judge(lm, spans, truth, floor, float(np.clip(2 * floor, least, most)), _noise(padded, truth[part]))]
 
 
 def _float32_copy(lm: CausalLM) -> CausalLM | None:
@@ -153,9 +181,27 @@ def _float32_copy(lm: CausalLM) -> CausalLM | None:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if 4 * model.num_parameters() > free // 2:
         return None
-    return CausalLM(copy.deepcopy(model).float(), lm.window, lm.vocabulary)
+    return CausalLM(copy.deepcopy(model).float(), lm.window, lm.vocabulary, lm.work)
+
+
+def _sums(logprobs: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """The log-probability of the first token, of the first two, and so on."""
+    return logprobs.cumsum(dtype=np.float64)
 
 
 def _difference(left: Sums, right: Sums) -> float:
-    """The largest difference, in nats; infinity where one is NaN."""
-    return float(np.nan_to_num(np.abs(np.concatenate(left) - np.concatenate(right)), nan=np.inf).max())
+    """The largest difference, in nats of one token: that of n tokens over √n.  Infinity where one is NaN."""
+    lengths = np.concatenate([np.arange(1, len(sums) + 1) for sums in left])
+    differences = np.abs(np.concatenate(left) - np.concatenate(right)) / np.sqrt(lengths)
+    return float(np.nan_to_num(differences, nan=np.inf).max())
+
+
+def _noise(left: Sums, right: Sums) -> float:
+    """How far the log-probability of a token can be off, in nats, if errors add up as independent ones do.
+
+    From single tokens, or from sums of n tokens over √n where those are further apart.
+    """
+    errors = [one - other for one, other in zip(left, right, strict=True)]
+    tokens = np.concatenate([np.diff(sums, prepend=0.0) for sums in errors])
+    totals = np.concatenate([sums / np.sqrt(np.arange(1, len(sums) + 1)) for sums in errors])
+    return SIGMAS * float(max(np.sqrt(np.mean(tokens**2)), np.sqrt(np.mean(totals**2))))

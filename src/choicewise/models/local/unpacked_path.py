@@ -43,6 +43,7 @@ class PrefixPath(ComputePath):
         states: list[tuple[int, dict[str, Any]]] = [(0, {})]
         runs = branches(tree)
         begins = tree.depth[np.asarray([start for start, _ in runs], dtype=np.int64)]
+        self.lm.work.planned += len(tree) + (int(begins.sum()) if self.worth == math.inf else 0)
         for index, (start, stop) in enumerate(runs):
             depth = int(begins[index])
             while states[-1][0] > depth:
@@ -87,20 +88,26 @@ class PlainPath(ComputePath):
     name = "plain"
     cost = "every span in full, one at a time, with the vocabulary at every token"
 
-    def generate(self, generations: Sequence[Generation], ends: Collection[int]) -> Answers:
-        """The greedy tokens, one generation at a time."""
+    def generate(
+        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
+    ) -> Answers:
+        """The tokens, one generation at a time."""
         for index, generation in enumerate(generations):
-            with self.lm.counting():
-                answer = plain.generate(self.lm.model, self.lm.vocabulary, generation, ends)
+            way = plain.generate if generation.sampling is None else plain.sample
+            most = generation.limit * generation.inputs - generation.limit * (generation.limit - 1) // 2
+            with self.lm.work.expecting(most), self.lm.counting():
+                answer = way(self.lm.model, self.lm.vocabulary, generation, ends, token_bytes)
             yield index, answer
 
     def score(self, questions: Sequence[Span | Mass]) -> Answers:
         """The answers in order."""
+        self.lm.work.planned += sum(question.inputs for question in questions)
         for index, question in enumerate(questions):
-            if isinstance(question, Span) and question.continuation[0] == GREEDY:
-                ((_, answer),) = self.generate([Generation(question.context, 1)], ())
-            else:
-                with self.lm.counting():
+            with self.lm.counting():
+                if isinstance(question, Span) and question.continuation[0] == GREEDY:
+                    asked = Generation(question.context, 1)
+                    answer = plain.generate(self.lm.model, self.lm.vocabulary, asked, ())
+                else:
                     answer = plain.score(self.lm.model, self.lm.vocabulary, question)
             yield index, answer
 

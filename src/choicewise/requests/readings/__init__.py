@@ -7,11 +7,16 @@ from typing import cast
 
 from choicewise.errors import ProtocolError
 from choicewise.requests.prompt_rows import PromptRows
+from choicewise.requests.readings.choice_group import ChoiceGroup, one_context
 from choicewise.requests.request import FittedRequest, Request
 
 
 class Asker:
     """How a reading asks, to be said by each."""
+
+    def texts(self, request: Request) -> list[ChoiceGroup]:
+        """Which texts are sent after which contexts, before these are fitted into a model's window."""
+        return [one_context(request, request.context())]
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """For each request, the input tokens that must stay free after its context."""

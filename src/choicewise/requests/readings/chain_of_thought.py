@@ -1,7 +1,6 @@
 """Reading ``chain-of-thought``: the continuations after sampled chains of thought and a proposal that ends them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -49,7 +48,7 @@ def _after_prompt(choice: ChoiceQuestion, prompt: Ids) -> ChoiceQuestion:
         return choice
     if not np.array_equal(choice.span.context[: len(prompt)], prompt):
         return choice.refused("the proposal shares a token with the question; begin it with a line break")
-    return replace(choice.without(len(prompt)), tokens_dropped=0)
+    return choice.without(len(prompt))._replace(tokens_dropped=0)
 
 
 ASKER = ChainOfThoughtAsker()

@@ -36,16 +36,21 @@ def shared_context(request: Request, context: str) -> list[ChoiceGroup]:
     """
     if request.proposals:
         return own_contexts(request, context, lambda parts, right: tuple(range(parts)) if right else ())
-    places = tuple((choice, part) for choice, texts in enumerate(request.parts) for part in range(len(texts)))
-    texts = tuple(text for texts in request.parts for text in texts)
-    right = tuple(index for index, (choice, _) in enumerate(places) if choice in request.gold)
-    groups = [ChoiceGroup(context, False, texts, places, right)]
+    groups = [one_context(request, context)]
     for number, view in enumerate(request.views, start=1):
         right = request.gold if view.content else ()  # an oracle knows nothing of what has no content
         places = tuple((choice, number) for choice in range(len(view.continuations)))
         shown = context.removesuffix(request.query) + view.query
         groups.append(ChoiceGroup(shown, True, view.continuations, places, right))
     return groups
+
+
+def one_context(request: Request, context: str) -> ChoiceGroup:
+    """All texts of all choices after ``context``."""
+    places = tuple((choice, part) for choice, texts in enumerate(request.parts) for part in range(len(texts)))
+    texts = tuple(text for texts in request.parts for text in texts)
+    right = tuple(index for index, (choice, _) in enumerate(places) if choice in request.gold)
+    return ChoiceGroup(context, False, texts, places, right)
 
 
 def own_contexts(request: Request, context: str, preferred: Preferred) -> list[ChoiceGroup]:

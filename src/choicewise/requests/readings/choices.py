@@ -1,25 +1,21 @@
 """Asking for log-likelihoods of continuations, which most readings do in one way or another."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from choicewise.protocols.boundary import APART
+from choicewise.protocols.boundary import COUNTING
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import MaskedLoss, Span
 from choicewise.requests.prompt_rows import BlockQuestion, PromptRows
 from choicewise.requests.readings import Asker
 from choicewise.requests.readings.choice_group import ChoiceGroup, shared_context
-from choicewise.requests.readings.null_group import NullGroup
+from choicewise.requests.readings.null_group import NullGroup, comparable
 from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.encodings import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.tokens.window import fit_span
-
-COUNTING = ("joint", "count")
-"""Policies that count the context's tokens off, so that a token across its end takes text from the continuation."""
-OTHER_TEXT = "after the null context a token straddles its end, so that other text is scored than after the question"
 
 
 @dataclass(frozen=True)
@@ -38,6 +34,10 @@ class ChoiceAsker(Asker):
     masked: bool = False
     parts: Callable[[ChoiceQuestion, Tokenizer], Iterator[tuple[int, str, Span]]] = lambda choice, tokenizer: iter(())
     check: Callable[[Protocol, ChoiceGroup, Sequence[ChoiceQuestion]], None] | None = None
+
+    def texts(self, request: Request) -> list[ChoiceGroup]:
+        """Those of every choice."""
+        return self.groups(request, request.context())
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """The longest text after the query minus its last token, which is no input."""
@@ -59,43 +59,22 @@ class ChoiceAsker(Asker):
         ends = null != null.rstrip()  # only then it matters how a context ends
         own = [self.groups(request, request.context() if ends else "") for request in requests]
         grouped = [[NullGroup.of(group, null) for group in groups] for groups in own]
-        located = self._locate_null(prompt, null, dict.fromkeys(group for groups in grouped for group in groups))
+        located: dict[NullGroup, list[ChoiceQuestion]] = {}
+        distinct = dict.fromkeys(group for groups in grouped for group in groups)
+        for policy in dict.fromkeys(group.policy(prompt.protocol.boundary) for group in distinct):
+            chosen = [group for group in distinct if group.policy(prompt.protocol.boundary) == policy]
+            texts = [ChoiceGroup(null, False, group.continuations, group.places, ()) for group in chosen]
+            located.update(zip(chosen, self._locate(prompt, texts, policy), strict=True))
         for request, groups in zip(requests, grouped, strict=True):
             for number, group in enumerate(groups):
                 choices = located[group]
-                if not group.spaced and any(choice.merged for choice in choices):
-                    choices = self._comparable(prompt, request, number, choices)
+                if prompt.protocol.boundary in COUNTING and group.may_differ(choices):
+                    after_own = self.groups(request, request.context())[number]
+                    (asked,) = self._locate(prompt, [after_own], prompt.protocol.boundary)
+                    choices = comparable(asked, choices, prompt.encodings.tokenizer)
                 for place, text, choice in zip(group.places, group.continuations, choices, strict=True):
                     question = self._question(choice)
                     prompt.add_span(request.item.id, place, question, null=null, continuation=text, choice=choice)
-
-    def _locate_null(
-        self, prompt: PromptRows, null: str, groups: Iterable[NullGroup]
-    ) -> dict[NullGroup, list[ChoiceQuestion]]:
-        """The scored tokens of ``groups``; a text that lacks its space has the tokens that it has by itself."""
-        policy, located = prompt.protocol.boundary, dict[NullGroup, list[ChoiceQuestion]]()
-        for spaced in (False, True):
-            chosen = [group for group in groups if group.spaced == spaced]
-            how = APART if spaced and policy in COUNTING else policy
-            located.update(zip(chosen, self._locate(prompt, [each.after(null) for each in chosen], how), strict=True))
-        return located
-
-    def _comparable(
-        self, prompt: PromptRows, request: Request, number: int, choices: Sequence[ChoiceQuestion]
-    ) -> list[ChoiceQuestion]:
-        """``choices`` of group ``number`` after a null context, those refused that score other text than after theirs.
-
-        Where tokens are counted off, one that straddles the end of the null context takes text away from the choice.
-        """
-        policy = prompt.protocol.boundary
-        if policy not in COUNTING:
-            return list(choices)
-        (own,) = self._locate(prompt, [self.groups(request, request.context())[number]], policy)
-        spelled = [[each.scored_bytes(prompt.encodings.tokenizer) for each in side] for side in (choices, own)]
-        return [
-            choice if not choice.merged or ours == after_null else choice.refused(OTHER_TEXT)
-            for choice, after_null, ours in zip(choices, *spelled, strict=True)
-        ]
 
     def _locate(self, prompt: PromptRows, groups: Sequence[ChoiceGroup], policy: str) -> list[list[ChoiceQuestion]]:
         """The tokens of every choice that are scored, cut or refused where they do not fit the window."""

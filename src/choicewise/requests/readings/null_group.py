@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from choicewise.protocols.boundary import APART, COUNTING
 from choicewise.requests.readings.choice_group import ChoiceGroup
+from choicewise.tokens.choice_question import ChoiceQuestion
+from choicewise.tokens.tokenizer import Tokenizer
+
+OTHER_TEXT = "a token straddles the end of the context or of the null context, so that they have other text scored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,29 @@ class NullGroup:
         texts = tuple(text.removeprefix(space) for text in group.continuations) if bare else group.continuations
         return cls(texts, group.places, texts != group.continuations)
 
-    def after(self, null: str) -> ChoiceGroup:
-        """The same as a group to locate; nothing in it is right, as an oracle knows nothing without the question."""
-        return ChoiceGroup(null, False, self.continuations, self.places, ())
+    def may_differ(self, choices: Sequence[ChoiceQuestion]) -> bool:
+        """Whether ``choices``, as they are asked after the null context, may score other text than after their own.
+
+        No token reaches over the space that a continuation begins with, so this says which requests to look at again.
+        """
+        spaces = all(text[:1].isspace() for text in self.continuations)
+        return not self.spaced and (not spaces or any(choice.merged for choice in choices))
+
+    def policy(self, boundary: str) -> str:
+        """How the continuations are located: one that lacks its space has the tokens that it has by itself."""
+        return APART if self.spaced and boundary in COUNTING else boundary
+
+
+def comparable(
+    own: Sequence[ChoiceQuestion], null: Sequence[ChoiceQuestion], tokenizer: Tokenizer
+) -> list[ChoiceQuestion]:
+    """``null``, those refused that score other text after their null context than after their ``own`` context.
+
+    For the policies :data:`~choicewise.protocols.boundary.COUNTING`, where a token that straddles the end of one of the
+    contexts takes text away from the choice.
+    """
+    merged = [one.merged or other.merged for one, other in zip(own, null, strict=True)]
+    return [
+        other.refused(OTHER_TEXT) if differ and one.scored_bytes(tokenizer) != other.scored_bytes(tokenizer) else other
+        for one, other, differ in zip(own, null, merged, strict=True)
+    ]

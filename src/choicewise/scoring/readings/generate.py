@@ -18,8 +18,9 @@ def said_options(generated: Continuations, options: Sequence[Sequence[str]], ite
     """The tokens that say an option, one row per (item, choice); every row but that of the option said is missing.
 
     ``generated`` has one row per item, ``options`` the continuations each item was waiting for.  An option is said
-    when the text begins with it, leading white space aside, and a token ends where it ends; of several the longest,
-    and of equal ones the first.  As in LLM-distPred-refGames (README@286ba10): what deviates has no score.
+    when the text begins with it, with or without the white space that the option begins with, and a token ends where it
+    ends; of several the longest, and of equal ones the first.  As in LLM-distPred-refGames (README@286ba10): the tokens
+    of the option and no others are scored, and what deviates, line breaks before it included, has no score.
     """
     counts = np.zeros(int(item_offsets[-1]), dtype=np.int64)
     text = [""] * len(counts)
@@ -70,13 +71,13 @@ def extract(
 
 def _longest_said(generated: Continuations, item: int, texts: Sequence[str]) -> tuple[int, int]:
     """The option that the item's text says, and how many tokens it takes; 0 tokens where it says none."""
-    text, stripped = generated.text[item], [option.strip() for option in texts]
-    spoken = text.lstrip()
-    said = [choice for choice, option in enumerate(stripped) if option and spoken.startswith(option)]
+    text = generated.text[item]
+    bare, whole = [option.strip() for option in texts], [option.rstrip() for option in texts]
+    said = [choice for choice, option in enumerate(bare) if option and text.startswith((option, whole[choice]))]
     if not said:
         return 0, 0
-    choice = max(said, key=lambda choice: len(stripped[choice]))
-    end = len(text.encode()) - len(spoken.encode()) + len(stripped[choice].encode())
+    choice = max(said, key=lambda choice: len(bare[choice]))
+    end = len((whole[choice] if text.startswith(whole[choice]) else bare[choice]).encode())
     ends = np.cumsum(generated.sizes[generated.offsets[item] : generated.offsets[item + 1]]).tolist()
     return choice, ends.index(end) + 1 if end in ends else 0
 

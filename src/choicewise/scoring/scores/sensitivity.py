@@ -15,9 +15,10 @@ _STEP = 1e-3
 
 
 def sensitivity(name: str, score: Score, observed: Continuations, null: Continuations | None) -> Floats:
-    """Units of the score per nat of error in a continuation's log-likelihood, float64 [rows]; NaN where not known.
+    """Units of the score per nat of noise in one token, float64 [rows]; NaN where not known.
 
-    1 for a sum, 1 / tokens for a mean over tokens, 2 for PMI, where both likelihoods can be off.
+    Errors of tokens are independent, so that of a sum over n tokens is √n times that of one: √n for a sum, 1 / √n for a
+    mean over tokens, 2 √n for PMI, where both likelihoods can be off.
     """
     if name in FIXED:
         return np.where(observed.counts > 0, FIXED[name], np.nan)
@@ -29,8 +30,9 @@ def sensitivity(name: str, score: Score, observed: Continuations, null: Continua
 
 
 def _moved(observed: Continuations, nats: float) -> Continuations:
-    """Every continuation with ``nats`` added to its log-likelihood, spread evenly over its tokens; float64."""
-    step = nats / np.maximum(observed.counts, 1)
+    """Every continuation with √tokens * ``nats`` more log-likelihood, spread evenly over its tokens; float64."""
+    added = nats * np.sqrt(observed.counts)
+    step = added / np.maximum(observed.counts, 1)
     moved = observed.logprobs.astype(np.float64) + step[row_of(observed.offsets)]
-    totals = None if observed.totals is None else observed.totals + nats
+    totals = None if observed.totals is None else observed.totals + added
     return replace(observed, logprobs=moved, totals=totals)  # type: ignore[arg-type]  # float32 would round the step away

@@ -13,10 +13,12 @@ def credit_range(
 
     ``scores`` and ``gold`` have shape [rows]; ``decisions`` are made from them.  ``epsilon``, one for all or [rows], is
     in the unit of the scores: the greatest difference between two ways of computing the same score on this model.
-    An item is open when more than one of its choices could be the best.  An item that is missing has NaN and False.
+    An item is open when more than one of its choices could be the best.  An item that is missing has NaN and False, and
+    so has one with a score whose error is not known (NaN), unless that is infinite: no error moves it.
     """
     item, epsilon = row_of(item_offsets), np.broadcast_to(epsilon, scores.shape)
-    known = np.where(np.isnan(epsilon), 0.0, epsilon)
+    known = np.where(np.isinf(scores) & np.isnan(epsilon), 0.0, epsilon)
+    bounded = ~np.isnan(reduce_rows(np.add, known, item_offsets))
     best = reduce_rows(np.maximum, scores, item_offsets)
     lowest_best = reduce_rows(np.maximum, scores - known, item_offsets)
     could_win = scores + known > lowest_best[item]
@@ -26,6 +28,6 @@ def credit_range(
     could_win |= scores == best[item]
     low = np.where(open_, 1 - reduce_rows(np.maximum, could_win & ~gold, item_offsets), decisions.credit)
     high = np.where(open_, reduce_rows(np.maximum, could_win & gold, item_offsets), decisions.credit)
-    scored = ~decisions.missing
+    scored = ~decisions.missing & bounded
     low, high = np.minimum(low, decisions.credit), np.maximum(high, decisions.credit)
     return np.where(scored, low, np.nan), np.where(scored, high, np.nan), open_ & scored

@@ -8,7 +8,8 @@ from statistics import NormalDist
 import numpy as np
 
 from choicewise.scoring.ragged import Floats
-from choicewise.scoring.statistics.clustered import clustered_standard_error, standard_error
+from choicewise.scoring.statistics.clustered import clustered_error, standard_error
+from choicewise.scoring.statistics.quantile import two_sided
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +30,21 @@ class Difference:
 def paired_difference(left: Floats, right: Floats, clusters: Sequence[str] | None = None) -> Difference:
     """left - right item by item, credits [items] with NaN for missing; normal 95 % interval (Miller 2024).
 
-    Pairing removes what makes an item hard for both.  With ``clusters`` the standard error is clustered.
+    Pairing removes what makes an item hard for both.  With ``clusters`` the standard error is clustered, and the
+    interval is that of Student's t (:func:`~.clustered.clustered_error`).
     """
     both = ~(np.isnan(left) | np.isnan(right))
     differences = (left - right)[both]
-    n = len(differences)
+    n, freedom = len(differences), math.inf
     if n and np.ptp(differences) < 1e-9:  # 1/3 - 0 and 2/3 - 1/3 are equal but for rounding
         se = math.nan
     elif clusters is None:
         se = standard_error(differences)
     else:
-        se = clustered_standard_error(differences, [name for name, kept in zip(clusters, both, strict=True) if kept])
+        error = clustered_error(differences, [name for name, kept in zip(clusters, both, strict=True) if kept])
+        se, freedom = error.se, error.freedom
     value = float(differences.mean()) if n else math.nan
-    half = NormalDist().inv_cdf(0.975) * se
+    half = two_sided(0.95, freedom) * se
     return Difference(value, se, value - half, value + half, n, len(left) - n)
 
 
@@ -50,4 +53,4 @@ def minimum_detectable_effect(sd: float, n: int, level: float = 0.95, power: flo
 
     ``sd``: standard deviation over the ``n`` items of what is averaged, for two models of their paired difference.
     """
-    return (NormalDist().inv_cdf((1 + level) / 2) + NormalDist().inv_cdf(power)) * sd / math.sqrt(n)
+    return (two_sided(level) + NormalDist().inv_cdf(power)) * sd / math.sqrt(n)

@@ -1,0 +1,140 @@
+"""A model in a folder: what it is, known at once; its weights, loaded when something is first answered."""
+
+import gc
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from choicewise.errors import ModelError
+from choicewise.models.local import checkpoint
+from choicewise.models.local.device import device_of
+from choicewise.models.local.digest_cache import remembered
+from choicewise.models.local.hf_tokenizer import HfTokenizer, tokenizer_files
+from choicewise.models.selfcheck import SelfCheck
+from choicewise.questions import KINDS, Answers, Question
+from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
+from choicewise.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from choicewise.models.local.local_model import LocalModel
+
+DTYPES = ("float32", "bfloat16", "float16", "auto")
+
+
+class FolderModel:
+    """The model in the folder ``path``, a causal language model in the format of Hugging Face transformers.
+
+    ``dtype``: of weights and arithmetic; ``auto`` takes the checkpoint's own; by default float32 on a CPU and the
+    checkpoint's own elsewhere.  ``device``: by default a CUDA device where there is one, else the CPU.  ``window``: the
+    most input tokens, by default and at most what the configuration states.  ``rung``, ``batch_tokens``: as in
+    :class:`~choicewise.models.local.local_model.LocalModel`.  Only safetensors files are opened, nothing is downloaded,
+    and code in the folder runs only with ``trust_remote_code``, and only where transformers has none of its own.
+
+    What the files' headers tell is checked here, without torch: ModelError when something is missing, damaged or can't
+    be read.  Whether it can be loaded and computes what it should shows when something is first answered.
+    """
+
+    supports = KINDS
+
+    def __init__(
+        self,
+        path: str | Path,
+        dtype: str | None = None,
+        device: str | None = None,
+        window: int | None = None,
+        rung: str = "auto",
+        batch_tokens: int | None = None,
+        trust_remote_code: bool = False,
+    ) -> None:
+        self.folder = Path(path)
+        self.device = device_of(device)
+        self._asked_dtype = dtype or ("float32" if self.device == "cpu" else "auto")
+        if self._asked_dtype not in DTYPES:
+            raise ModelError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+        for option, tokens in (("window", window), ("batch_tokens", batch_tokens)):
+            if tokens is not None and tokens < 1:
+                raise ModelError(f"{option} is {tokens} tokens; it must be at least 1, or left out")
+        self._options: dict[str, Any] = {"rung": rung, "batch_tokens": batch_tokens}
+        self._trusted = trust_remote_code
+        self._loading = Lock()
+        with checkpoint.readable(self.folder):
+            self.config = checkpoint.read_config(self.folder)
+            files = [self.folder / "config.json", *tokenizer_files(self.folder), *checkpoint.weight_files(self.folder)]
+            checkpoint.check_layers(self.config, self.folder)
+            how = f"choicewise 1, tokenizers {version('tokenizers')}"
+            self.digest = remembered(files, how, lambda: checkpoint.digest(self.folder, self.tokenizer.digest))
+            self.window = checkpoint.window_of(self.config, self.folder, window)
+        self.name = self.folder.resolve().name
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the folder, read when first used."""
+        with checkpoint.readable(self.folder):
+            tokenizer = HfTokenizer(self.folder)
+        return PartwiseTokenizer(tokenizer, tokenizer.cut)
+
+    @cached_property
+    def dtype(self) -> str:
+        """The dtype of weights and arithmetic; the weights are loaded where the files leave it open."""
+        if self._asked_dtype == "auto" or "quantization_config" in self.config:
+            return checkpoint.dtype_of(self.config, self.folder) or self.local.dtype
+        return self._asked_dtype
+
+    @property
+    def local(self) -> "LocalModel":
+        """The model in memory.
+
+        Raises ModelError when it can't be loaded, is no causal language model, or its weights do not fit.
+        """
+        with self._loading:
+            return self._local
+
+    @cached_property
+    def _local(self) -> "LocalModel":
+        collecting = gc.isenabled()
+        gc.disable()  # importing takes a sixth less time so, and nothing is to collect
+        try:
+            from choicewise.models.local.loading import load_network
+            from choicewise.models.local.local_model import LocalModel
+        finally:
+            if collecting:
+                gc.enable()
+        network = load_network(self.folder, self.config, self._asked_dtype, self.device, self._trusted)
+        model = LocalModel(network, self.tokenizer, self.name, self.digest, self.window, **self._options)
+        model.refuse_looking_ahead()
+        stated = self.__dict__.setdefault("dtype", model.dtype)
+        if stated != model.dtype:
+            raise ModelError(
+                f"{self.folder} computes in {model.dtype}, though its files say {stated}; pass a dtype: {model.dtype}"
+            )
+        return model
+
+    @property
+    def selfcheck(self) -> SelfCheck | None:
+        """The deepest self-check so far, or one as deep as the window needs; None where the rung is plain."""
+        return self.local.selfcheck
+
+    def check(self, depth: int) -> SelfCheck | None:
+        """Choose the path for questions of up to ``depth`` input tokens, where that was not done; then its check."""
+        return self.local.check(depth)
+
+    @property
+    def computed(self) -> int:
+        """Input tokens that went through the model so far, those of the self-check included."""
+        return self._local.computed if "_local" in self.__dict__ else 0
+
+    @property
+    def planned(self) -> int:
+        """Input tokens known to be needed for all that was asked so far, and those computed."""
+        return self._local.planned if "_local" in self.__dict__ else 0
+
+    def answer(self, questions: Sequence[Question]) -> Answers:
+        """The answers, in any order, as results become available."""
+        return self.local.answer(questions)
+
+    def __repr__(self) -> str:
+        return f"FolderModel({json.dumps(str(self.folder))}, {self.dtype} on {self.device})"

@@ -1,0 +1,156 @@
+"""How often 95 % intervals hold what they are about: simulated, with drawn items and drawn subjects."""
+
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise import evaluate
+from choicewise.errors import UsageError
+from choicewise.models.fake import HashModel
+from choicewise.results.interval import interval
+from choicewise.scoring.decisions import Decisions
+from choicewise.scoring.metrics import macro
+from choicewise.scoring.ragged import Floats, Integers
+from choicewise.scoring.statistics.stratified import stratified
+from choicewise.scoring.statistics.wilson import wilson
+from tests.worlds import write_mmlu
+
+MMLU = np.array(
+    [
+        *(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 102, 103, 108, 110, 112, 114, 121, 126, 131),
+        *(135, 144, 145, 151, 152, 163, 165, 166, 171, 173, 193, 198, 201, 203, 204, 216, 223, 234, 235),
+        *(237, 238, 245, 265, 270, 272, 282, 306, 310, 311, 324, 346, 378, 390, 545, 612, 783, 895, 1534),
+    ]
+)
+"""Test questions of MMLU's 57 subjects."""
+
+SIZES = {
+    "ten of 20": np.full(10, 20),
+    "2 to 29": np.arange(2, 30, 3),
+    "57 of 5": np.full(57, 5),
+    "57 of 1": np.full(57, 1),
+    "MMLU": MMLU,
+}
+
+
+def credit_of(rights: Floats, sizes: Integers) -> tuple[Floats, list[str]]:
+    """The credit of every item, and its subject."""
+    credit = np.concatenate([np.arange(size) < right for right, size in zip(rights, sizes, strict=True)])
+    return credit.astype(np.float64), np.repeat(np.arange(len(sizes)).astype(str), sizes).tolist()
+
+
+@pytest.mark.parametrize("p", [0.01, 0.1, 0.6])
+@pytest.mark.parametrize("name", SIZES)
+def test_macro_intervals_hold_near_the_ends_and_in_the_middle(name: str, p: float) -> None:
+    """Of 500 intervals that hold 95 % of the time, fewer than 465 do so once in forty times."""
+    sizes, rng = SIZES[name], np.random.default_rng(1)
+    shares = p + rng.permutation(0.6 * min(p, 1 - p) * np.linspace(-1, 1, len(sizes)))
+    drawn = rng.binomial(sizes, shares, (500, len(sizes))).astype(np.float64)
+    bounds = [stratified(rights, sizes) for rights in drawn]
+    assert np.mean([low <= shares.mean() <= high for low, high in bounds]) >= 0.93
+
+
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize(("name", "enough"), [("wilson", 0.92), ("beta-binomial", 0.92), ("normal", 0.0)])
+def test_fifty_items_in_two_subjects(name: str, enough: float, p: float) -> None:
+    """Exactly, over all outcomes: of so few items Wilson's interval itself holds in 92 % at times."""
+    sizes, held = np.array([25, 25]), 0.0
+    for rights in product(range(26), repeat=2):
+        chance = float(np.prod(scipy.stats.binom.pmf(rights, 25, p)))
+        if chance > 1e-6:
+            credit, subjects = credit_of(np.array(rights), sizes)
+            if name == "normal":
+                value = macro(Decisions.uncompared(np.zeros(50, dtype=np.int64), credit), subjects)
+                low, high = value.value - 1.96 * value.se, value.value + 1.96 * value.se
+            else:
+                low, high = interval(name, credit, subjects, macro=True)
+            held += chance * (low <= p <= high)
+    assert held >= enough
+    if name == "normal" and p == 0.02:
+        assert held == pytest.approx(0.64, abs=0.02)  # what the others are for
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("p", [0.25, 0.6, 0.8])
+@pytest.mark.parametrize("name", ["ten", "uneven", "MMLU"])
+def test_clustered_intervals_hold_where_subjects_are_drawn(name: str, p: float, rho: float) -> None:
+    """``rho``: the correlation of two items of a subject."""
+    sizes = {"ten": np.full(10, 20), "uneven": np.array([10, 10, 15, 20, 30, 40, 60, 80, 100, 150]), "MMLU": MMLU // 10}
+    rng, among = np.random.default_rng(2), (300, len(sizes[name]))
+    shares = rng.beta(p * (1 / rho - 1), (1 - p) * (1 / rho - 1), among) if rho else np.full(among, p)
+    drawn = [credit_of(rights, sizes[name]) for rights in rng.binomial(sizes[name], shares)]
+    for over_subjects in (False, True):
+        bounds = [interval("clustered", *each, over_subjects) for each in drawn]
+        assert np.mean([low <= p <= high for low, high in bounds]) >= 0.92
+
+
+def test_nothing_right_and_everything_right_have_an_interval() -> None:
+    sizes = np.full(10, 5)
+    for name in ("wilson", "beta-binomial", "clustered"):
+        for over_subjects in (False, True):
+            low, high = interval(name, *credit_of(np.zeros(10), sizes), over_subjects)
+            assert low == pytest.approx(0, abs=1e-3)
+            assert 0.05 < high < 0.12
+            mirrored = interval(name, *credit_of(sizes, sizes), over_subjects)
+            assert mirrored == pytest.approx((1 - high, 1 - low))
+
+
+@given(rights=st.lists(st.integers(0, 8), min_size=1, max_size=5), data=st.data())
+def test_the_macro_interval_is_where_the_score_test_does_not_reject(rights: list[int], data: st.DataObject) -> None:
+    sizes = np.array([right + data.draw(st.integers(2 if right < 2 else 0, 8)) for right in rights])
+    low, high = stratified(np.array(rights, dtype=np.float64), sizes)
+    mean = float((np.array(rights) / sizes).mean())
+    assert 0 <= low <= mean <= high <= 1
+    for bound in (low, high):
+        if 1e-3 < bound < 1 - 1e-3 and abs(bound - mean) > 1e-3:
+            p = likeliest(rights, sizes.tolist(), bound)
+            variance = sum(q * (1 - q) / n for q, n in zip(p, sizes.tolist(), strict=True)) / len(rights) ** 2
+            correction = sizes.sum() / (sizes.sum() - len(rights) + 1)
+            assert (mean - bound) ** 2 == pytest.approx(1.959964**2 * correction * variance, rel=1e-3)
+
+
+def likeliest(rights: list[int], sizes: list[int], mean: float) -> list[float]:
+    """The accuracies with this mean that maximise the likelihood, by bisection of a Lagrange multiplier."""
+
+    def accuracy(right: int, size: int, slope: float) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(80):  # the derivative of the log-likelihood falls
+            p = (low + high) / 2
+            rising = right * (1 - p) - (size - right) * p > slope * p * (1 - p)
+            low, high = (p, high) if rising else (low, p)
+        return (low + high) / 2
+
+    low, high = -1e5, 1e5
+    for _ in range(80):
+        slope = (low + high) / 2
+        accuracies = [accuracy(right, size, slope) for right, size in zip(rights, sizes, strict=True)]
+        low, high = (slope, high) if math.fsum(accuracies) / len(rights) > mean else (low, slope)
+    return accuracies
+
+
+@given(right=st.integers(0, 30), wrong=st.integers(0, 30).filter(bool))
+def test_one_subject_has_the_interval_of_its_items(right: int, wrong: int) -> None:
+    n = right + wrong
+    assert stratified(np.array([float(right)]), np.array([n])) == pytest.approx(wilson(right / n, n), abs=1e-9)
+    singles = np.arange(n) < right
+    assert stratified(singles.astype(np.float64), np.ones(n, dtype=np.int64)) == pytest.approx(
+        wilson(right / n, n), abs=1e-9
+    )
+
+
+def test_few_subjects_have_no_clustered_interval(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", subjects=tuple("abcdefghij"), questions=3)
+    run = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    (row,) = run.rows(interval="clustered")
+    assert (row.interval, row.ci_low < row.value < row.ci_high) == ("clustered", True)
+    with pytest.raises(UsageError, match=r"no row .* more than 1 subject; clustered by fewer than 10, .* wilson"):
+        run.rows("subjects", "clustered")
+    few = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "few", subjects=["a", "b"])
+    with pytest.raises(UsageError, match="2 subjects"):
+        few.report(interval="clustered")

@@ -38,7 +38,7 @@ def score_texts(
     """One row per choice: its counts and flags, then every score (nats, or nats per unit of length).
 
     Each choice string is scored as it stands, its own leading space included, as a continuation of ``context``; ``pmi``
-    and ``normalised_pmi`` compare it with its log-likelihood after the empty context.  ``dc_pmi`` and
+    and its normalised form compare it with its log-likelihood after the empty context.  ``dc_pmi`` and
     ``domain_conditional`` take the one after ``premise``, a text that names the domain and not the question (such as
     " the answer is:"), and are left out without one; white space that ends it stands there instead of before a choice
     (:class:`~choicewise.requests.readings.null_group.NullGroup`).  These scores are NaN where a token straddles one of

@@ -81,12 +81,13 @@ def prepare_block(
     """
     prepared = PreparedBlock()
     requests: dict[str, list[Request]] = {}
+    items = tuple(block.items)  # each of them is made once, however often it is asked
     for ask in block.asks:
         digest = ask.protocol.prompt_digest
         if digest not in requests:
             source = request_source(ask.protocol, data, rendered)
             requests[digest] = []
-            for request in source.requests(block.subject, block.items, block.start):
+            for request in source.requests(block.subject, items, block.start):
                 if isinstance(request, Request):
                     requests[digest].append(request)
                 elif not skip_bad_items:

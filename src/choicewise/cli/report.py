@@ -53,6 +53,7 @@ def report(
 
     No model is needed: `--protocol` computes further scores from the same observations, if the prompts are the same.
     """
+    from choicewise.results.outcome import OutcomeKeeper, Outcomes
     from choicewise.results.ranks import bounded, ranked
     from choicewise.results.run import open_run
 
@@ -67,8 +68,14 @@ def report(
     elif distribution:
         _print_distribution(runs, temperature, condition, json)
     else:
-        rows = ranked([row for run in runs for row in run.rows(by, interval)])
-        print_rows(bounded(rows, runs, by) if len(runs) > 1 else rows, json)
+        rows: list[Row] = []
+        keeper, kept = OutcomeKeeper(), list[Outcomes]()
+        for run in runs:
+            rows += run.rows(by, interval)
+            if len(runs) > 1:
+                kept.append(keeper.keep(run))
+            run.release()
+        print_rows(bounded(ranked(rows), kept, by), json)
 
 
 def print_rows(rows: Sequence[Row], json: bool) -> None:

@@ -93,7 +93,7 @@ def _print_summary(result: Run, out: Path) -> None:
         print(f"path {check.rung!r}: {check.cost}; `choicewise check` says why", file=sys.stderr)
     if spent is not None:
         print(token_savings(spent.tokens_asked, spent.tokens_computed), file=sys.stderr)
-    if unanswered := result.tables.unanswered:
+    if unanswered := result.unanswered:
         count = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
         print(
             f"note: the model answers with NaN about {count}, missing where that is read; "

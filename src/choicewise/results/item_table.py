@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +48,15 @@ def places_of(items: pa.Table) -> dict[Subject, Integers]:
 def item_batches(folder: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """Some columns of the item file, which was checked before, in batches."""
     return read_batches(folder / ITEM_FILE, ITEMS, columns)
+
+
+def read_item(folder: Path, place: int) -> dict[str, Any]:
+    """Everything the item file says about one item, by column."""
+    for batch in item_batches(folder, tuple(ITEMS.names)):
+        if place < len(batch):
+            return dict(batch.slice(place, 1).to_pylist()[0])
+        place -= len(batch)
+    raise IndexError(place)
 
 
 def _counted(batch: pa.RecordBatch) -> dict[str, pa.Array]:

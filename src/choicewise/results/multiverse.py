@@ -10,11 +10,11 @@ import numpy as np
 
 from choicewise.errors import UsageError
 from choicewise.results.json_value import json_value
-from choicewise.results.measurement import Measurement
+from choicewise.results.outcome import Outcome, OutcomeKeeper, Outcomes
 from choicewise.results.pairing import paired_credits, paired_predictions
 from choicewise.results.row import Row
 from choicewise.results.run import Run
-from choicewise.scoring.metrics import micro
+from choicewise.scoring.ragged import Floats
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
 from choicewise.scoring.statistics.paired import paired_difference
@@ -101,16 +101,20 @@ class Multiverse:
 
 def multiverse(runs: Sequence[Run]) -> Multiverse:
     """The panel of ``runs``: one per model and dataset.  Raises UsageError when there are not even two protocols."""
-    measured = [{each.protocol.digest: each for each in run.measurements.values()} for run in runs]
+    keeper, kept, rows = OutcomeKeeper(), list[Outcomes](), list[Row]()
+    for run in runs:
+        kept.append(keeper.keep(run))
+        rows += [row for row in run.rows() if not math.isnan(row.value)]
+        run.release()
+    measured = [{each.protocol.digest: each for each in run.outcomes} for run in kept]
     if all(len(by_digest) < 2 for by_digest in measured):
         raise UsageError("a multiverse needs at least two protocols in a run; add more to the run, such as mmlu")
-    spreads = [_spread(run, by_digest) for run, by_digest in zip(runs, measured, strict=True)]
+    spreads = [_spread(run, by_digest) for run, by_digest in zip(kept, measured, strict=True)]
     duels = [
         _duel(left, right, measured_left, measured_right)
-        for (left, measured_left), (right, measured_right) in combinations(zip(runs, measured, strict=True), 2)
-        if left.manifest.dataset.digest == right.manifest.dataset.digest and measured_left.keys() & measured_right
+        for (left, measured_left), (right, measured_right) in combinations(zip(kept, measured, strict=True), 2)
+        if left.digest == right.digest and measured_left.keys() & measured_right
     ]
-    rows = [row for run in runs for row in run.rows() if not math.isnan(row.value)]
     return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement(rows)))
 
 
@@ -123,18 +127,23 @@ def multiverse_json(shown: Multiverse) -> Any:
     return content
 
 
-def _spread(run: Run, measured: Mapping[str, Measurement]) -> Spread:
-    means = {each.name: micro(each.decisions).value for each in measured.values()}
+def _spread(run: Outcomes, measured: Mapping[str, Outcome]) -> Spread:
+    means = {each.name: _mean(each.credit) for each in measured.values()}
     known = {name: mean for name, mean in means.items() if not math.isnan(mean)}
     scored = [each for each in measured.values() if each.name in known] or list(measured.values())
     _, credits = paired_credits(scored)
-    names = run.manifest.model.name, run.manifest.dataset.name
+    names = run.model, run.dataset
     lowest, highest = (extreme(known, key=known.__getitem__, default=None) for extreme in (min, max))
     unmeasured = tuple(name for name in means if name not in known)
     return Spread(*names, len(known), panel(credits, paired_predictions(scored)), lowest, highest, unmeasured)
 
 
-def _duel(left: Run, right: Run, measured: Mapping[str, Measurement], others: Mapping[str, Measurement]) -> Duel:
+def _mean(credit: Floats) -> float:
+    known = credit[~np.isnan(credit)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _duel(left: Outcomes, right: Outcomes, measured: Mapping[str, Outcome], others: Mapping[str, Outcome]) -> Duel:
     pairs = [(each, others[digest]) for digest, each in measured.items() if digest in others]
     credits = [paired_credits(pair) for pair in pairs]
     ps = np.array([sign_flip(*both).p for _, both in credits])
@@ -147,8 +156,8 @@ def _duel(left: Run, right: Run, measured: Mapping[str, Measurement], others: Ma
     ]
     signs = [sign_agreement(both[:1], both[1:]) for _, both in credits]
     agreement = Agreement(*map(sum, zip(*map(astuple, signs), strict=True)))
-    models = left.manifest.model.name, right.manifest.model.name
-    return Duel(*models, left.manifest.dataset.name, agreement, tuple(contests))
+    models = left.model, right.model
+    return Duel(*models, left.dataset, agreement, tuple(contests))
 
 
 def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:

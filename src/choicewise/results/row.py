@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from choicewise.protocols.signature import short_signature, signature
-from choicewise.records.manifest import Manifest
+from choicewise.records.manifest import Manifest, SkippedRow
 from choicewise.results.diagnosis import Diagnosis, diagnose
 from choicewise.results.interval import interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
+from choicewise.results.reasons import MissingReason, counted
 from choicewise.scoring.metrics import GROUPS, Value
 from choicewise.scoring.ragged import Mask
 
@@ -34,6 +36,7 @@ class Row:
     Items of the row with a doubt: ``shots_dropped`` and ``truncated`` lost few-shot examples or tokens, ``merged`` have
     a token across the end of the context, ``noncanonical`` were scored in other tokens than the text's own, ``lossy``
     in tokens that do not spell it, ``unknown`` in unknown ones.  ``diagnosis`` says what speaks against the value.
+    ``missing_reasons`` and ``skipped_reasons`` say why, with a count and one example each, the most common first.
     ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
     items.
     """
@@ -71,6 +74,8 @@ class Row:
     rank: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
+    missing_reasons: tuple[MissingReason, ...] = ()
+    skipped_reasons: tuple[MissingReason, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The row as JSON knows it: NaN and infinity become null, flags stand beside the numbers."""
@@ -89,7 +94,8 @@ def rows(
     protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
     aggregation = by or protocol.aggregation
     extremes = measured.extremes(aggregation)
-    groups = np.array([GROUPS[aggregation](name, measured.categories) for name in evidence.subjects], dtype=object)
+    group_of = {name: GROUPS[aggregation](name, measured.categories) for name in dict.fromkeys(evidence.subjects)}
+    groups = np.array([group_of[name] for name in evidence.subjects], dtype=object)
     counted = {"invalid": measured.invalid, "near_ties": measured.near_ties, **evidence.doubts}
     report = []
     for group, mean in measured.values(aggregation).items():
@@ -99,7 +105,7 @@ def rows(
             model=manifest.model.name,
             dataset=dataset.name,
             data=f"#D{dataset.digest[:6]}",
-            selection=selection(manifest),
+            selection=selection(manifest, measured),
             subject=group,
             protocol=measured.name,
             signature=signature(protocol),
@@ -113,17 +119,26 @@ def rows(
             **asdict(value),
             **{name: int((items & among).sum()) for name, items in counted.items()},
             diagnosis=diagnose(measured, among, value, siblings),
+            missing_reasons=measured.missing_reasons(among),
+            skipped_reasons=skipped_reasons(dataset.skipped),
         )
         report.append(row)
     return report
 
 
-def selection(manifest: Manifest) -> str:
-    """The part of the data that a run is about, in words: subjects, a limit, or that it is not all there yet."""
+def selection(manifest: Manifest, measured: Measurement) -> str:
+    """The part of the data that a number is about, in words: subjects, a limit, or how much of it is there yet."""
     subjects, limit = manifest.selection.subjects, manifest.selection.limit
     named = [] if subjects is None else subjects if len(subjects) <= MANY else [f"{len(subjects)} subjects"]
     first = [] if limit is None else [f"first {limit} of each subject"]
-    return ", ".join([*named, *first, *([] if manifest.complete else ["incomplete"])])
+    asked, every = measured.asked
+    return ", ".join([*named, *first, *([f"incomplete: {asked:,} of {every:,} items"] if asked < every else [])])
+
+
+@lru_cache(maxsize=8)
+def skipped_reasons(skipped: tuple[SkippedRow, ...]) -> tuple[MissingReason, ...]:
+    """Why rows of the data could not be used."""
+    return counted((row.reason, f"{row.file}, row {row.row}") for row in skipped)
 
 
 def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None) -> tuple[str, Value]:

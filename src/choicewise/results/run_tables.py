@@ -1,4 +1,4 @@
-"""The tables of a run folder, with the arrays that all protocols read laid out once."""
+"""The tables of a part of a run, with the arrays that all protocols read laid out once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,21 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.records.manifest import Manifest
-from choicewise.records.tables import FLOAT32
+from choicewise.records.tables import FLOAT32, OBSERVATIONS, REQUESTS, SPANS
+from choicewise.results.elsewhere import KEYS, named
+from choicewise.results.run_part import Part
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
-from choicewise.store.tables import read_blocks, read_items
+from choicewise.store.tables import block_file, read_blocks, read_columns, read_items
 
-CORRECTIONS = ("before", "after")
+CORRECTIONS = KEYS[1:]
 """Columns of the spans with the keys of what is subtracted at the first token and added at the last."""
-
-KEYS = ("key", *CORRECTIONS)
-"""All columns of the spans that name observations."""
 
 
 @dataclass(frozen=True)
 class RunTables:
-    """The four tables of a run folder (:mod:`choicewise.records.tables`)."""
+    """The four tables (:mod:`choicewise.records.tables`) of a run, or of a part of it, which may lack columns."""
 
     items: pa.Table
     requests: pa.Table
@@ -71,13 +70,12 @@ class RunTables:
         return 0.0 - before, after  # 0.0 - 0.0 is 0.0, where -0.0 would be printed with its sign
 
     @cached_property
-    def unanswered(self) -> list[str]:
-        """The items about which the model answered with NaN, corrections included."""
+    def no_number(self) -> Mask:
+        """The spans about which the model answered with NaN, corrections included, bool [spans]."""
         summed = (np.diff(self.offsets) > 0) | pc.is_valid(self.observations["total"]).to_numpy()
         no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
         nan = np.append((summed & np.isnan(self._totals)) | no_value, False)  # row -1: none
-        spans = self.spans.filter(pa.array(nan[self._own_answers].any(axis=0)))
-        return list(pc.unique(spans["item"]).to_pylist())
+        return np.asarray(nan[self._own_answers].any(axis=0), dtype=np.bool_)
 
     @cached_property
     def offsets(self) -> Integers:
@@ -133,6 +131,37 @@ def read_run_tables(folder: Path, manifest: Manifest) -> RunTables:
         read_blocks(folder, manifest.blocks, table) for table in ("requests", "spans", "observations")
     )
     return RunTables(read_items(folder, manifest), requests, spans, observations.combine_chunks())
+
+
+def read_part_tables(folder: Path, part: Part, items: pa.Table, elsewhere: pa.Table, texts: bool) -> RunTables:
+    """The tables of a ``part`` of the run whose ``items`` (rows as in :mod:`choicewise.results.item_table`) are given.
+
+    ``elsewhere``: observations that lie in other parts.  ``texts``: whether contexts are read, too, which are longer
+    than everything else together.  The files were checked before.
+    """
+    own = items.take(pa.array(part.items))
+    kept = {"requests": REQUESTS, "spans": SPANS}
+    tables = dict[str, pa.Table]()
+    for name, schema in kept.items():
+        columns = [column for column in schema.names if texts or column != "context"]
+        read = [read_columns(block_file(folder, block, name), schema, columns) for block in part.blocks]
+        table = pa.concat_tables([schema.empty_table().select(columns), *read])
+        inside = pc.is_in(table["item"], own["item"])  # a block may have begun before this part
+        tables[name] = table if pc.all(inside).as_py() else table.filter(inside)
+    names = OBSERVATIONS.names
+    read = [read_columns(block_file(folder, block, "observations"), OBSERVATIONS, names) for block in part.blocks]
+    observations = pa.concat_tables([OBSERVATIONS.empty_table(), *read])
+    if len(elsewhere):
+        keys = named(tables["spans"])
+        keys = pa.concat_arrays([keys, pc.binary_join_element_wise(keys, FLOAT32, "")])
+        lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
+        observations = pa.concat_tables([observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))])
+    return RunTables(own, tables["requests"], tables["spans"], observations.combine_chunks())
+
+
+def nothing(items: pa.Table) -> RunTables:
+    """No items of a run with such ``items``, and nothing observed."""
+    return RunTables(items.slice(0, 0), *(schema.empty_table() for schema in (REQUESTS, SPANS, OBSERVATIONS)))
 
 
 def offsets_of(lists: pa.ChunkedArray) -> Integers:

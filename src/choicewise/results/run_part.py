@@ -1,0 +1,99 @@
+"""A part of a run: items with everything that was asked about them, few enough that their tokens fit in memory."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from choicewise.records.manifest import BlockRecord
+from choicewise.records.tables import OBSERVATIONS, SPANS
+from choicewise.results.item_table import Subject
+from choicewise.scoring.ragged import Integers
+from choicewise.store.tables import block_file, read_metadata
+
+MOST = 64_000_000
+"""Bytes that the spans and tokens of a part take, about; more only where a single block has more."""
+
+_SPAN, _TOKEN = 256, 32
+"""Bytes of a span with its texts and its observation, and of a token laid out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``items``: rows of the item table, int64; ``blocks``: those that hold what was observed of them."""
+
+    items: Integers
+    blocks: tuple[BlockRecord, ...]
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A part that takes more items until it is heavy."""
+
+    items: list[Integers] = field(default_factory=list)
+    blocks: dict[str, BlockRecord] = field(default_factory=dict)
+    weight: int = 0
+
+
+def list_parts(folder: Path, blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers]) -> list[Part]:
+    """The parts of the run in ``folder`` that has these blocks, and items of every subject at ``places``.
+
+    A continued run can have blocks that begin and end elsewhere than its earlier ones: such a block is in several
+    parts, each of which takes the rows of its own items.
+    """
+    order = {block.name: number for number, block in enumerate(blocks)}
+    weights = {block.name: _weight(folder, block) for block in blocks}
+    parts, growing = list[_Growing](), _Growing()
+    for rows, covering in segments(blocks, places):
+        new = [block for block in covering if block.name not in growing.blocks]
+        weight = sum(weights[block.name] for block in new)
+        if growing.items and growing.weight + weight > MOST:
+            parts.append(growing)
+            growing, new, weight = _Growing(), covering, sum(weights[block.name] for block in covering)
+        growing.items.append(rows)
+        growing.blocks.update((block.name, block) for block in new)
+        growing.weight += weight
+    if growing.items:
+        parts.append(growing)
+    return [
+        Part(np.concatenate(part.items), tuple(sorted(part.blocks.values(), key=lambda block: order[block.name])))
+        for part in parts
+    ]
+
+
+def segments(
+    blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers]
+) -> Iterator[tuple[Integers, list[BlockRecord]]]:
+    """The items between two places at which a block begins or ends, with the blocks that cover them."""
+    by_subject: dict[Subject, list[BlockRecord]] = {}
+    for block in blocks:
+        by_subject.setdefault((block.split, block.subject), []).append(block)
+    for subject in sorted(by_subject.keys() & places.keys(), key=lambda subject: int(places[subject][0])):
+        own = by_subject[subject]
+        waiting = sorted(own, key=lambda block: block.start, reverse=True)
+        covering: list[BlockRecord] = []
+        for start, stop in pairwise(sorted({edge for block in own for edge in (block.start, block.stop)})):
+            covering = [block for block in covering if block.stop > start]
+            while waiting and waiting[-1].start <= start:
+                covering.append(waiting.pop())
+            chosen = places[subject][start:stop]
+            if covering and len(chosen):
+                yield chosen, list(covering)
+
+
+def covering_part(blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers], place: int) -> Part:
+    """The part of the one item at ``place`` of the item table."""
+    for rows, covering in segments(blocks, places):
+        if place in rows:
+            return Part(np.array([place]), tuple(block for block in blocks if block in covering))
+    return Part(np.array([place]), ())
+
+
+def _weight(folder: Path, block: BlockRecord) -> int:
+    spans = read_metadata(block_file(folder, block, "spans"), SPANS)
+    observations = read_metadata(block_file(folder, block, "observations"), OBSERVATIONS)
+    groups = (observations.row_group(number) for number in range(observations.num_row_groups))
+    tokens = sum(group.column(1).num_values for group in groups)
+    return _SPAN * (spans.num_rows + observations.num_rows) + _TOKEN * tokens

@@ -132,7 +132,8 @@ def selection(manifest: Manifest, measured: Measurement) -> str:
     named = [] if subjects is None else subjects if len(subjects) <= MANY else [f"{len(subjects)} subjects"]
     first = [] if limit is None else [f"first {limit} of each subject"]
     asked, every = measured.asked
-    return ", ".join([*named, *first, *([f"incomplete: {asked:,} of {every:,} items"] if asked < every else [])])
+    lacking = [f"incomplete: {asked:,} of {every:,} items"] if asked < every else []
+    return ", ".join([*named, *first, *(lacking or ([] if manifest.complete else ["incomplete"]))])
 
 
 @lru_cache(maxsize=8)

@@ -38,7 +38,7 @@ class FirstDifference:
 
 def read_texts(run: Run, prompts: Iterable[str]) -> None:
     """Read the texts under all ``prompts`` at once, so that what is asked about them needs no further reading."""
-    wanted: Reductions = {_TEXTS: _digests}
+    wanted: Reductions = {_TEXTS: text_digests}
     run.evidence.gather(dict.fromkeys(prompts, wanted), texts=True)
 
 
@@ -67,7 +67,7 @@ def first_difference(runs: tuple[Run, Run], pair: tuple[Measurement, Measurement
     return FirstDifference(ids[differing[0]].as_py(), one[start : start + SHOWN], other[start : start + SHOWN])
 
 
-def _digests(part: ObservedPart) -> npt.NDArray[np.void]:
+def text_digests(part: ObservedPart) -> npt.NDArray[np.void]:
     """A digest per item, of its id and texts."""
     rows = zip(part.about["item"].to_pylist(), *_columns(part), strict=True)
     digests = (hashlib.blake2b(json.dumps(row).encode(), digest_size=_SIZE).digest() for row in rows)

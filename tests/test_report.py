@@ -332,4 +332,4 @@ def test_a_run_that_is_not_complete_says_so(data: Path, tmp_path: Path) -> None:
     assert selection(run.manifest, each) == ""
     assert selection(run.manifest, replace(each, asked=(1200, 14042))) == "incomplete: 1,200 of 14,042 items"
     many = replace(run.manifest, selection=Selection(tuple("abcd")))
-    assert selection(many) == "4 subjects"
+    assert selection(many, each) == "4 subjects"

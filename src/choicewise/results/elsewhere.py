@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from choicewise.records.manifest import BlockRecord
 from choicewise.records.tables import FLOAT32, OBSERVATIONS, SPANS
 from choicewise.results.run_part import Part
-from choicewise.store.tables import block_file, read_columns
+from choicewise.store.tables import block_file, read_batches, read_columns
 
 KEYS = ("key", "before", "after")
 """All columns of the spans that name observations."""
@@ -33,7 +33,8 @@ def find_elsewhere(folder: Path, blocks: Sequence[BlockRecord], parts: Sequence[
         path = block_file(folder, block, "observations")
         held = pc.is_in(read_columns(path, OBSERVATIONS, ["key"])["key"], keys)
         if pc.any(held).as_py():
-            tables.append(read_columns(path, OBSERVATIONS, OBSERVATIONS.names).filter(held))
+            batches = read_batches(path, OBSERVATIONS, OBSERVATIONS.names)
+            tables += [pa.Table.from_batches([batch.filter(pc.is_in(batch["key"], keys))]) for batch in batches]
     return pa.concat_tables(tables)
 
 

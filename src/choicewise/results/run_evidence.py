@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from warnings import warn
 
 import numpy as np
 import pyarrow as pa
@@ -50,9 +51,15 @@ class RunEvidence:
 
     @cached_property
     def damages(self) -> list[Damage]:
-        """The blocks that are left out, because their files are not those that were written."""
+        """The blocks that are left out, because their files are not those that were written; each with a warning."""
         blocks = self.manifest.blocks
-        return damaged_blocks(self.folder, blocks if self.only is None else self._around(blocks).blocks)
+        damages = damaged_blocks(self.folder, blocks if self.only is None else self._around(blocks).blocks)
+        for damage in damages:
+            split, subject, start, stop = damage.block.place
+            where = f"items {start + 1} to {stop} of {subject} ({split})"
+            advice = "repeat its `choicewise run` line to ask them again"
+            warn(f"{damage.path} {damage.reason}; left out: {where}; {advice}", stacklevel=2)
+        return damages
 
     def gather(self, wanted: Mapping[str, Reductions], texts: bool = False) -> dict[str, Evidence]:
         """The evidence under the prompts (``Protocol.prompt_digest``) in ``wanted``, with the columns it names.
@@ -98,6 +105,7 @@ class RunEvidence:
         for tables in self.part_tables(texts):
             for prompt in sorted(lacking.keys() & pc.unique(tables.requests["prompt"]).to_pylist()):
                 reduce(prompt, tables)
+            del tables  # before the next part is read
         for prompt, columns in chunks.items():
             if not items[prompt]:
                 reduce(prompt, nothing(self.items))

@@ -140,23 +140,24 @@ def read_part_tables(folder: Path, part: Part, items: pa.Table, elsewhere: pa.Ta
     than everything else together.  The files were checked before.
     """
     own = items.take(pa.array(part.items))
-    kept = {"requests": REQUESTS, "spans": SPANS}
-    tables = dict[str, pa.Table]()
-    for name, schema in kept.items():
+
+    def table(name: str, schema: pa.Schema) -> pa.Table:
         columns = [column for column in schema.names if texts or column != "context"]
         read = [read_columns(block_file(folder, block, name), schema, columns) for block in part.blocks]
-        table = pa.concat_tables([schema.empty_table().select(columns), *read])
+        return pa.concat_tables(read or [schema.empty_table().select(columns)])
+
+    def own_rows(table: pa.Table) -> pa.Table:
         inside = pc.is_in(table["item"], own["item"])  # a block may have begun before this part
-        tables[name] = table if pc.all(inside).as_py() else table.filter(inside)
-    names = OBSERVATIONS.names
-    read = [read_columns(block_file(folder, block, "observations"), OBSERVATIONS, names) for block in part.blocks]
-    observations = pa.concat_tables([OBSERVATIONS.empty_table(), *read])
+        return table if pc.all(inside).as_py() else table.filter(inside)
+
+    requests, spans = own_rows(table("requests", REQUESTS)), own_rows(table("spans", SPANS))
+    observations = table("observations", OBSERVATIONS)
     if len(elsewhere):
-        keys = named(tables["spans"])
+        keys = named(spans)
         keys = pa.concat_arrays([keys, pc.binary_join_element_wise(keys, FLOAT32, "")])
         lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
         observations = pa.concat_tables([observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))])
-    return RunTables(own, tables["requests"], tables["spans"], observations.combine_chunks())
+    return RunTables(own, requests, spans, observations.combine_chunks())
 
 
 def nothing(items: pa.Table) -> RunTables:

@@ -18,6 +18,9 @@ from choicewise.store.atomic import disk_errors, new_file, new_folder
 SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
 """The tables of a block."""
 
+BATCH = 16_384
+"""Rows of a batch."""
+
 Rows = Sequence[tuple[Any, ...]]
 """Typed rows (:mod:`choicewise.records.rows`), whose fields are the columns in the order of the schema."""
 
@@ -71,7 +74,7 @@ def read_columns(path: Path, schema: pa.Schema, columns: Sequence[str]) -> pa.Ta
 def read_batches(path: Path, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The same in batches, so that a long table is never in memory as a whole."""
     with _opened(path, schema) as file:
-        yield from file.iter_batches(columns=list(columns), use_threads=False)
+        yield from file.iter_batches(batch_size=BATCH, columns=list(columns), use_threads=False)
 
 
 def read_metadata(path: Path, schema: pa.Schema) -> pq.FileMetaData:

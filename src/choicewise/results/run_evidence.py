@@ -89,6 +89,9 @@ class RunEvidence:
 
     def part_tables(self, texts: bool = False) -> Iterator[RunTables]:
         """The tables of the run, part by part; ``texts``: with the contexts."""
+        if self.only is not None:
+            yield self._alone
+            return
         for part in self._parts:
             yield read_part_tables(self.folder, part, self.items, self._elsewhere, texts)
 
@@ -132,6 +135,11 @@ class RunEvidence:
     @cached_property
     def _elsewhere(self) -> pa.Table:
         return find_elsewhere(self.folder, self._blocks, self._parts)
+
+    @cached_property
+    def _alone(self) -> RunTables:
+        """Everything about the one item."""
+        return read_part_tables(self.folder, self._parts[0], self.items, self._elsewhere, texts=True)
 
     def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Part:
         return covering_part(blocks, self._places, self.only or 0)

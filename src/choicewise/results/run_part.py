@@ -1,5 +1,6 @@
 """A part of a run: items with everything that was asked about them, few enough that their tokens fit in memory."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,10 +23,14 @@ _SPAN, _TOKEN = 256, 32
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``items``: rows of the item table, int64; ``blocks``: those that hold what was observed of them."""
+    """``items``: rows of the item table, int64; ``blocks``: those that hold what was observed of them.
+
+    ``inside``: names of the blocks that hold nothing about other items.
+    """
 
     items: Integers
     blocks: tuple[BlockRecord, ...]
+    inside: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -35,6 +40,13 @@ class _Growing:
     items: list[Integers] = field(default_factory=list)
     blocks: dict[str, BlockRecord] = field(default_factory=dict)
     weight: int = 0
+    covered: Counter[str] = field(default_factory=Counter)
+
+    def part(self, order: Mapping[str, int]) -> Part:
+        """The part, with its blocks in the order of the run."""
+        blocks = tuple(sorted(self.blocks.values(), key=lambda block: order[block.name]))
+        inside = frozenset(block.name for block in blocks if self.covered[block.name] == block.stop - block.start)
+        return Part(np.concatenate(self.items), blocks, inside)
 
 
 def list_parts(folder: Path, blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers]) -> list[Part]:
@@ -55,12 +67,11 @@ def list_parts(folder: Path, blocks: Sequence[BlockRecord], places: Mapping[Subj
         growing.items.append(rows)
         growing.blocks.update((block.name, block) for block in new)
         growing.weight += weight
+        for block in covering:
+            growing.covered[block.name] += len(rows)
     if growing.items:
         parts.append(growing)
-    return [
-        Part(np.concatenate(part.items), tuple(sorted(part.blocks.values(), key=lambda block: order[block.name])))
-        for part in parts
-    ]
+    return [each.part(order) for each in parts]
 
 
 def segments(

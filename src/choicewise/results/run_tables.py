@@ -17,7 +17,7 @@ from choicewise.results.elsewhere import KEYS, named
 from choicewise.results.run_part import Part
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
-from choicewise.store.tables import block_file, read_blocks, read_columns, read_items
+from choicewise.store.tables import block_file, read_batches, read_blocks, read_columns, read_items
 
 CORRECTIONS = KEYS[1:]
 """Columns of the spans with the keys of what is subtracted at the first token and added at the last."""
@@ -141,20 +141,25 @@ def read_part_tables(folder: Path, part: Part, items: pa.Table, elsewhere: pa.Ta
     """
     own = items.take(pa.array(part.items))
 
-    def table(name: str, schema: pa.Schema) -> pa.Table:
-        columns = [column for column in schema.names if texts or column != "context"]
-        read = [read_columns(block_file(folder, block, name), schema, columns) for block in part.blocks]
-        return pa.concat_tables(read or [schema.empty_table().select(columns)])
+    def rows(name: str, schema: pa.Schema, column: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+        """Of blocks that hold other items, too, only those with one of ``values``."""
+        chosen = pa.schema([field for field in schema if texts or field.name != "context"])
+        tables = [chosen.empty_table()]
+        for block in part.blocks:
+            path = block_file(folder, block, name)
+            if block.name in part.inside:
+                tables.append(read_columns(path, schema, chosen.names))
+            else:
+                batches = read_batches(path, schema, chosen.names)
+                tables += [pa.Table.from_batches([batch.filter(pc.is_in(batch[column], values))]) for batch in batches]
+        return pa.concat_tables(tables[1:] or tables)
 
-    def own_rows(table: pa.Table) -> pa.Table:
-        inside = pc.is_in(table["item"], own["item"])  # a block may have begun before this part
-        return table if pc.all(inside).as_py() else table.filter(inside)
-
-    requests, spans = own_rows(table("requests", REQUESTS)), own_rows(table("spans", SPANS))
-    observations = table("observations", OBSERVATIONS)
+    ids = own["item"].combine_chunks()
+    requests, spans = rows("requests", REQUESTS, "item", ids), rows("spans", SPANS, "item", ids)
+    keys = named(spans)
+    keys = pa.concat_arrays([keys, pc.binary_join_element_wise(keys, FLOAT32, "")])
+    observations = rows("observations", OBSERVATIONS, "key", keys)
     if len(elsewhere):
-        keys = named(spans)
-        keys = pa.concat_arrays([keys, pc.binary_join_element_wise(keys, FLOAT32, "")])
         lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
         observations = pa.concat_tables([observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))])
     return RunTables(own, requests, spans, observations.combine_chunks())

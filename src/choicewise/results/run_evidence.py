@@ -19,7 +19,7 @@ from choicewise.results.item_table import Subject, places_of, read_item_table
 from choicewise.results.observed_part import ObservedPart
 from choicewise.results.reasons import Reasons
 from choicewise.results.run_part import Part, covering_part, list_parts, segments
-from choicewise.results.run_tables import RunTables, nothing, read_part_tables, read_run_tables
+from choicewise.results.run_tables import RunTables, nothing, read_part_requests, read_part_tables, read_run_tables
 from choicewise.scoring.ragged import Integers
 from choicewise.store.damage import Damage, damaged_blocks
 
@@ -64,7 +64,7 @@ class RunEvidence:
     def gather(self, wanted: Mapping[str, Reductions], texts: bool = False) -> dict[str, Evidence]:
         """The evidence under the prompts (``Protocol.prompt_digest``) in ``wanted``, with the columns it names.
 
-        The run is read once for all columns that are not there yet.  ``texts``: whether they need the contexts.
+        The run is read once for all columns that are not there yet.  ``texts``: for columns made of texts alone.
         """
         lacking = {}
         for prompt, reductions in wanted.items():
@@ -88,12 +88,14 @@ class RunEvidence:
         self._by_prompt.clear()
 
     def part_tables(self, texts: bool = False) -> Iterator[RunTables]:
-        """The tables of the run, part by part; ``texts``: with the contexts."""
-        if self.only is not None:
-            yield self._alone
-            return
+        """The tables of the run, part by part; ``texts``: the requests with their texts instead of observations."""
         for part in self._parts:
-            yield read_part_tables(self.folder, part, self.items, self._elsewhere, texts)
+            if self.only is not None:
+                yield self._alone
+            elif texts:
+                yield read_part_requests(self.folder, part, self.items)
+            else:
+                yield read_part_tables(self.folder, part, self.items, self._elsewhere, texts=False)
 
     def _reduce(self, lacking: Mapping[str, Reductions], texts: bool) -> None:
         items: dict[str, list[Integers]] = {prompt: [] for prompt in lacking}
@@ -138,7 +140,7 @@ class RunEvidence:
 
     @cached_property
     def _alone(self) -> RunTables:
-        """Everything about the one item."""
+        """Everything about the one item, observations and texts."""
         return read_part_tables(self.folder, self._parts[0], self.items, self._elsewhere, texts=True)
 
     def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Part:

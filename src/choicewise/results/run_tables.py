@@ -17,7 +17,7 @@ from choicewise.results.elsewhere import KEYS, named
 from choicewise.results.run_part import Part
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
-from choicewise.store.tables import block_file, read_batches, read_blocks, read_columns, read_items
+from choicewise.store.tables import SCHEMAS, block_file, read_batches, read_blocks, read_columns, read_items
 
 CORRECTIONS = KEYS[1:]
 """Columns of the spans with the keys of what is subtracted at the first token and added at the last."""
@@ -134,35 +134,45 @@ def read_run_tables(folder: Path, manifest: Manifest) -> RunTables:
 
 
 def read_part_tables(folder: Path, part: Part, items: pa.Table, elsewhere: pa.Table, texts: bool) -> RunTables:
-    """The tables of a ``part`` of the run whose ``items`` (rows as in :mod:`choicewise.results.item_table`) are given.
+    """The tables of a ``part`` of the run whose ``items`` (:mod:`choicewise.results.item_table`) are given.
 
     ``elsewhere``: observations that lie in other parts.  ``texts``: whether contexts are read, too, which are longer
     than everything else together.  The files were checked before.
     """
     own = items.take(pa.array(part.items))
-
-    def rows(name: str, schema: pa.Schema, column: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-        """Of blocks that hold other items, too, only those with one of ``values``."""
-        chosen = pa.schema([field for field in schema if texts or field.name != "context"])
-        tables = [chosen.empty_table()]
-        for block in part.blocks:
-            path = block_file(folder, block, name)
-            if block.name in part.inside:
-                tables.append(read_columns(path, schema, chosen.names))
-            else:
-                batches = read_batches(path, schema, chosen.names)
-                tables += [pa.Table.from_batches([batch.filter(pc.is_in(batch[column], values))]) for batch in batches]
-        return pa.concat_tables(tables[1:] or tables)
-
-    ids = own["item"].combine_chunks()
-    requests, spans = rows("requests", REQUESTS, "item", ids), rows("spans", SPANS, "item", ids)
+    left_out = () if texts else ("context",)
+    requests, spans = (_rows(folder, part, name, "item", own["item"], left_out) for name in ("requests", "spans"))
     keys = named(spans)
     keys = pa.concat_arrays([keys, pc.binary_join_element_wise(keys, FLOAT32, "")])
-    observations = rows("observations", OBSERVATIONS, "key", keys)
+    observations = _rows(folder, part, "observations", "key", keys)
     if len(elsewhere):
         lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
         observations = pa.concat_tables([observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))])
     return RunTables(own, requests, spans, observations.combine_chunks())
+
+
+def read_part_requests(folder: Path, part: Part, items: pa.Table) -> RunTables:
+    """The same with the requests and their texts alone, and nothing that was observed."""
+    own = items.take(pa.array(part.items))
+    requests = _rows(folder, part, "requests", "item", own["item"])
+    return RunTables(own, requests, SPANS.empty_table(), OBSERVATIONS.empty_table())
+
+
+def _rows(
+    folder: Path, part: Part, name: str, column: str, values: pa.ChunkedArray | pa.Array, left_out: Sequence[str] = ()
+) -> pa.Table:
+    """The rows of one table; of blocks that hold other items, too, only those with one of ``values`` in ``column``."""
+    schema = pa.schema([field for field in SCHEMAS[name] if field.name not in left_out])
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    tables = [schema.empty_table()]
+    for block in part.blocks:
+        path = block_file(folder, block, name)
+        if block.name in part.inside:
+            tables.append(read_columns(path, SCHEMAS[name], schema.names))
+        else:
+            batches = read_batches(path, SCHEMAS[name], schema.names)
+            tables += [pa.Table.from_batches([batch.filter(pc.is_in(batch[column], values))]) for batch in batches]
+    return pa.concat_tables(tables[1:] or tables)
 
 
 def nothing(items: pa.Table) -> RunTables:

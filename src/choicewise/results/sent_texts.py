@@ -80,7 +80,7 @@ def _columns(part: ObservedPart) -> list[list[Any]]:
 
 def _texts(run: Run, measured: Measurement, item: int) -> str:
     """What was sent about the item at that place of the item table."""
-    (tables,) = RunEvidence(run.folder, run.manifest, only=item).part_tables(texts=True)
+    (tables,) = RunEvidence(run.folder, run.manifest, only=item).part_tables()
     ((context, continuations, gold),) = zip(
         *_columns(ObservedPart(tables, measured.protocol.prompt_digest)), strict=True
     )

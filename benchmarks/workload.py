@@ -9,7 +9,9 @@ from pathlib import Path
 from choicewise.data.open_dataset import open_dataset
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span
-from choicewise.requests.schedule import list_asks, list_blocks, prepare_block
+from choicewise.requests.blocks import cut_blocks, list_sections
+from choicewise.requests.prepared_block import prepare_block
+from choicewise.requests.schedule import list_asks
 from choicewise.requests.source import requests
 from choicewise.tokens.tokenizer import Tokenizer
 
@@ -61,8 +63,9 @@ def spans(workload: Workload, data: Path, tokenizer: Tokenizer) -> list[Span]:
     """The distinct spans of a workload."""
     dataset, recipes = open_dataset(data / workload.data), resolve(str(workload.file))
     asks, wanted = list_asks(recipes), {}
-    for block in list_blocks(dataset, recipes, None, workload.questions):
-        wanted |= prepare_block(dataset, block, asks, Asker(tokenizer), False).wanted
+    for section in list_sections(dataset, recipes, None, workload.questions):
+        for block in cut_blocks(section, 0, len(section.items), asks, dataset, ()):
+            wanted |= prepare_block(dataset, block, Asker(tokenizer), False).wanted
     return [question for question in wanted.values() if isinstance(question, Span)]
 
 

@@ -98,7 +98,7 @@ class Recorded:
 
     name, digest, dtype, device, window = "recorded", "0" * 64, "float32", "cpu", 4096
     supports = frozenset({Span})
-    selfcheck = computed = None
+    selfcheck = computed = planned = None
 
     def __init__(self, answers: dict[str, TokenScores]) -> None:
         self.tokenizer = ByteTokenizer()

@@ -12,7 +12,7 @@ from choicewise.store.block_writer import BlockWriter
 from choicewise.store.folder import open_folder
 from choicewise.store.tables import read_blocks
 
-from .test_store import ITEM, OBSERVATION, PLACE, manifest
+from .test_store import OBSERVATION, PLACE, ROWS, manifest
 
 
 def keys(folder: Path, blocks: tuple) -> list[str]:
@@ -23,7 +23,7 @@ def test_a_minute_is_the_most_that_a_kill_loses(tmp_path: Path, monkeypatch: pyt
     now = iter(range(0, 10_000, 25))
     monkeypatch.setattr(block_writer, "perf_counter", lambda: float(next(now)))
     model = SimpleNamespace(computed=None)
-    with open_folder(tmp_path, manifest(), [ITEM]) as folder, BlockWriter(folder, PLACE, model) as writer:
+    with open_folder(tmp_path, manifest(), ROWS) as folder, BlockWriter(folder, PLACE, model) as writer:
         for number, blocks in enumerate([0, 0, 1, 1, 1, 2]):
             writer.add(OBSERVATION._replace(key=str(number)))
             assert len(folder.manifest.blocks) == blocks
@@ -35,17 +35,17 @@ def test_a_minute_is_the_most_that_a_kill_loses(tmp_path: Path, monkeypatch: pyt
 
 def test_what_was_observed_before_an_error_is_kept_with_what_it_cost(tmp_path: Path) -> None:
     model = SimpleNamespace(computed=100)
-    with open_folder(tmp_path, manifest(), [ITEM]) as folder:
+    with open_folder(tmp_path, manifest(), ROWS) as folder:
         with pytest.raises(KeyboardInterrupt), BlockWriter(folder, PLACE, model) as writer:
             writer.add(OBSERVATION)
             model.computed += 7
             raise KeyboardInterrupt
         assert keys(tmp_path, folder.manifest.blocks) == ["k"]
-        assert folder.missing_asks(PLACE, ["ask"]) == ["ask"]
+        assert folder.missing("test", "s", 1, ["ask"]) == [(0, 1, ["ask"])]
         with BlockWriter(folder, PLACE, model) as writer:
             model.computed += 3
             writer.write(["ask"], tokens_asked=50)
         spent = folder.manifest.engine.spent
         assert spent is not None
         assert (spent.tokens_asked, spent.tokens_computed) == (50, 10)
-        assert folder.missing_asks(PLACE, ["ask"]) == []
+        assert folder.missing("test", "s", 1, ["ask"]) == []

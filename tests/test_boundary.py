@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.protocols.boundary import BOUNDARIES
 from choicewise.questions import Span
 from choicewise.tokens.boundary import choice_questions, choice_questions_batch
 from choicewise.tokens.choice_question import ChoiceQuestion
@@ -18,7 +19,7 @@ from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, common_prefix
 from choicewise.tokens.window import cut_end, fit_span
 from tests.conftest import SHARED
 
-POLICIES = ["joint", "separate", "lcp", "last-token", "count"]
+POLICIES = ["joint", "separate", "lcp", "last-token", "count", "moved-space"]
 TOKENIZERS = ["models/stories260K", "models/babyllama-tok105", "tokenizers/gpt2", "tokenizers/mistral-7b-v0.2"]
 SURROGATE_FREE = st.characters(exclude_categories=["Cs"])
 TEXT = st.text(st.one_of(st.sampled_from(" \n\tabetho.A你👍"), SURROGATE_FREE), max_size=12)
@@ -56,12 +57,12 @@ def plain_reference(tokens: Tokenizer, policy: str, bos: str, context: str, choi
     if policy == "separate":
         return [(start(context), encode(choice, False)) for choice in choices]
     if policy == "last-token":
-        return [(start(context), encode(choice)[-1:]) for choice in choices]
+        return [(start(context), encode(choice)[-1:] if encode(choice, False) else []) for choice in choices]
     if policy == "count":
         wholes = [whole(context, choice) for choice in choices]
         return [(ids[: len(start(context))], ids[len(start(context)) :]) for ids in wholes]
-    if policy == "joint":
-        bare = context.rstrip()
+    if policy in ("joint", "moved-space"):
+        bare = context if policy == "joint" else context.rstrip()
         return [(start(bare), whole(bare, context[len(bare) :] + choice)[len(start(bare)) :]) for choice in choices]
     texts = [start(context), *(whole(context, choice) for choice in choices)]
     shared = next(
@@ -87,7 +88,7 @@ def test_spans_equal_the_plain_reference(name: str, policy: str, bos: str, conte
     asked = choice_questions(tokens, policy, bos, context, choices, [0])
     expected = plain_reference(tokens, policy, bos, context, choices)
     for one, found, wanted, choice in zip(asked, pairs(asked), expected, choices, strict=True):
-        assert (one.missing is None) == (one.span is not None) == bool(wanted[1])
+        assert (one.missing is None) == (one.span is not None) == (bool(wanted[1]) and choice != "")
         if found is None:
             assert repr(choice)[1:-1] in (one.missing or "")
         else:
@@ -104,7 +105,7 @@ def test_what_the_policies_have_in_common(name: str, context: str, choices: list
     joint = choice_questions(tokens, "joint", "default", context, choices, [])
     lcp = choice_questions(tokens, "lcp", "default", context, choices, [])
     for one, other, choice in zip(joint, lcp, choices, strict=True):
-        if context.rstrip() != context or not context or one.span is None:
+        if not context or one.span is None:
             continue
         (whole,) = Encodings(tokens, "default").contexts([context + choice])
         assert one.merged == (np.concatenate([one.span.context, one.span.continuation]).tolist() != whole.tolist())
@@ -116,13 +117,24 @@ def test_what_the_policies_have_in_common(name: str, context: str, choices: list
 def test_joint_equals_separate_without_merges(context: str, choices: list[str]) -> None:
     """Bytes never merge, so nothing but moved white space tells the policies apart."""
     tokens = ByteTokenizer()
-    joint, separate, lcp = (
-        choice_questions(tokens, policy, "default", context, choices, []) for policy in POLICIES[:3]
+    joint, separate, lcp, moved = (
+        choice_questions(tokens, policy, "default", context, choices, [])
+        for policy in ("joint", "separate", "lcp", "moved-space")
     )
-    assert not any(asked.merged for asked in (*joint, *separate, *lcp))
-    assert pairs(separate) == pairs(lcp)
-    if context.rstrip() == context:
-        assert pairs(joint) == pairs(separate)
+    assert not any(asked.merged for asked in (*joint, *separate, *lcp, *moved))
+    assert pairs(joint) == pairs(separate) == pairs(lcp)
+    assert pairs(moved) == pairs(joint) or context != context.rstrip()
+
+
+@pytest.mark.parametrize("policy", BOUNDARIES)
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_an_empty_choice_leaves_nothing_to_score(name: str, policy: str) -> None:
+    """Not the BOS, nor the end of a context that a token straddles."""
+    if policy == "word" and name.endswith("babyllama-tok105"):
+        pytest.skip("the tokens of a character vocabulary mark no words")
+    empty, _, _ = choice_questions(tokenizer(name), policy, "default", "the hell", ["", "o", " of it"], [0])
+    assert empty.span is None
+    assert empty.missing == "continuation '' leaves nothing to score: it has no tokens"
 
 
 def test_spans_batch_shares_contexts_and_encodes_in_few_calls() -> None:
@@ -156,7 +168,9 @@ def test_published_boundaries() -> None:
     gpt2, mistral = tokenizer("tokenizers/gpt2"), tokenizer("tokenizers/mistral-7b-v0.2")
     (joint,) = pairs(choice_questions(gpt2, "joint", "default", "Answer:", [" A"], []))
     assert joint == ([33706, 25], [317])
-    (moved,) = pairs(choice_questions(gpt2, "joint", "default", "Answer:\n\n", ["A"], []))
+    (joint,) = pairs(choice_questions(gpt2, "joint", "default", "Answer:\n", ["A"], []))
+    assert joint == ([33706, 25, 198], [32])
+    (moved,) = pairs(choice_questions(gpt2, "moved-space", "default", "Answer:\n\n", ["A"], []))
     assert moved == ([33706, 25], [198, 198, 32])
     (separate,) = choice_questions(mistral, "separate", "default", "Answer:", [" A"], [])
     assert separate.span
@@ -230,7 +244,7 @@ def test_count_takes_the_tokens_before_it_from_the_whole_text() -> None:
 
 
 def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="it must be one of joint, separate"):
+    with pytest.raises(ProtocolError, match="it must be one of joint, moved-space"):
         choice_questions(ByteTokenizer(), "guess", "default", "a", ["b"], [])
 
 

@@ -190,8 +190,8 @@ def test_score_tells_counts_and_flags() -> None:
 def test_permuted_choices_have_permuted_scores() -> None:
     context, choices = QUESTION
     for boundary in BOUNDARIES:
-        if boundary in ("joint", "count", "bytes"):  # the merge leaves nothing of a choice, or too long for bytes
-            continue
+        if boundary in ("joint", "moved-space", "count", "bytes"):
+            continue  # the merge leaves nothing of a choice, or too long for bytes
         forward, backward = (summed(stories(), context, order, boundary) for order in (choices, choices[::-1]))
         assert forward == pytest.approx(backward[::-1], abs=1e-5)
 

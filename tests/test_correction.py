@@ -337,7 +337,7 @@ def test_what_a_policy_can_not_score_is_missing_with_the_reason(
 
 def test_an_empty_choice_has_no_bytes_even_after_a_merge() -> None:
     empty, other = under("bytes", "aa", ["", "b"])
-    assert empty.missing == "the continuation is empty"
+    assert empty.missing == "continuation '' leaves nothing to score: it has no tokens"
     assert other.missing is None
 
 

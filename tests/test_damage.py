@@ -16,14 +16,14 @@ from choicewise.results.explanation import explain
 from choicewise.results.prompt_spans import LOST
 from choicewise.results.run import Run
 from choicewise.store.damage import damaged_blocks
-from tests.worlds import write_mmlu
+from tests.worlds import set_block_size, write_mmlu
 
 BLOCK = Path("blocks/00002")
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.requests.schedule.BLOCK", 5)
+    set_block_size(monkeypatch, 5)
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ def test_the_rest_is_reported(damage: Callable[[Path], None], reason: str, run: 
     assert path.parent == run.folder / BLOCK
     assert reason in why
     again = open_run(run.folder)
-    with pytest.warns(UserWarning, match=rf"{path.name} .*items 11 to 12 of tides \(test\).*repeat its"):
+    with pytest.warns(UserWarning, match=rf"{path.name} .*items 8 to 12 of tides \(test\).*repeat its"):
         rows = again.rows()
-    assert {row.selection for row in rows} == {"incomplete: 22 of 24 items"}
+    assert {row.selection for row in rows} == {"incomplete: 19 of 24 items"}
     for row in rows:
-        assert row.n + row.missing == 22
+        assert row.n + row.missing == 19
         assert values[row.protocol].selection == ""
     assert "tides/test/11" not in again.measurements["mmlu/original"].evidence.ids
 
@@ -83,7 +83,7 @@ def test_what_lay_there_for_other_items_is_missing_with_the_reason(run: Run) -> 
     (reason,) = lost.missing_reasons
     assert (reason.reason, reason.count) == (LOST, lost.missing)
     assert reason.count > 0
-    assert reason.example in ids[5:]
+    assert reason.example in ids[3:]
 
 
 def test_the_command_says_so_and_goes_on(run: Run) -> None:
@@ -92,7 +92,7 @@ def test_the_command_says_so_and_goes_on(run: Run) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert str(run.folder / BLOCK / "spans.parquet") in done.stderr
     assert "repeat its `choicewise run` line" in done.stderr
-    assert {row["selection"] for row in json.loads(done.stdout)} == {"incomplete: 22 of 24 items"}
+    assert {row["selection"] for row in json.loads(done.stdout)} == {"incomplete: 19 of 24 items"}
 
 
 def test_another_item_is_explained_all_the_same(run: Run) -> None:

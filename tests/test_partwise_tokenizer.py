@@ -51,6 +51,7 @@ NASTY = [
     "▁",
 ]
 NASTY += ["a", "B", "12345", "é", "e\u0301", "\u0301", "\u212b", "\u037e", "你", "👩‍👩‍👧", "<0x0A>", "Ċ", "<s>", "</s>"]
+NASTY += ["Question: What", "A. one", "\nB: two", "\n(C) x", ") e", ": ", "Q.E.D. is"]
 NASTY += ["<|endoftext|>", "<mask>", "<word>", "?!", "▁", "Answer:", " A", "The answer is"]
 PIECE = st.sampled_from(NASTY) | st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 TEXT = st.lists(PIECE, max_size=25).map("".join)
@@ -107,6 +108,34 @@ def test_texts_that_share_a_start_have_the_tokens_of_the_whole(
     assert partwise.rule is not None
     texts = [start, *(start + tail for tail in tails), *tails]
     assert same(partwise.encode(texts, special=special), inner.encode(texts, special=special))
+
+
+@pytest.mark.parametrize("name", [*SPLIT, *TRAINED, "tokenizers/t5"])
+@given(starts=st.lists(TEXT, max_size=3), ends=st.lists(TEXT, min_size=1, max_size=3), special=st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_what_goes_on_after_the_last_line_break_has_the_tokens_of_the_whole(
+    name: str, starts: list[str], ends: list[str], special: bool
+) -> None:
+    inner = tokenizer(name)
+    partwise = PartwiseTokenizer(inner, inner.cut)
+    continued = partwise.continued(starts, [ends] * len(starts), special=special)
+    assert len(continued) == len(starts)
+    for start, rests in zip(starts, continued, strict=True):
+        if rests is not None:
+            alone, *whole = inner.encode([start, *(start + end for end in ends)], special=special)
+            suffix = len(partwise._frame[1]) if special else 0
+            alone, *whole = (tokens[: len(tokens) - suffix] for tokens in (alone, *whole))
+            before = alone[: len(alone) - len(rests[0])]
+            assert same([np.concatenate([before, rest]) for rest in rests], [alone, *whole])
+
+
+def test_prompts_go_on_after_their_last_line(shared_data: Path) -> None:
+    partwise = PartwiseTokenizer(tokenizer("tokenizers/gpt2"), tokenizer("tokenizers/gpt2").cut)
+    asked = list(
+        requests(resolve("mmlu/original")["mmlu/original"], open_dataset(str(shared_data / "mmlu")), SUBJECTS[0])
+    )
+    contexts, texts = [each.context() for each in asked], [each.continuations for each in asked]
+    assert all(rests is not None for rests in partwise.continued(contexts, texts, special=True))
 
 
 @pytest.mark.parametrize("name", [*SPLIT, *UNSPLIT])
@@ -236,14 +265,16 @@ def pipeline(pre: Any = LEVEL, normalizer: Any = None, added: Any = None, **mode
 
 
 def test_find_split_rule_where_it_is_proven() -> None:
-    assert find_split_rule(pipeline()) == SplitRule(NEWLINE_STARTS, True, False, ())
-    assert find_split_rule(pipeline([LLAMA3, BARE])) == SplitRule(NEWLINE_ENDS, False, False, ())
+    assert find_split_rule(pipeline()) == SplitRule(NEWLINE_STARTS, True, False, (), labels=True)
+    assert find_split_rule(pipeline([LLAMA3, BARE])) == SplitRule(NEWLINE_ENDS, False, False, (), labels=True)
+    labelled = [{**PLAIN, "content": ") x"}]
+    assert find_split_rule(pipeline(added=labelled)) == SplitRule(NEWLINE_STARTS, True, False, ())
     assert find_split_rule(pipeline(None, {"type": "Sequence", "normalizers": [PREPEND, SPACES]})) == SplitRule(
         NEWLINE_STARTS, True, True, ()
     )
     assert find_split_rule(pipeline(None, merges=[["\n", "\n"]])) is not None
     assert find_split_rule(pipeline(added=[PLAIN, {**PLAIN, "content": "<y>", "rstrip": True}])) == SplitRule(
-        NEWLINE_STARTS, True, False, ("<y>",)
+        NEWLINE_STARTS, True, False, ("<y>",), labels=True
     )
     assert find_split_rule(pipeline(None, PREPEND, [{**PLAIN, "normalized": True}])) is not None
 

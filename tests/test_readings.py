@@ -92,8 +92,8 @@ def logprobs(tokens: list[int], forbidden: int | None = None) -> Any:
 
 
 def after(context: str, continuation: str) -> float:
-    """log P of the tokens of the two texts as one, from as many as the stripped context has alone."""
-    start = len(ids(context.rstrip()))
+    """log P of the tokens of the two texts as one, from as many as the context has alone."""
+    start = len(ids(context))
     return float(logprobs(ids(context + continuation))[start - 1 :].sum())
 
 

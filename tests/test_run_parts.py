@@ -22,7 +22,7 @@ from choicewise.results.run import Run
 from choicewise.results.run_part import list_parts
 from choicewise.scoring.readings import combiner
 from tests.test_rescoring import Noisy, Wide
-from tests.worlds import write_mmlu
+from tests.worlds import set_block_size, write_mmlu
 
 FAMILIES = ["mmlu", "options", "compat"]
 
@@ -45,7 +45,7 @@ class Dying(HashModel):
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks a subject, and every block a part of its own."""
-    monkeypatch.setattr("choicewise.requests.schedule.BLOCK", 5)
+    set_block_size(monkeypatch, 5)
     monkeypatch.setattr(run_part, "MOST", 1)
 
 
@@ -94,9 +94,9 @@ def test_an_interrupted_run_that_goes_on_with_other_blocks(
     with pytest.raises(KeyboardInterrupt):
         evaluate(model=Dying(answers), **asked)
     assert_as_at_once(open_run(tmp_path / "run"))
-    monkeypatch.setattr("choicewise.requests.schedule.BLOCK", 3)
+    set_block_size(monkeypatch, 3)
     evaluate(model=HashModel(), **asked)
-    monkeypatch.setattr("choicewise.requests.schedule.BLOCK", 7)
+    set_block_size(monkeypatch, 7)
     asked["protocols"] = ["options/cloze"]
     run = evaluate(model=HashModel(), **asked)
     assert_as_at_once(run)

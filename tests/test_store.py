@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,7 @@ from choicewise.store.tables import (
 )
 
 ITEM = ItemRow(0, "test", "q", "s", "?", ["a", "b"], [1], "{}")
+ROWS = {"test": [ITEM]}
 OBSERVATION = ObservationRow("k", [1, 2], [1, 1], [-1.0, -0.5], [0, 3])
 TABLES: dict[str, list[Any]] = {"requests": [], "spans": [], "observations": [OBSERVATION]}
 PLACE = ("test", "s", 0, 1)
@@ -64,7 +66,7 @@ def manifest(**changes: Any) -> Manifest:
 
 
 def fill(folder: Path) -> None:
-    with open_folder(folder, manifest(), [ITEM]) as run:
+    with open_folder(folder, manifest(), ROWS) as run:
         run.add_block(PLACE, ["ask"], TABLES)
         run.finish()
 
@@ -86,29 +88,29 @@ def test_a_block_is_read_back_as_written(tmp_path: Path) -> None:
 def test_opening_a_complete_folder_again_changes_no_byte_and_no_time(tmp_path: Path) -> None:
     fill(tmp_path / "run")
     before = state(tmp_path / "run")
-    with open_folder(tmp_path / "run", manifest(), [ITEM]) as run:
-        assert run.missing_asks(PLACE, ["ask"]) == []
+    with open_folder(tmp_path / "run", manifest(), ROWS) as run:
+        assert run.missing("test", "s", 1, ["ask"]) == []
         run.finish()
     assert state(tmp_path / "run") == before
 
 
 def test_new_protocols_join_and_reopen_the_folder(tmp_path: Path) -> None:
     fill(tmp_path / "run")
-    with open_folder(tmp_path / "run", manifest(protocols={"q": "other"}), [ITEM]) as run:
+    with open_folder(tmp_path / "run", manifest(protocols={"q": "other"}), ROWS) as run:
         assert run.manifest.protocols == {"p": "signature", "q": "other"}
-        assert run.missing_asks(PLACE, ["ask", "new"]) == ["new"]
+        assert run.missing("test", "s", 1, ["ask", "new"]) == [(0, 1, ["new"])]
     assert not read_manifest(tmp_path / "run").complete
 
 
 def test_the_engine_is_described_once(tmp_path: Path) -> None:
-    with open_folder(tmp_path / "run", manifest(), [ITEM]) as run:
+    with open_folder(tmp_path / "run", manifest(), ROWS) as run:
         run.describe(CHECK)
         run.describe(replace(CHECK, rung="sequence"))
     assert read_manifest(tmp_path / "run").engine == EngineRecord(CHECK)
 
 
 def test_what_blocks_took_adds_up_beside_the_self_check(tmp_path: Path) -> None:
-    with open_folder(tmp_path / "run", manifest(), [ITEM]) as run:
+    with open_folder(tmp_path / "run", manifest(), ROWS) as run:
         run.describe(CHECK)
         for start, spent in enumerate([None, Spent(50, 10, 1.5), Spent(5, 1, 0.25)]):
             run.add_block(("test", "s", start, start + 1), ["ask"], TABLES, spent)
@@ -146,7 +148,7 @@ def test_another_measurement_is_refused(tmp_path: Path, part: str, value: Any) -
     before = state(tmp_path / "run")
     with (
         pytest.raises(StoreError, match=f"another {part} .*choose another folder"),
-        open_folder(tmp_path / "run", manifest(**{part: value}), [ITEM]),
+        open_folder(tmp_path / "run", manifest(**{part: value}), ROWS),
     ):
         pass
     assert state(tmp_path / "run") == before
@@ -170,9 +172,9 @@ def test_another_measurement_is_refused(tmp_path: Path, part: str, value: Any) -
 def test_the_difference_to_another_measurement_is_named_with_both_ways_on(
     tmp_path: Path, there: dict[str, Any], here: dict[str, Any], reason: str
 ) -> None:
-    with open_folder(tmp_path, manifest(**there), []):
+    with open_folder(tmp_path, manifest(**there), {}):
         pass
-    with pytest.raises(StoreError, match=re.escape(reason)), open_folder(tmp_path, manifest(**here), []):
+    with pytest.raises(StoreError, match=re.escape(reason)), open_folder(tmp_path, manifest(**here), {}):
         pass
 
 
@@ -181,14 +183,14 @@ def test_the_same_name_for_another_protocol_is_refused(tmp_path: Path) -> None:
     changed = manifest(protocols={"p": "another signature"})
     with (
         pytest.raises(StoreError, match="another protocol under the name p"),
-        open_folder(tmp_path / "run", changed, []),
+        open_folder(tmp_path / "run", changed, {}),
     ):
         pass
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(StoreError, match="holds other files"), open_folder(tmp_path, manifest(), []):
+    with pytest.raises(StoreError, match="holds other files"), open_folder(tmp_path, manifest(), {}):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -208,9 +210,9 @@ def test_a_folder_that_no_file_system_takes_is_refused(tmp_path: Path) -> None:
 
 def test_a_second_writer_is_kept_out(tmp_path: Path) -> None:
     with (
-        open_folder(tmp_path / "run", manifest(), [ITEM]),
+        open_folder(tmp_path / "run", manifest(), ROWS),
         pytest.raises(StoreError, match="another process"),
-        open_folder(tmp_path / "run", manifest(), [ITEM]),
+        open_folder(tmp_path / "run", manifest(), ROWS),
     ):
         pass
 
@@ -229,8 +231,8 @@ def test_leftovers_of_a_kill_are_removed_and_unlisted_blocks_do_not_count(tmp_pa
     blocks = tmp_path / "run" / "blocks"
     (blocks / "00001.partial").mkdir()
     write_block(tmp_path / "run", "00001", TABLES)  # written, but the kill came before the manifest
-    with open_folder(tmp_path / "run", manifest(), [ITEM]) as run:
-        assert run.missing_asks(("test", "s", 1, 2), ["ask"]) == ["ask"]
+    with open_folder(tmp_path / "run", manifest(), ROWS) as run:
+        assert run.missing("test", "s", 2, ["ask"]) == [(1, 2, ["ask"])]
         run.add_block(("test", "s", 1, 2), ["ask"], TABLES)
     assert sorted(path.name for path in blocks.iterdir()) == ["00000", "00001"]
 
@@ -289,7 +291,7 @@ def damage_items(folder: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "a folder", "another gold"])
-def test_a_damaged_item_table_is_named_and_stops_a_continued_run(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_item_table_is_named_and_a_continued_run_writes_it_again(tmp_path: Path, damage: str) -> None:
     fill(tmp_path)
     found = read_manifest(tmp_path)
     assert read_items(tmp_path, found).to_pylist() == [ITEM._asdict()]
@@ -298,18 +300,61 @@ def test_a_damaged_item_table_is_named_and_stops_a_continued_run(tmp_path: Path,
     advice = r"items\.parquet .*evaluate again into a new folder"
     with pytest.raises(StoreError, match=advice):
         read_items(tmp_path, found)
-    with pytest.raises(StoreError, match=advice), open_folder(tmp_path, manifest(protocols={"q": "other"}), [ITEM]):
-        pass
-    assert state(tmp_path) == before
+    if damage == "a folder":
+        with (
+            pytest.raises(StoreError, match=r"items\.parquet can't be written"),
+            open_folder(tmp_path, manifest(), ROWS),
+        ):
+            pass
+        assert before.items() <= state(tmp_path).items()
+    else:
+        with open_folder(tmp_path, manifest(), ROWS) as run:
+            assert read_items(tmp_path, run.manifest).to_pylist() == [ITEM._asdict()]
+
+
+def damage_block(path: Path, damage: str) -> None:
+    if damage == "deleted":
+        shutil.rmtree(path)
+    else:
+        file = path / "spans.parquet"
+        file.write_bytes(file.read_bytes()[:-1] + (b"" if damage == "shorter" else b"?"))
+
+
+@pytest.mark.parametrize("damage", ["deleted", "shorter", "another byte"])
+def test_a_damaged_block_is_asked_again_and_the_others_are_kept(tmp_path: Path, damage: str) -> None:
+    with open_folder(tmp_path, manifest(), ROWS) as run:
+        for place, asks in (
+            (PLACE, ["ask"]),
+            (("test", "s", 1, 2), []),
+            (("test", "s", 1, 2), ["ask"]),
+            (PLACE, ["b"]),
+        ):
+            run.add_block(place, asks, TABLES)
+        run.finish()
+    damage_block(tmp_path / "blocks" / "00000", damage)
+    with open_folder(tmp_path, manifest(), ROWS) as run:
+        assert not run.manifest.complete
+        assert run.missing("test", "s", 2, ["ask", "b"]) == [(0, 1, ["ask"]), (1, 2, ["b"])]
+        run.add_block(PLACE, ["ask"], TABLES)
+        assert [block.name for block in run.manifest.blocks] == ["00001", "00002", "00003", "00004"]
+    damage_block(tmp_path / "blocks" / "00001", damage)  # holds a part of what 00002 names
+    with open_folder(tmp_path, manifest(), ROWS) as run:
+        assert [block.name for block in run.manifest.blocks] == ["00003", "00004"]
+        assert run.missing("test", "s", 2, ["ask"]) == [(1, 2, ["ask"])]
+
+
+def test_an_edited_manifest_is_not_believed(tmp_path: Path) -> None:
+    fill(tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_text(path.read_text().replace('"name": "m"', '"name": "GPT-9"'))
+    with pytest.raises(StoreError, match="was changed after it was written"):
+        read_manifest(tmp_path)
 
 
 def test_an_item_table_that_the_manifest_does_not_list_is_refused(tmp_path: Path) -> None:
     fill(tmp_path)
-    content = json.loads((tmp_path / "manifest.json").read_text())
-    content["files"] = {}
-    (tmp_path / "manifest.json").write_text(json.dumps(content))
     with pytest.raises(StoreError, match=r"items\.parquet is not the file the manifest describes"):
-        read_items(tmp_path, read_manifest(tmp_path))
+        read_items(tmp_path, replace(read_manifest(tmp_path), files={}))
 
 
 def test_the_item_table_is_listed_with_size_and_sha256(tmp_path: Path) -> None:
@@ -333,13 +378,13 @@ def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(tm
 
 
 def test_a_killed_item_table_leaves_no_half_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(path: Path, *_: Any) -> None:
+    def killed(path: Path, *_: Any, **__: Any) -> None:
         path.write_bytes(b"PAR1")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(tables, "write_table", killed)
-        with pytest.raises(KeyboardInterrupt), open_folder(tmp_path, manifest(), [ITEM]):
+        patched.setattr(tables.pq, "ParquetWriter", killed)
+        with pytest.raises(KeyboardInterrupt), open_folder(tmp_path, manifest(), ROWS):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["items.parquet.partial"]
     fill(tmp_path)
@@ -373,10 +418,10 @@ def test_another_schema_is_refused_even_when_listed(tmp_path: Path) -> None:
         ("{", "damaged"),
         ("[]", "not a manifest"),
         ('{"format": "other"}', "not a manifest"),
-        ('{"format": "choicewise-run", "version": 99}', "has version 99 .*reads 2; upgrade Choicewise"),
-        ('{"format": "choicewise-run", "version": 1}', "has version 1 .*evaluate again into a new folder"),
+        ('{"format": "choicewise-run", "version": 99}', "has version 99 .*reads 3; upgrade Choicewise"),
+        ('{"format": "choicewise-run", "version": 2}', "has version 2 .*evaluate again into a new folder"),
         ('{"format": "choicewise-run"}', "has version None .*evaluate again into a new folder"),
-        ('{"format": "choicewise-run", "version": 2}', "field model is missing"),
+        ('{"format": "choicewise-run", "version": 3}', "field model is missing"),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_refused(tmp_path: Path, content: str, reason: str) -> None:
@@ -410,7 +455,7 @@ def test_the_wrong_field_of_a_manifest_is_named(tmp_path: Path, change: Callable
 
 
 def test_a_manifest_is_read_back_as_written(tmp_path: Path) -> None:
-    with open_folder(tmp_path, manifest(selection=Selection(("s",), 3)), [ITEM]) as run:
+    with open_folder(tmp_path, manifest(selection=Selection(("s",), 3)), ROWS) as run:
         run.describe(CHECK)
         run.add_block(PLACE, ["ask"], TABLES, Spent(50, 10, 1.5))
     assert read_manifest(tmp_path) == run.manifest

@@ -46,17 +46,23 @@ class Choice(NamedTuple):
 
 
 def split(model: Model, context: str, continuation: str) -> tuple[list[int], list[int]]:
-    """The tokens of context and continuation: of both as one text, after as many as the context alone has.
-
-    White space at the end of the context belongs to the continuation, because tokens begin with their space.  So does
-    lm-evaluation-harness since June 2023 (``lm_eval/api/model.py`` ``_encode_pair``).
-    """
-    first = model.encode(context.rstrip())
+    """The tokens of context and continuation: of both as one text, after as many as the context alone has."""
+    first = model.encode(context)
     both = model.encode(context + continuation)
     if not first:
         first = [model.start]
         both = both if both[:1] == first else first + both
     return first, both[len(first) :]
+
+
+def split_after_space(model: Model, null: str, continuation: str) -> tuple[list[int], list[int]]:
+    """The same where the null context ends with the space that the continuation begins with.
+
+    The space counts to the null context, and both have the tokens that they have by themselves.  Some tokenizers put
+    a space before every text, so the continuation is encoded after a line break.
+    """
+    line_break = model.encode("\n")
+    return model.encode(null), model.encode("\n" + continuation.removeprefix(" "))[len(line_break) :]
 
 
 def score(model: Model, context: str, continuation: str, listed: int | None = None) -> Choice:
@@ -65,14 +71,23 @@ def score(model: Model, context: str, continuation: str, listed: int | None = No
     A token that is not among the ``listed`` most probable ones counts as -100: GPT-3's interface listed only 100, and
     the original MMLU script read the letters from its list (hendrycks/test evaluate.py@4450500).
     """
-    before, tokens = split(model, context, continuation)
+    return _read(model, continuation, *split(model, context, continuation), listed)
+
+
+def score_after_null(model: Model, null: str, continuation: str) -> Choice:
+    """The same after a null context that stands in place of one without a space at its end (Brown et al. 2020)."""
+    spaced = null.endswith(" ") and continuation.startswith(" ")
+    return _read(model, continuation, *(split_after_space if spaced else split)(model, null, continuation))
+
+
+def _read(model: Model, text: str, before: list[int], tokens: list[int], listed: int | None = None) -> Choice:
     logprobs = []
     for token in tokens:
         following = model.next_token(before)
         more_probable = sum(other > following[token] for other in following)
         logprobs.append(following[token] if listed is None or more_probable < listed else -100.0)
         before = [*before, token]
-    return Choice(continuation, tokens, logprobs)
+    return Choice(text, tokens, logprobs)
 
 
 def log_likelihood(choice: Choice) -> float:

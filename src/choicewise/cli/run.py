@@ -50,7 +50,7 @@ def run(
     from choicewise.data.open_dataset import open_dataset
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
-    from choicewise.requests.schedule import list_blocks
+    from choicewise.requests.blocks import list_sections
     from choicewise.results.ranks import ranked
     from choicewise.running.evaluate import evaluate
     from choicewise.running.plan import plan
@@ -63,7 +63,7 @@ def run(
     recipes = resolve(*protocol)
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
-    items = (item for block in list_blocks(dataset, recipes, subject, limit) for item in block.items)
+    items = (item for section in list_sections(dataset, recipes, subject, limit) for item in section.items)
     repeated = [item.id for item in items if duplicate_choices(item)]
     if len(repeated) == 1:
         print(f"note: item {repeated[0]} shows the same choice twice and is kept", file=sys.stderr)

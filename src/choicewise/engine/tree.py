@@ -1,16 +1,13 @@
 """The tree of all tokens of some questions: every unique prefix is one node, computed once."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from choicewise.engine.sequences import Integers, Sequences, ranges
 from choicewise.questions import Ids, Mass, Span, TokenSet
-from choicewise.tokens.tokenizer import common_prefix
-
-ID_BYTES = 4
 
 FIRST_SET = -2
 """The target that stands for the first set of tokens; the second set has the next lower number, and so on."""
@@ -49,75 +46,76 @@ def build(questions: Sequence[Span | Mass]) -> Tree:
         question if isinstance(question, Span) else Span(question.context, target[question.members.digest])
         for question in questions
     ]
-    contexts, context_of = _distinct_contexts(spans)
-    pairs = [(context, _bytes(span.continuation)) for span, context in zip(spans, context_of, strict=True)]
-    distinct = dict(zip(pairs, spans, strict=True))
-    order = sorted(distinct, key=lambda pair: _sort_key(contexts, pair[0], pair[1][:-ID_BYTES]))
-    rank = {pair: place for place, pair in enumerate(order)}
-    span_of = np.asarray([rank[pair] for pair in pairs], dtype=np.int64)
-    return _tree([distinct[pair] for pair in order], span_of, tuple(sets.values()))
+    return _tree(Sequences(spans), tuple(sets.values()))
 
 
-def _bytes(ids: Ids) -> bytes:
-    return np.ascontiguousarray(ids, dtype=np.int32).tobytes()
+def _tree(sequences: Sequences, sets: tuple[TokenSet, ...]) -> Tree:
+    """Every sequence adds the tokens after its common prefix with the previous one."""
+    common, lengths = sequences.common, sequences.context_lengths
+    new = lengths + sequences.inputs - common
+    first = np.cumsum(new) - new
+    nodes = int(new.sum())
+    depth = np.arange(nodes) - np.repeat(first - common, new)
+    parent, end = _nesting(common.tolist(), first.tolist(), new.tolist())
+    scored = sequences.inputs + 1
+    starts = np.concatenate([[0], np.cumsum(scored)]).astype(np.int64)
+    return Tree(
+        _new_tokens(sequences, common, first, nodes),
+        depth.astype(np.int32),
+        end,
+        _rows(ranges(lengths - 1, scored), scored, common, first, new, parent).astype(np.int32),
+        sequences.flat[ranges(sequences.start, scored)],
+        starts,
+        sequences.span_of,
+        sets,
+    )
 
 
-def _distinct_contexts(spans: Sequence[Span]) -> tuple[list[bytes], list[int]]:
-    """The distinct contexts as sorted bytes, and the index of every span's context among them.
+def _new_tokens(sequences: Sequences, common: Integers, first: Integers, nodes: int) -> Ids:
+    """The token of every node."""
+    tokens = np.empty(nodes, dtype=np.int32)
+    in_context = sequences.context_lengths - common  # how many new tokens the context has; below 0 when it has none
+    for place in np.flatnonzero(in_context > 0):
+        part = sequences.contexts[sequences.context[place]][common[place] :]
+        tokens[first[place] : first[place] + len(part)] = part
+    shared = np.maximum(-in_context, 0)
+    counts = sequences.inputs - shared
+    places = ranges(first + np.maximum(in_context, 0), counts)
+    tokens[places] = sequences.flat[ranges(sequences.start + shared, counts)]
+    return tokens
 
-    Any order of the ids will do that keeps common prefixes together, as the order of their bytes does.
+
+def _nesting(common: list[int], first: list[int], new: list[int]) -> tuple[Integers, Ids]:
+    """For every sequence, which one added the token before its first new one; for every node, the end of its subtree.
+
+    A stack holds what every sequence added to the current path: (sequence, depth of its first token, its first node,
+    how many of its tokens are on the path).
     """
-    arrays = {id(span.context): span.context for span in spans}
-    as_bytes = {identity: _bytes(context) for identity, context in arrays.items()}
-    ordered = sorted(set(as_bytes.values()))
-    index_of = {context: index for index, context in enumerate(ordered)}
-    return ordered, [index_of[as_bytes[id(span.context)]] for span in spans]
+    nodes = sum(new)
+    parent, end = np.zeros(len(common), dtype=np.int64), np.full(nodes, nodes, dtype=np.int32)
+    path: list[tuple[int, int, int, int]] = []
+    for sequence, (depth, node, count) in enumerate(zip(common, first, new, strict=True)):
+        if not count:
+            continue
+        while path and path[-1][1] >= depth:
+            _, _, begin, kept = path.pop()
+            end[begin : begin + kept] = node
+        if path:
+            owner, top, begin, kept = path[-1]
+            parent[sequence] = owner
+            if top + kept > depth:
+                end[begin + depth - top : begin + kept] = node
+                path[-1] = owner, top, begin, depth - top
+        path.append((sequence, depth, node, count))
+    return parent, end
 
 
-def _sort_key(contexts: list[bytes], index: int, inputs: bytes) -> tuple[int, int, bytes]:
-    """Sorts ``contexts[index] + inputs`` as the joined bytes would be, mostly without joining them.
-
-    The key starts with the last of the sorted contexts that is not after the sequence.  That is its own context,
-    unless other contexts extend it; only then the bytes are joined.
-    """
-    context = contexts[index]
-    if index + 1 == len(contexts) or not contexts[index + 1].startswith(context):
-        return index, 0, inputs
-    sequence = context + inputs
-    last = bisect_right(contexts, sequence) - 1
-    if sequence.startswith(contexts[last]):
-        return last, 0, sequence[len(contexts[last]) :]
-    return last, 1, sequence
-
-
-def _tree(spans: list[Span], span_of: npt.NDArray[np.int64], sets: tuple[TokenSet, ...]) -> Tree:
-    """The tree of sorted ``spans``: of every sequence, the tokens after its common prefix with the previous one."""
-    longest = max((len(span.context) + len(span.continuation) for span in spans), default=0)
-    path = np.empty(longest, dtype=np.int32)
-    previous = np.empty(0, dtype=np.int32)
-    nodes = 0
-    tokens: list[Ids] = []
-    depths: list[Ids] = []
-    rows: list[Ids] = []
-    closed: list[Ids] = []
-    closed_at: list[int] = []
-    for span in spans:
-        sequence = np.concatenate([span.context, span.continuation[:-1]])
-        common = common_prefix([previous, sequence])
-        closed.append(path[common : len(previous)].copy())
-        closed_at.append(nodes)
-        tokens.append(sequence[common:])
-        depths.append(np.arange(common, len(sequence), dtype=np.int32))
-        path[common : len(sequence)] = np.arange(nodes, nodes + len(sequence) - common, dtype=np.int32)
-        nodes += len(sequence) - common
-        rows.append(path[len(span.context) - 1 : len(sequence)].copy())
-        previous = sequence
-    end = np.full(nodes, nodes, dtype=np.int32)
-    end[_joined(closed)] = np.repeat(np.asarray(closed_at, dtype=np.int32), [len(part) for part in closed])
-    targets = _joined([span.continuation for span in spans])
-    starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return Tree(_joined(tokens), _joined(depths), end, _joined(rows), targets, starts, span_of, sets)
-
-
-def _joined(parts: list[Ids]) -> Ids:
-    return np.concatenate([np.empty(0, dtype=np.int32), *parts]).astype(np.int32, copy=False)
+def _rows(
+    depth: Integers, counts: Integers, common: Integers, first: Integers, new: Integers, parent: Integers
+) -> Integers:
+    """The node of every sequence at every ``depth`` it is read at, ``counts`` of them for each sequence."""
+    adding = np.maximum.accumulate(np.where(new > 0, np.arange(len(new)), 0))
+    owner = np.repeat(adding, counts)
+    while len(shared := np.flatnonzero(common[owner] > depth)):
+        owner[shared] = parent[owner[shared]]
+    return first[owner] + depth - common[owner]

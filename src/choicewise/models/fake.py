@@ -31,7 +31,7 @@ class _Fake(ABC):
     window = 1_000_000
     supports = KINDS
     selfcheck = None
-    computed = None
+    computed = planned = None
 
     def __init__(self, name: str) -> None:
         self.name = name

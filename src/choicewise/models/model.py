@@ -33,6 +33,10 @@ class Model(Protocol):
     def computed(self) -> int | None:
         """Input tokens that went through the model so far; None where that is not counted."""
 
+    @property
+    def planned(self) -> int | None:
+        """Input tokens to compute for all that it was asked so far, those computed included; None if not counted."""
+
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers, in any order, as results become available.
 

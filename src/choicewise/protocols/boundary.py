@@ -3,5 +3,8 @@
 CORRECTED = ("heal", "word", "bytes")
 """Policies that correct the tokens of a continuation to the probability of its text, or of its words."""
 
-BOUNDARIES = ("joint", "separate", "count", "lcp", "last-token", *CORRECTED)
+BOUNDARIES = ("joint", "moved-space", "separate", "count", "lcp", "last-token", *CORRECTED)
 """Every policy."""
+
+APART = "apart"
+"""What stands for ``joint`` and ``count`` after a null context that holds the space of its continuations; no axis."""

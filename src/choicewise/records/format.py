@@ -1,7 +1,7 @@
 """The constants of a run folder: what its manifest states first, and the names of its files."""
 
 FORMAT = "choicewise-run"
-VERSION = 2
+VERSION = 3
 """Of the format; folders of another version are refused."""
 
 MANIFEST = "manifest.json"

@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.protocols.protocol import Protocol
 from choicewise.records.rows import RequestRow, SpanRow
+from choicewise.requests.blocks import Block
 from choicewise.requests.fitting import fit_requests
 from choicewise.requests.prompt_rows import Answerer, BlockQuestion, PromptRows
 from choicewise.requests.readings import asker
+from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.request import Request
+from choicewise.requests.schedule import request_source
 
 
 @dataclass
@@ -42,3 +46,35 @@ class PreparedBlock:
         """Remember an item that can't be asked under a protocol, and why."""
         row = RequestRow(protocol.prompt_digest, item.id, item.subject, item.gold, missing=reason)
         self.requests.append(row)
+
+
+def prepare_block(
+    data: Dataset,
+    block: Block,
+    model: Answerer,
+    skip_bad_items: bool,
+    rendered: Sequence[RenderedRequests] = (),
+) -> PreparedBlock:
+    """Render, fit and tokenize the items of ``block`` for every one of its asks.
+
+    Raises DataError for an item that can't be asked; with ``skip_bad_items`` it is refused, with the reason.
+    """
+    prepared = PreparedBlock()
+    requests: dict[str, list[Request]] = {}
+    for ask in block.asks:
+        digest = ask.protocol.prompt_digest
+        if digest not in requests:
+            source = request_source(ask.protocol, data, rendered)
+            requests[digest] = []
+            for request in source.requests(block.subject, block.items, block.start):
+                if isinstance(request, Request):
+                    requests[digest].append(request)
+                elif not skip_bad_items:
+                    raise request.reason
+                elif ask.null is None:
+                    prepared.refuse(ask.protocol, request.item, str(request.reason))
+        if ask.null is None:
+            prepared.add(ask.protocol, requests[digest], model)
+        else:
+            prepared.add_null(ask.protocol, ask.null, requests[digest], model)
+    return prepared

@@ -46,13 +46,13 @@ class RenderedRequests:
         """A protocol that asks these requests; ``axes``: what does not render, such as ``reading`` and ``score``."""
         return Protocol(benchmark=benchmark, split="test", requests=self.digest, **{**NEUTRAL, **axes})
 
-    def check(self, subject: str, items: tuple[Item, ...]) -> None:
+    def check(self, subject: str, items: Sequence[Item]) -> None:
         """DataError for an item without a request."""
         for request in self.requests(subject, items):
             if isinstance(request, Refusal):
                 raise request.reason
 
-    def requests(self, subject: str, items: tuple[Item, ...], start: int = 0) -> Iterator[Request | Refusal]:
+    def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
         """The request of each item, or a refusal."""
         for item in items:
             problem = f"{self.name} has no request for item {item.id!r}; render it too, or use the same dataset"

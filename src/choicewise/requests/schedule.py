@@ -1,23 +1,16 @@
-"""What a run has to do: which ways of asking, over which blocks of items."""
+"""What a run has to do: which ways of asking, and whether items and model allow them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
-from choicewise.errors import ModelError, ProtocolError, UsageError
+from choicewise.errors import ModelError, ProtocolError
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
-from choicewise.records.manifest import Place
-from choicewise.requests.prepared_block import PreparedBlock
-from choicewise.requests.prompt_rows import Answerer
 from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.request import Request
 from choicewise.requests.source import RequestSource, TemplateSource
-
-BLOCK = 2000
-"""Items asked together, so that they share what they have in common, and few enough that they stay in memory."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +26,6 @@ class Ask:
         return self.protocol.prompt_digest + ("" if self.null is None else f"|{self.null}")
 
 
-@dataclass(frozen=True)
-class Block:
-    """Up to ``BLOCK`` items of one subject, from position ``start`` of the subject on."""
-
-    split: str
-    subject: str
-    start: int
-    items: tuple[Item, ...]
-
-    @property
-    def place(self) -> Place:
-        """Split, subject, start and stop: where the run folder keeps what was observed of it."""
-        return self.split, self.subject, self.start, self.start + len(self.items)
-
-
 def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
     """``protocol`` with a named split: its own, or the one ``dataset`` is evaluated on (DataError if it has none)."""
     return protocol if protocol.split is not None else replace(protocol, split=dataset.evaluated)
@@ -59,36 +37,15 @@ def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:
     return list({ask.name: ask for ask in asks}.values())
 
 
-def list_blocks(
-    data: Dataset, protocols: Mapping[str, Protocol], subjects: Sequence[str] | None, limit: int | None
-) -> list[Block]:
-    """The items of every split that the protocols test, or of the named subjects, or the first ``limit`` of each.
-
-    Raises DataError when there is no such split, and UsageError when there is no such subject or the limit is below 1.
-    """
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit is {limit}; it must be at least 1, or left out for all questions")
-    blocks: list[Block] = []
-    for split in dict.fromkeys(each.split or data.evaluated for each in protocols.values()):
-        for subject in data.choose(split, subjects):
-            items = data.rows(split, subject)[:limit]
-            starts = range(0, len(items), BLOCK)
-            blocks += [Block(split, subject, start, items[start : start + BLOCK]) for start in starts]
-    return blocks
-
-
 def check(
-    data: Dataset, asks: Sequence[Ask], blocks: Sequence[Block], rendered: Sequence[RenderedRequests] = ()
+    data: Dataset, asks: Sequence[Ask], subject: str, items: Sequence[Item], rendered: Sequence[RenderedRequests] = ()
 ) -> None:
     """DataError for what rendering would refuse later: too few rows for shots, items with the wrong choices.
 
     Cheap, and done before the model starts, so that hours of work don't end at a bad row.
     """
-    for protocol in [ask.protocol for ask in asks if ask.null is None]:
-        source = request_source(protocol, data, rendered)
-        for block in blocks:
-            if block.split == protocol.split:
-                source.check(block.subject, block.items)
+    for protocol in {ask.protocol.prompt_digest: ask.protocol for ask in asks}.values():
+        request_source(protocol, data, rendered).check(subject, items)
 
 
 def check_support(protocols: Mapping[str, Protocol], model: str, supports: frozenset[type]) -> None:
@@ -113,36 +70,3 @@ def request_source(protocol: Protocol, data: Dataset, rendered: Sequence[Rendere
         f"the requests {protocol.requests[:12]} of a protocol were rendered elsewhere and are not at hand; "
         "pass them to evaluate(rendered=[...])"
     )
-
-
-def prepare_block(
-    data: Dataset,
-    block: Block,
-    asks: Sequence[Ask],
-    model: Answerer,
-    skip_bad_items: bool,
-    rendered: Sequence[RenderedRequests] = (),
-) -> PreparedBlock:
-    """Render, fit and tokenize the items of ``block`` for every one of ``asks``.
-
-    Raises DataError for an item that can't be asked; with ``skip_bad_items`` it is refused, with the reason.
-    """
-    prepared = PreparedBlock()
-    requests: dict[str, list[Request]] = {}
-    for ask in asks:
-        digest = ask.protocol.prompt_digest
-        if digest not in requests:
-            source = request_source(ask.protocol, data, rendered)
-            requests[digest] = []
-            for request in source.requests(block.subject, block.items, block.start):
-                if isinstance(request, Request):
-                    requests[digest].append(request)
-                elif not skip_bad_items:
-                    raise request.reason
-                elif ask.null is None:
-                    prepared.refuse(ask.protocol, request.item, str(request.reason))
-        if ask.null is None:
-            prepared.add(ask.protocol, requests[digest], model)
-        else:
-            prepared.add_null(ask.protocol, ask.null, requests[digest], model)
-    return prepared

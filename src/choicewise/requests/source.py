@@ -1,6 +1,6 @@
 """Where the requests of a protocol come from: its templates, or a file of requests that were rendered elsewhere."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,10 +24,10 @@ class Refusal:
 class RequestSource(Protocol):
     """Gives the requests for items of one subject."""
 
-    def check(self, subject: str, items: tuple[Item, ...]) -> None:
+    def check(self, subject: str, items: Sequence[Item]) -> None:
         """DataError, naming the item, for what :meth:`requests` would refuse; cheaper than rendering."""
 
-    def requests(self, subject: str, items: tuple[Item, ...], start: int) -> Iterator[Request | Refusal]:
+    def requests(self, subject: str, items: Sequence[Item], start: int) -> Iterator[Request | Refusal]:
         """A request or a refusal for each of ``items``, which begin at position ``start`` of the subject."""
 
 
@@ -38,13 +38,13 @@ class TemplateSource:
     protocol: Recipe
     data: Dataset
 
-    def check(self, subject: str, items: tuple[Item, ...]) -> None:
+    def check(self, subject: str, items: Sequence[Item]) -> None:
         """Too few rows for shots, or an item with the wrong choices."""
         sample(self.protocol, self.data, subject)
         for item in items:
             check_choices(self.protocol, item)
 
-    def requests(self, subject: str, items: tuple[Item, ...], start: int = 0) -> Iterator[Request | Refusal]:
+    def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
         """A request or a refusal for each item."""
         shots = sample(self.protocol, self.data, subject)[start : start + len(items)]
         for position, (item, examples) in enumerate(zip(items, shots, strict=True), start=start):

@@ -76,12 +76,14 @@ class RunEvidence:
         return {prompt: self._by_prompt[prompt] for prompt in wanted}
 
     def asked(self, protocol: Protocol) -> tuple[int, int]:
-        """How many items were asked all that ``protocol`` asks, and how many of its split the run has."""
+        """How many items were asked all that ``protocol`` asks, and how many of its split the run has; 0 of one item."""
+        if self.only is not None:
+            return 0, 0
         names = {ask.name for ask in list_asks({"": protocol})}
-        places = {subject: rows for subject, rows in self._places.items() if subject[0] == protocol.split}
-        covered = segments(self._blocks, places) if self.only is None else ()
-        asked = sum(len(rows) for rows, blocks in covered if names <= {ask for block in blocks for ask in block.asks})
-        return asked, sum(map(len, places.values())) if self.only is None else 0
+        blocks = [block for block in self._blocks if block.split == protocol.split]
+        covered = segments(blocks, self._places)
+        asked = sum(len(rows) for rows, own in covered if names <= {ask for block in own for ask in block.asks})
+        return asked, sum(len(rows) for (split, _), rows in self._places.items() if split == protocol.split)
 
     def release(self) -> None:
         """Forget the evidence; what needs it again reads the run again."""

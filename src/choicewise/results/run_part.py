@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from choicewise.errors import StoreError
 from choicewise.records.manifest import BlockRecord
 from choicewise.records.tables import OBSERVATIONS, SPANS
 from choicewise.results.item_table import Subject
@@ -81,7 +82,13 @@ def segments(
     by_subject: dict[Subject, list[BlockRecord]] = {}
     for block in blocks:
         by_subject.setdefault((block.split, block.subject), []).append(block)
-    for subject in sorted(by_subject.keys() & places.keys(), key=lambda subject: int(places[subject][0])):
+    for (split, name), own in by_subject.items():
+        if max(block.stop for block in own) > len(places.get((split, name), ())):
+            raise StoreError(
+                f"block {own[-1].name} is about other items than the item table has of {name} ({split}); "
+                "evaluate again into a new folder"
+            )
+    for subject in sorted(by_subject, key=lambda subject: int(places[subject][0])):
         own = by_subject[subject]
         waiting = sorted(own, key=lambda block: block.start, reverse=True)
         covering: list[BlockRecord] = []
@@ -89,9 +96,8 @@ def segments(
             covering = [block for block in covering if block.stop > start]
             while waiting and waiting[-1].start <= start:
                 covering.append(waiting.pop())
-            chosen = places[subject][start:stop]
-            if covering and len(chosen):
-                yield chosen, list(covering)
+            if covering:
+                yield places[subject][start:stop], list(covering)
 
 
 def covering_part(blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers], place: int) -> Part:

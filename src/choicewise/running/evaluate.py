@@ -2,12 +2,14 @@
 
 import json
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain, count
 from pathlib import Path
 
 from choicewise.data.dataset import Dataset
+from choicewise.data.item import Item
 from choicewise.data.open_dataset import open_dataset
 from choicewise.errors import UsageError
 from choicewise.models.load import load_model
@@ -15,18 +17,19 @@ from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
+from choicewise.records.format import MANIFEST
 from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Selection, SelfCheckRecord
 from choicewise.records.rows import ItemRow
+from choicewise.requests.blocks import Section
 from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.schedule import Ask, Block, check, check_support, list_asks, list_blocks, with_split
 from choicewise.results.run import Run, open_run
-from choicewise.running.executor import BlockWork, Executor, InProcess
+from choicewise.running.executor import Executor, InProcess
+from choicewise.running.pulse import Progress, Pulse
 from choicewise.running.rescore import open_items, rescore
+from choicewise.running.tracker import Tracker
+from choicewise.running.work import Stretch, Work
 from choicewise.store.block_writer import BlockWriter
 from choicewise.store.folder import RunFolder, check_folder, open_folder
-
-Progress = Callable[[int, int], None]
-"""Is called with (done, total) requests: items times distinct prompts.  Rescoring in float32 counts again from 0."""
 
 
 def evaluate(
@@ -65,34 +68,45 @@ def evaluate(
         data = open_dataset(data, on_bad_item="skip" if skip_bad_items else "error")
     if isinstance(model, str | Path):
         model = load_model(model)
-    recipes = {name: with_split(recipe, data) for name, recipe in recipes.items()}
-    check_support(recipes, model.name, model.supports)
-    asks = list_asks(recipes)
-    blocks = list_blocks(data, recipes, subjects, limit)
-    if not skip_bad_items:
-        check(data, asks, blocks, rendered)
+    work = Work.of(model, data, recipes, subjects, limit, rendered, skip_bad_items)
     wanted = Manifest(
         model=ModelRecord(model.name, model.digest, model.dtype, model.device, model.window),
         dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories),
         selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
-        protocols={name: signature(recipe) for name, recipe in recipes.items()},
+        protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(),
     )
     progress = progress or (lambda done, total: None)
-    with open_folder(Path(out), wanted, _item_rows(blocks)) as folder:
-        _observe(folder, InProcess(model, data, rendered, skip_bad_items), asks, blocks, progress)
+    if new := not (Path(out) / MANIFEST).exists():  # a bad item is refused before anything is written
+        work.check(list(work.stretches()))
+    with open_folder(Path(out), wanted, _item_rows(work.sections)) as folder:
+        if stretches := list(work.stretches(folder)):
+            if not new:
+                work.check(stretches)
+            _observe(folder, InProcess(model, data, rendered, skip_bad_items), work, stretches, progress)
         if rescore_near_ties is not None and (undecided := open_items(open_run(out))):
-            rescore(folder, rescore_near_ties(), data, rendered, asks, blocks, undecided, progress)
+            rescore(folder, rescore_near_ties(), work, undecided, progress)
         folder.finish()
     return open_run(out)
 
 
-def _item_rows(blocks: Sequence[Block]) -> list[ItemRow]:
-    rows: list[ItemRow] = []
-    for split, item in ((block.split, item) for block in blocks for item in block.items):
-        fields = json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True)
-        rows.append(ItemRow(len(rows), split, item.id, item.subject, item.question, item.choices, item.gold, fields))
-    return rows
+def _item_rows(sections: Sequence[Section]) -> dict[str, Iterator[ItemRow]]:
+    """The rows of the item table by split, to be read in this order."""
+    by_split: dict[str, list[Section]] = {}
+    for section in sections:
+        by_split.setdefault(section.split, []).append(section)
+    position = count()
+    return {split: chain.from_iterable(_rows(each, position) for each in own) for split, own in by_split.items()}
+
+
+def _rows(section: Section, position: Iterator[int]) -> Iterator[ItemRow]:
+    for item in section.items:
+        texts = item.id, item.subject, item.question, item.choices
+        yield ItemRow(next(position), section.split, *texts, item.gold, _fields(item))
+
+
+def _fields(item: Item) -> str:
+    return json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True) if item.fields else "{}"
 
 
 def _versions() -> dict[str, str]:
@@ -104,28 +118,23 @@ def _versions() -> dict[str, str]:
 
 
 def _observe(
-    folder: RunFolder, executor: Executor, asks: Sequence[Ask], blocks: Sequence[Block], progress: Progress
+    folder: RunFolder, executor: Executor, work: Work, stretches: Sequence[Stretch], progress: Progress
 ) -> None:
     """Have everything answered that the folder lacks, and write what comes."""
-    done = total = 0
-    work: list[BlockWork] = []
-    for block in blocks:
-        needed = {ask.name: ask for ask in asks if ask.protocol.split == block.split}
-        missing = [needed[name] for name in folder.missing_asks(block.place, needed)]
-        done += len(block.items) * (len(needed) - len(missing))
-        total += len(block.items) * len(needed)
-        if missing:
-            work.append(BlockWork(block, missing))
-    progress(done, total)
-    for result in executor.run(work, folder.observed()):
-        if (check := result.selfcheck) is not None:
-            folder.describe(SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.depth))
-        size = len(result.work.block.items) * len(result.work.asks)
-        with BlockWriter(folder, result.work.block.place, executor) as writer:
-            for observation in result.observations:
-                writer.add(observation)
-                progress(done + size * writer.count // result.questions, total)
-            names = [ask.name for ask in result.work.asks]
-            writer.write(names, result.tokens_asked, result.requests, result.spans)
-        done += size
-        progress(done, total)
+    blocks = work.blocks(stretches)
+    lacking = sum(block.work for block in blocks)
+    before = int(lacking * (work.questions / sum(len(block.items) * len(block.asks) for block in blocks) - 1))
+    tracker, total = Tracker(executor, before), before + lacking
+    with Pulse(lambda: progress(tracker.done, total)) as pulse:
+        progress(tracker.done, total)
+        for result in executor.run(blocks, folder.observed()):
+            if (check := result.selfcheck) is not None:
+                folder.describe(SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.depth))
+            with BlockWriter(folder, result.block.place, executor) as writer, tracker.block(result):
+                for observation in result.observations:
+                    writer.add(observation)
+                    tracker.answered += 1
+                    pulse.beat()
+                names = [ask.name for ask in result.block.asks]
+                writer.write(names, result.tokens_asked, result.requests, result.spans)
+            progress(tracker.done, total)

@@ -1,6 +1,6 @@
 """Where the work of a run is done: an executor answers blocks and returns rows; only the caller writes them."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,18 +9,12 @@ from choicewise.data.dataset import Dataset
 from choicewise.models.model import Model
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.records.rows import ObservationRow, RequestRow, SpanRow
+from choicewise.requests.blocks import Block
+from choicewise.requests.prepared_block import prepare_block
 from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.schedule import Ask, Block, prepare_block
 from choicewise.running.observe import observe
 from choicewise.store.block_writer import TokenCounter
-
-
-@dataclass(frozen=True)
-class BlockWork:
-    """Items, and the ways of asking about them that the run folder lacks."""
-
-    block: Block
-    asks: Sequence[Ask]
+from choicewise.store.keys import Keys
 
 
 @dataclass(frozen=True)
@@ -31,7 +25,7 @@ class BlockResult:
     as they are answered, one per question; ``questions`` counts them.
     """
 
-    work: BlockWork
+    block: Block
     selfcheck: SelfCheck | None
     tokens_asked: int
     requests: Sequence[RequestRow]
@@ -43,7 +37,11 @@ class BlockResult:
 class Executor(TokenCounter, Protocol):
     """Who answers the blocks of a run, in this process or elsewhere."""
 
-    def run(self, work: Sequence[BlockWork], observed: Set[str]) -> Iterator[BlockResult]:
+    @property
+    def planned(self) -> int | None:
+        """Input tokens to compute for all that was asked so far; None where they are not counted."""
+
+    def run(self, blocks: Sequence[Block], observed: Keys) -> Iterator[BlockResult]:
         """One result per block; its observations are used up before the next result is taken.
 
         Questions whose keys are ``observed``, or that an earlier block asked, are not asked again.
@@ -64,24 +62,27 @@ class InProcess:
         """Input tokens computed so far; None where they are not counted."""
         return self.model.computed
 
-    def run(self, work: Sequence[BlockWork], observed: Set[str]) -> Iterator[BlockResult]:
+    @property
+    def planned(self) -> int | None:
+        """Input tokens to compute for all that was asked so far; None where they are not counted."""
+        return self.model.planned
+
+    def run(self, blocks: Sequence[Block], observed: Keys) -> Iterator[BlockResult]:
         """One result per block; the model checks itself while the first block is rendered."""
-        if not work:
+        if not blocks:
             return
-        observed = set(observed)
         with ThreadPoolExecutor(1) as thread:
             jobs = (  # submitted when taken
-                thread.submit(
-                    prepare_block, self.data, each.block, each.asks, self.model, self.skip_bad_items, self.rendered
-                )
-                for each in work
+                thread.submit(prepare_block, self.data, block, self.model, self.skip_bad_items, self.rendered)
+                for block in blocks
             )
             job = next(jobs)
             selfcheck = self.model.selfcheck
-            for current in work:
-                block = job.result()
+            for block in blocks:
+                prepared = job.result()
                 job = next(jobs, job)
-                wanted = {key: question for key, question in block.wanted.items() if key not in observed}
-                rows = block.inputs, block.requests, block.spans
-                yield BlockResult(current, selfcheck, *rows, len(wanted), observe(self.model, wanted))
-                observed.update(wanted)
+                new = observed.without(list(prepared.wanted))
+                wanted = {key: prepared.wanted[key] for key in new}
+                rows = prepared.inputs, prepared.requests, prepared.spans
+                yield BlockResult(block, selfcheck, *rows, len(wanted), observe(self.model, wanted))
+                observed.add(new)

@@ -12,10 +12,12 @@ from choicewise.engine.tree import build
 from choicewise.models.model import Model
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Span
-from choicewise.requests.prepared_block import PreparedBlock
+from choicewise.requests.prepared_block import PreparedBlock, prepare_block
 from choicewise.requests.prompt_rows import BlockQuestion
 from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.schedule import check, check_support, list_asks, list_blocks, prepare_block, with_split
+from choicewise.running.pulse import Progress
+from choicewise.running.work import Work
+from choicewise.store.keys import Keys
 from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.coverings import parts
 
@@ -63,27 +65,28 @@ def plan(
     rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
     probe: bool = True,
+    progress: Progress | None = None,
 ) -> Plan:
     """The plan of what :func:`choicewise.evaluate` would do; with the same arguments and errors.
 
     With ``probe`` the model answers the first questions for about a second; without it, its weights are not used.
+    ``progress`` is called with (done, total) of the work as in evaluate, block by block.
     """
-    recipes = {name: with_split(recipe, data) for name, recipe in protocols.items()}
-    check_support(recipes, model.name, model.supports)
-    asks = list_asks(recipes)
-    blocks = list_blocks(data, recipes, subjects, limit)
-    if not skip_bad_items:
-        check(data, asks, blocks, rendered)
-    requests = tokens_asked = tokens_unique = shots_dropped = tokens_dropped = 0
+    work = Work.of(model, data, protocols, subjects, limit, rendered, skip_bad_items)
+    stretches = list(work.stretches())
+    work.check(stretches)
+    tokens_asked = tokens_unique = shots_dropped = tokens_dropped = done = 0
     missing: Counter[str] = Counter()
-    counted: set[str] = set()
+    counted, blocks = Keys(), work.blocks(stretches)
+    total = sum(block.work for block in blocks)
     speed = None
     for block in blocks:
-        needed = [ask for ask in asks if ask.protocol.split == block.split]
-        prepared = prepare_block(data, block, needed, model, skip_bad_items, rendered)
-        new = [question for key, question in prepared.wanted.items() if key not in counted]
-        counted.update(prepared.wanted)
-        requests += len(needed) * len(block.items)
+        if progress is not None:
+            progress(done, total)
+        prepared = prepare_block(data, block, model, skip_bad_items, rendered)
+        keys = counted.without(list(prepared.wanted))
+        new = [prepared.wanted[key] for key in keys]
+        counted.add(keys)
         tokens_asked += prepared.inputs
         tokens_unique += unique_tokens(new)
         missing.update(_missing(prepared))
@@ -91,7 +94,8 @@ def plan(
         tokens_dropped += sum(bool(row.tokens_dropped) for row in prepared.requests)
         if probe and speed is None:
             speed = measure_speed(model, [question for question in new if isinstance(question, Span)])
-    return Plan(requests, tokens_asked, tokens_unique, dict(missing), shots_dropped, tokens_dropped, speed)
+        done += block.work
+    return Plan(work.questions, tokens_asked, tokens_unique, dict(missing), shots_dropped, tokens_dropped, speed)
 
 
 def unique_tokens(questions: Sequence[BlockQuestion]) -> int:

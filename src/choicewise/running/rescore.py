@@ -1,16 +1,15 @@
 """Items that 16-bit arithmetic leaves undecided, rescored by a float32 copy of the model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from choicewise.data.dataset import Dataset
 from choicewise.models.model import Model
 from choicewise.records.tables import FLOAT32
-from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.schedule import Ask, Block, prepare_block
+from choicewise.requests.prepared_block import prepare_block
 from choicewise.results.run import Run
 from choicewise.running.observe import observe
+from choicewise.running.work import Work
 from choicewise.store.block_writer import BlockWriter
 from choicewise.store.folder import RunFolder
 
@@ -30,14 +29,7 @@ def open_items(run: Run) -> Undecided:
 
 
 def rescore(
-    folder: RunFolder,
-    model: Model,
-    data: Dataset,
-    rendered: Sequence[RenderedRequests],
-    asks: Sequence[Ask],
-    blocks: Sequence[Block],
-    undecided: Undecided,
-    progress: Callable[[int, int], None],
+    folder: RunFolder, model: Model, work: Work, undecided: Undecided, progress: Callable[[int, int], None]
 ) -> None:
     """Ask ``model``, the float32 copy, about every undecided item, and keep its observations beside the first ones.
 
@@ -45,18 +37,22 @@ def rescore(
     undecided items, counted once per prompt.
     """
     done, total = 0, sum(map(len, undecided.values()))
-    observed = folder.observed()
-    for block in blocks:
-        needed = [ask for ask in asks if ask.protocol.split == block.split and ask.protocol.prompt_digest in undecided]
-        if not any(item.id in undecided[ask.protocol.prompt_digest] for ask in needed for item in block.items):
+    rescored = folder.rescored()
+    asked = [
+        (section, start, stop, [ask for ask in asks if ask.protocol.prompt_digest in undecided])
+        for section, start, stop, asks in work.stretches()
+    ]
+    for block in work.blocks([stretch for stretch in asked if stretch[-1]]):
+        if not any(item.id in undecided[ask.protocol.prompt_digest] for ask in block.asks for item in block.items):
             continue
-        prepared = prepare_block(data, block, needed, model, skip_bad_items=True, rendered=rendered)
+        prepared = prepare_block(work.data, block, model, skip_bad_items=True, rendered=work.rendered)
         rows = [row for row in prepared.spans if row.item in undecided[row.prompt] and row.key is not None]
         keys = dict.fromkeys(key for row in rows for key in (row.key, row.before, row.after) if key is not None)
-        questions = {key: prepared.wanted[key] for key in keys if key + FLOAT32 not in observed}
+        questions = {key: prepared.wanted[key] for key in rescored.without(list(keys))}
         size = len({(row.prompt, row.item) for row in rows})
         with BlockWriter(folder, block.place, model) as writer:
             for observation in observe(model, questions):
                 writer.add(observation._replace(key=observation.key + FLOAT32))
                 progress(done + size * writer.count // len(questions), total)
+        rescored.add(questions)
         done += size

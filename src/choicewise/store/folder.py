@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,12 @@ from choicewise.errors import StoreError
 from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE, MANIFEST
 from choicewise.records.manifest import BlockRecord, Manifest, Place, SelfCheckRecord, Spent
 from choicewise.records.rows import ItemRow
+from choicewise.records.tables import FLOAT32
 from choicewise.store.atomic import PARTIAL, disk_errors
+from choicewise.store.keys import KEY_BYTES, Keys
 from choicewise.store.manifest import read_manifest, write_manifest
-from choicewise.store.tables import Rows, read_blocks, read_items, write_block, write_items
-
-_IDENTITY = {
-    "model": ("digest", "dtype", "device", "window"),
-    "dataset": ("digest",),
-    "selection": ("subjects", "limit"),
-}
-"""What must agree for a run to be continued; names and paths may change."""
+from choicewise.store.resume import continued
+from choicewise.store.tables import Rows, read_blocks, write_block, write_items
 
 
 @dataclass
@@ -32,14 +29,33 @@ class RunFolder:
     path: Path
     manifest: Manifest
 
-    def observed(self) -> set[str]:
-        """The keys of all observations there are."""
-        return set(read_blocks(self.path, self.manifest.blocks, "observations")["key"].to_pylist())
+    def observed(self) -> Keys:
+        """The keys of all observations there are, but of those by a float32 copy."""
+        return self._keys("")
 
-    def missing_asks(self, place: Place, asks: Iterable[str]) -> list[str]:
-        """Those of ``asks`` in which the items at ``place`` were not asked yet."""
-        done = {ask for block in self.manifest.blocks if block.place == place for ask in block.asks}
-        return [ask for ask in asks if ask not in done]
+    def rescored(self) -> Keys:
+        """The keys of the observations by a float32 copy, without the suffix ``FLOAT32``."""
+        return self._keys(FLOAT32)
+
+    def _keys(self, suffix: str) -> Keys:
+        keys, length = Keys(), 2 * KEY_BYTES + len(suffix)
+        for block in self.manifest.blocks:
+            named = read_blocks(self.path, [block], "observations")["key"].to_pylist()
+            keys.add(key.removesuffix(suffix) for key in named if len(key) == length)
+        return keys
+
+    def missing(self, split: str, subject: str, count: int, asks: Iterable[str]) -> list[tuple[int, int, list[str]]]:
+        """(start, stop, asks): which of the first ``count`` items of a subject were not asked in which of ``asks``."""
+        blocks = [block for block in self.manifest.blocks if (block.split, block.subject) == (split, subject)]
+        edges = {0, count, *(edge for block in blocks for edge in (block.start, block.stop) if edge < count)}
+        stretches: list[tuple[int, int, list[str]]] = []
+        for start, stop in pairwise(sorted(edges)):
+            done = {ask for block in blocks if block.start <= start and stop <= block.stop for ask in block.asks}
+            lacking = [ask for ask in asks if ask not in done]
+            if stretches and stretches[-1][1:] == (start, lacking):
+                start = stretches.pop()[0]
+            stretches.append((start, stop, lacking))
+        return [stretch for stretch in stretches if stretch[2]]
 
     def add_block(
         self, place: Place, asks: Sequence[str], tables: Mapping[str, Rows], spent: Spent | None = None
@@ -48,7 +64,7 @@ class RunFolder:
 
         What was ``spent`` on it is added to what earlier blocks took.
         """
-        name = f"{len(self.manifest.blocks):05d}"
+        name = f"{max((int(block.name) for block in self.manifest.blocks), default=-1) + 1:05d}"
         files = write_block(self.path, name, tables)
         engine = self.manifest.engine
         if spent is not None:
@@ -88,59 +104,26 @@ def check_folder(path: Path) -> None:
 
 
 @contextmanager
-def open_folder(path: Path, wanted: Manifest, items: Sequence[ItemRow]) -> Iterator[RunFolder]:
+def open_folder(path: Path, wanted: Manifest, items: Mapping[str, Iterable[ItemRow]]) -> Iterator[RunFolder]:
     """The folder at ``path`` for writing: new, or continued when it was made for the same measurement.
 
     ``wanted`` states model, dataset, selection and protocols; a continued folder keeps its own protocols and gains the
-    wanted ones.  Raises StoreError when the folder holds something else or another process is writing to it.
+    wanted ones.  ``items``: the rows of the item table by split, read once at most.  Damaged blocks no longer count, so
+    that they are asked again.  Raises StoreError when the folder holds something else or another process is writing to
+    it.
     """
     check_folder(path)
     with disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
         if (path / MANIFEST).exists():
-            manifest = _continued(path, read_manifest(path), wanted, {row.split for row in items})
+            manifest = continued(path, read_manifest(path), wanted, items)
         else:
-            manifest = replace(wanted, files=write_items(path, items))
+            manifest = replace(wanted, files=write_items(path, chain.from_iterable(items.values())))
             write_manifest(path, manifest)
         for leftover in (path / BLOCK_FOLDER).glob(f"*{PARTIAL}"):
             shutil.rmtree(leftover)
         yield RunFolder(path, manifest)
-
-
-def _continued(path: Path, existing: Manifest, wanted: Manifest, splits: set[str]) -> Manifest:
-    """The manifest to go on with when items of ``splits`` are asked; it is written when it changes."""
-    missing = sorted(splits - set(read_items(path, existing)["split"].to_pylist()))  # damage shows before hours of work
-    for part, fields in _IDENTITY.items():
-        old, new = getattr(existing, part), getattr(wanted, part)
-        differences = [
-            f"{part} {name} is {_short(name, getattr(old, name))} there and {_short(name, getattr(new, name))} here"
-            for name in fields
-            if getattr(old, name) != getattr(new, name)
-        ]
-        if differences:
-            raise StoreError(
-                f"{path} was made for another {part} ({'; '.join(differences)}); "
-                f"go on there with the old {part}, or choose another folder"
-            )
-    if missing:
-        raise StoreError(
-            f"{path} holds no items of split {', '.join(missing)}, which a protocol tests; "
-            "begin another folder with all the protocols at once"
-        )
-    protocols = {**existing.protocols, **wanted.protocols}
-    if changed := [name for name, text in existing.protocols.items() if protocols[name] != text]:
-        raise StoreError(f"{path} holds another protocol under the name {changed[0]}; choose another folder")
-    if protocols == existing.protocols:
-        return existing
-    extended = replace(existing, protocols=protocols, complete=False)
-    write_manifest(path, extended)
-    return extended
-
-
-def _short(name: str, value: Any) -> Any:
-    """The first characters of a digest, any other value in full."""
-    return value[:12] if name == "digest" else list(value) if isinstance(value, tuple) else value
 
 
 @contextmanager

@@ -1,8 +1,11 @@
 """Reading and writing a run folder's manifest; what is read is checked field by field."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from choicewise.errors import StoreError
 from choicewise.records.format import FORMAT, MANIFEST, VERSION
@@ -14,7 +17,8 @@ _AGAIN = "restore the file from a copy, or evaluate again into a new folder"
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the folder's manifest in one step."""
-    content = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
+    content = asdict(manifest)
+    content = {"format": FORMAT, "version": VERSION, "sha256": _digest(content), **content}
     write_text(folder / MANIFEST, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -44,11 +48,20 @@ def read_manifest(folder: Path) -> Manifest:
         newer = isinstance(version, int) and version > VERSION
         advice = "upgrade Choicewise" if newer else "evaluate again into a new folder"
         raise StoreError(f"{path} has version {version} of the format, and this Choicewise reads {VERSION}; {advice}")
+    listed = content.pop("sha256", None)
     try:
-        return TypeAdapter(Manifest).validate_json(json.dumps(content))
+        manifest = TypeAdapter(Manifest).validate_json(json.dumps(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
         problem = problems.get(first["type"], f"is {first['input']!r} ({first['msg']})")
         field = ".".join(map(str, first["loc"]))
         raise StoreError(f"{path} is damaged: field {field} {problem}; {_AGAIN}") from error
+    if listed != _digest(content):
+        raise StoreError(f"{path} was changed after it was written (its sha256 differs); {_AGAIN}")
+    return manifest
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """sha256 (64 hex) of what the manifest says, so that nothing in it is believed that was edited later."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

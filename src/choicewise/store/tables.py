@@ -1,17 +1,20 @@
 """The Parquet tables of a run folder, each checked when it is read against what the manifest says of its file."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from choicewise.errors import StoreError
 from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE
 from choicewise.records.manifest import BlockRecord, FileRecord, Manifest
+from choicewise.records.rows import ItemRow
 from choicewise.records.tables import ITEMS, OBSERVATIONS, REQUESTS, SPANS
 from choicewise.store.atomic import disk_errors, new_file, new_folder
 
@@ -21,21 +24,42 @@ SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
 BATCH = 16_384
 """Rows of a batch."""
 
+ITEMS_AT_ONCE = 20_000
+"""Items that are written together, a row group of their table."""
+
 Rows = Sequence[tuple[Any, ...]]
 """Typed rows (:mod:`choicewise.records.rows`), whose fields are the columns in the order of the schema."""
 
 
 def write_table(path: Path, schema: pa.Schema, rows: Rows) -> None:
     """One Parquet file (zstd) of exactly this schema."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     with disk_errors(path):
-        pq.write_table(pa.table(arrays, schema=schema), path, compression="zstd")
+        pq.write_table(_table(schema, rows), path, compression="zstd")
+
+
+def _table(schema: pa.Schema, rows: Rows) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table([_array(*pair) for pair in zip(columns, schema.types, strict=True)], schema=schema)
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A column; lists of numbers are laid end to end, which is much faster than to convert one by one."""
+    if not (values and pa.types.is_list(kind) and all(isinstance(value, np.ndarray) for value in values)):
+        return pa.array(values, kind)
+    offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(values), kind.value_type))
 
 
 def fingerprint(content: bytes) -> FileRecord:
     """What the manifest says of a file."""
     return FileRecord(len(content), hashlib.sha256(content).hexdigest())
+
+
+def file_record(path: Path) -> FileRecord:
+    """What the manifest says of the file at ``path``."""
+    with path.open("rb") as file:
+        sha = hashlib.file_digest(file, "sha256")
+        return FileRecord(file.tell(), sha.hexdigest())
 
 
 def read_table(path: Path, schema: pa.Schema, listed: FileRecord | None) -> pa.Table:
@@ -101,11 +125,19 @@ def _opened(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
         raise StoreError(f"{path} can't be read ({error}); {advice}") from error
 
 
-def write_items(run: Path, rows: Rows) -> dict[str, FileRecord]:
+def write_items(run: Path, rows: Iterable[ItemRow]) -> dict[str, FileRecord]:
     """Write the item table in one step, so that reports need no data folder; returns the file by name."""
+    remaining = iter(rows)
     with new_file(run / ITEM_FILE) as partial:
-        write_table(partial, ITEMS, rows)
-        return {ITEM_FILE: fingerprint(partial.read_bytes())}
+        with pq.ParquetWriter(partial, ITEMS, compression="zstd") as writer:
+            while part := list(islice(remaining, ITEMS_AT_ONCE)):
+                writer.write_table(_table(ITEMS, part))
+        return {ITEM_FILE: file_record(partial)}
+
+
+def read_splits(run: Path) -> set[str]:
+    """The splits that the item table holds."""
+    return set(pq.ParquetFile(run / ITEM_FILE).read(["split"])["split"].unique().to_pylist())
 
 
 def read_items(run: Path, manifest: Manifest) -> pa.Table:
@@ -144,7 +176,7 @@ def write_block(run: Path, name: str, tables: Mapping[str, Rows]) -> dict[str, F
     with new_folder(run / BLOCK_FOLDER / name) as folder:
         for table, schema in SCHEMAS.items():
             write_table(folder / f"{table}.parquet", schema, tables[table])
-        return {file.name: fingerprint(file.read_bytes()) for file in sorted(folder.iterdir())}
+        return {file.name: file_record(file) for file in sorted(folder.iterdir())}
 
 
 def read_blocks(run: Path, blocks: Sequence[BlockRecord], table: str) -> pa.Table:

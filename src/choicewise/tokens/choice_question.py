@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from choicewise.questions import Mass, Span
 from choicewise.tokens.byte_probability import ByteProbability
+from choicewise.tokens.tokenizer import Tokenizer
 
 Asked = TypeVar("Asked", bound=Span | Mass | ByteProbability)
 
@@ -39,6 +40,12 @@ class ChoiceQuestion:
     def questions(self) -> Iterator[Span | Mass | ByteProbability]:
         """All that the model must be asked."""
         yield from (question for question in (self.span, self.before, self.after) if question is not None)
+
+    def scored_bytes(self, tokenizer: Tokenizer) -> bytes:
+        """What the scored tokens spell; nothing where the choice is missing."""
+        if not isinstance(self.span, Span):
+            return b""
+        return b"".join(tokenizer.token_bytes[token] for token in self.span.continuation.tolist())
 
     def refused(self, reason: str) -> ChoiceQuestion:
         """The same as a choice that can't be scored, and why."""

@@ -68,8 +68,6 @@ def _word(request: TokenizedRequest, choice: str, _: bytes, question: ChoiceQues
 
 def _bytes(request: TokenizedRequest, choice: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
     text = end + choice.encode()
-    if not choice:
-        return question.refused("the continuation is empty")
     if (ways := count_spellings(request.vocabulary, text)) > LIMIT:
         return question.refused(
             f"the {len(text)} bytes scored with continuation {choice!r} can be spelled in {ways} ways, "

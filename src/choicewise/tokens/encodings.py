@@ -6,6 +6,7 @@ first scored token, the prefix token does: BOS, or EOS where there is none.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from choicewise.tokens.tokenizer import Tokenizer, count
 class Encodings:
     """The tokens of the texts of a batch: in ``sequences`` with what ``bos`` adds, in ``plain`` with nothing added.
 
-    Raises ModelError when the tokenizer appends tokens to every text.
+    ``bare``: the same as ``plain`` without the dummy space that a tokenizer may put before a text by itself; no tokens
+    where a text has none without it.  Raises ModelError when the tokenizer appends tokens to every text.
     """
 
     def __init__(self, tokenizer: Tokenizer, bos: str) -> None:
@@ -27,6 +29,7 @@ class Encodings:
         self.tokenizer = tokenizer
         self.sequences: dict[str, Ids] = {}
         self.plain: dict[str, Ids] = {}
+        self.bare: dict[str, Ids] = {}
         self._lossy: dict[str, bool] = {}
 
     def add_sequences(self, texts: Iterable[str]) -> None:
@@ -39,6 +42,28 @@ class Encodings:
     def add_plain(self, texts: Iterable[str]) -> None:
         """Encode the new ones among ``texts`` with nothing added."""
         self._encode(self.plain, texts, special=False)
+
+    def add_bare(self, texts: Iterable[str]) -> None:
+        """Encode the new ones among ``texts`` without a dummy space: after a line break, which is cut off again."""
+        new = [text for text in dict.fromkeys(texts) if text not in self.bare]
+        lead = "\n" if self.has_dummy_space else ""
+        self.add_plain([lead, *(lead + text for text in new)])
+        self.bare.update((text, self._without(lead, text)) for text in new)
+
+    def _without(self, lead: str, text: str) -> Ids:
+        before, tokens = self.plain[lead], self.plain[lead + text]
+        bare = tokens[len(before) :]
+        spaced = self._spelled(bare).startswith(b" ") and not text.startswith(" ")
+        return bare[:0] if spaced or not np.array_equal(tokens[: len(before)], before) else bare
+
+    @cached_property
+    def has_dummy_space(self) -> bool:
+        """Whether a text by itself gets a space before it."""
+        self.add_plain(["a"])
+        return self._spelled(self.plain["a"]) == b" a"
+
+    def _spelled(self, tokens: Ids) -> bytes:
+        return b"".join(self.tokenizer.token_bytes[token] for token in tokens.tolist())
 
     def _encode(self, known: dict[str, Ids], texts: Iterable[str], *, special: bool) -> list[str]:
         """The new texts, after their tokens were added to ``known``."""

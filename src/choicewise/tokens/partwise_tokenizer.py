@@ -16,6 +16,7 @@ REMEMBERED = 8_000_000
 TEXTS = 2048
 """Texts split at once: enough new parts for every thread, few enough to hold all parts in memory."""
 PROBES = (
+    "Question: What?\nA. One\nB: two\n\n(C) three\n\nAnswer: A\n\nQ.E.D. is\u00a0it: \nno.\nD) 4\nE. \u0301e\nF.  x",
     "A line.\n\nAnother,  with spaces \n and\ttabs\r\n\r\n  then\n\n\nmore? \n\nA. 1\nB. 23456\nAnswer: A",
     "\nx\n/y\n's\n\n\n z\n\u0301a\nn\u0303\n\u00e9\n\u4f60\n\u597d\n\U0001f469\u200d\U0001f469\n\x00\n\x85\n\u2028\n",
     'def f(x):\n    if x:\n\t\treturn "▁"\n\n}\n\n\nA\nB\n(C)\n~\n!\n0\n',
@@ -50,13 +51,59 @@ class PartwiseTokenizer:
         for start in range(0, len(texts), TEXTS):
             encoded += self._encode(self.rule, texts[start : start + TEXTS], special)
         longest = max(range(len(texts)), key=lambda index: len(texts[index]))
-        text = texts[longest]
-        if "\n" in text and not np.array_equal(encoded[longest], self.inner.encode([text], special=special)[0]):
+        self._compare(texts[longest], encoded[longest], special)
+        return encoded
+
+    def continued(
+        self, starts: Sequence[str], ends: Sequence[Sequence[str]], *, special: bool
+    ) -> list[list[Ids] | None]:
+        """For each of ``starts`` the tokens after its last line break: of itself, then of itself with each of its ends.
+
+        Before it these texts all have the same tokens, so that they need not be encoded.  None where a text is not
+        split.  Raises ModelError as :meth:`encode`.
+        """
+        if self.rule is None:
+            return [None] * len(starts)
+        self._forget_too_much()
+        hazards = bool(self.rule.hazards)
+        places = [0 if hazards and self._hazard.search(start) else self.rule.last_line(start) for start in starts]
+        wanted = [
+            [start[place:], *(start[place:] + end for end in own)] if place else []
+            for start, place, own in zip(starts, places, ends, strict=True)
+        ]
+        parts = {text: self.rule.parts(text) for texts in wanted for text in texts}
+        self._learn(chain.from_iterable(parts.values()))
+        tokens = {text: self._join_rest(own) for text, own in parts.items() if self._unsplittable.isdisjoint(own)}
+        continued = [
+            [tokens[text] for text in texts] if texts and all(text in tokens for text in texts) else None
+            for texts in wanted
+        ]
+        self._compare_longest(starts, ends, places, continued, special)
+        return continued
+
+    def _compare_longest(
+        self,
+        starts: Sequence[str],
+        ends: Sequence[Sequence[str]],
+        places: Sequence[int],
+        continued: Sequence[Sequence[Ids] | None],
+        special: bool,
+    ) -> None:
+        """Compare the longest text that was split with its tokens as a whole."""
+        split = [index for index, tokens in enumerate(continued) if tokens is not None and ends[index]]
+        if split and self.rule is not None:
+            longest = max(split, key=lambda index: len(starts[index]))
+            front, back = self._frame if special else (np.empty(0, dtype=np.int32),) * 2
+            before = self._encode(self.rule, [starts[longest][: places[longest]]], special=False)[0]
+            rest = (continued[longest] or ())[1]
+            self._compare(starts[longest] + ends[longest][0], np.concatenate([front, before, rest, back]), special)
+
+    def _compare(self, text: str, tokens: Ids, special: bool) -> None:
+        if "\n" in text and not np.array_equal(tokens, self.inner.encode([text], special=special)[0]):
             raise ModelError(
                 f"encoded in parts, {text[:80]!r}... has other tokens than as a whole; results with this tokenizer "
                 "can't be trusted: please report its tokenizer.json and the version of tokenizers"
             )
-        return encoded
 
     def decode(self, ids: Ids) -> str:
         """As ``inner`` does."""
@@ -78,8 +125,7 @@ class PartwiseTokenizer:
         )
 
     def _encode(self, rule: SplitRule, texts: Sequence[str], special: bool) -> list[Ids]:
-        if self.remembered > self._limit:
-            self._forget()
+        self._forget_too_much()
         places = [rule.last_paragraph(text) for text in texts]
         heads = [text[:place] for text, place in zip(texts, places, strict=True)]
         tails = [rule.parts(text[place:]) for text, place in zip(texts, places, strict=True)]
@@ -91,6 +137,10 @@ class PartwiseTokenizer:
             for i, tokens in zip(again, self.inner.encode([texts[i] for i in again], special=special), strict=True):
                 encoded[i] = tokens
         return encoded
+
+    def _forget_too_much(self) -> None:
+        if self.remembered > self._limit:
+            self._forget()
 
     def _forget(self) -> None:
         self._heads: dict[str, Ids] = {"": np.empty(0, dtype=np.int32)}
@@ -121,3 +171,8 @@ class PartwiseTokenizer:
             first = 1 if head else 2
             tokens[first:] = [part[self._dummy :] for part in tokens[first:]]
         return np.concatenate([self._frame[0], *tokens, self._frame[1]] if special else tokens)
+
+    def _join_rest(self, parts: Sequence[str]) -> Ids:
+        """Tokens of ``parts`` that something precedes."""
+        tokens = [self._tokens[part][self._dummy :] for part in parts]
+        return tokens[0] if len(tokens) == 1 else np.concatenate(tokens)

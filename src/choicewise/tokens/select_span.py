@@ -20,11 +20,12 @@ def select_spans(encodings: Encodings, context: str, continuation: str, gold: bo
     it would subtract the first token of the sequence.
     """
     tokenizer = encodings.tokenizer
-    prompt, joined, a = encodings.contexts([context, context + continuation, "a"])
+    if not continuation:
+        return ChoiceQuestion(None, missing="continuation '' leaves select no token to score")
+    prompt, joined = encodings.contexts([context, context + continuation])
     last = len(prompt) - 1 if len(prompt) > 2 else 0
     healed = joined[last : last + 1]
-    dummy = b"".join(tokenizer.token_bytes[token] for token in a) == b" a"
-    by_itself = tokenizer.decode(healed).removeprefix(" " if dummy else "")
+    by_itself = tokenizer.decode(healed).removeprefix(" " if encodings.has_dummy_space else "")
     ends = any(tokenizer.token_bytes[token] for token in healed)  # a BOS is text to the server, but not to a prompt
     ends = ends and context.endswith(by_itself)
     if ends and not last:

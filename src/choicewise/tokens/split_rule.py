@@ -15,6 +15,9 @@ NEWLINE_STARTS = re.compile(r"\n(?<=[!-~]\n)")
 NEWLINE_ENDS = re.compile(r"\n(?=[!-~])")
 """A newline before a visible ASCII character; the text is split after it."""
 
+LABEL = re.compile(r"\n*[!-~]{1,16}[.:)](?= [A-Za-z])")
+"""What a line begins with (``Question:``, ``A.``); the text is split after it, before the space of a word."""
+
 _MARKS_AND_SPACE = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 SPLITS = {"Llama 3": _WORDS + r"|\p{N}{1,3}" + _MARKS_AND_SPACE, "Qwen 2": _WORDS + r"|\p{N}" + _MARKS_AND_SPACE}
@@ -22,22 +25,42 @@ SPLITS = {"Llama 3": _WORDS + r"|\p{N}{1,3}" + _MARKS_AND_SPACE, "Qwen 2": _WORD
 
 
 class SplitRule(NamedTuple):
-    """A kind of place at which texts may be split.
+    """Kinds of place at which texts may be split.
 
-    ``newline`` matches the newlines at which to split, before them when ``before``, else after.  With ``prefixed`` the
-    tokenizer puts a dummy space before every text it is given, which a part from the middle of a text must lose.  A
-    text that contains one of ``hazards`` is never split.
+    ``newline`` matches the newlines at which to split, before them when ``before``, else after.  With ``labels`` they
+    may be split after the label of a line, too.  With ``prefixed`` the tokenizer puts a dummy space before every text
+    it is given, which a part from the middle of a text must lose.  A text that contains one of ``hazards`` is never
+    split.
     """
 
     newline: re.Pattern[str]
     before: bool
     prefixed: bool
     hazards: tuple[str, ...]
+    labels: bool = False
 
     def parts(self, text: str) -> list[str]:
         """The parts of ``text``: joined they are the text."""
-        places = [match.start() if self.before else match.end() for match in self.newline.finditer(text)]
-        return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
+        places = [0]
+        if self.labels and not text.startswith("\n") and (label := LABEL.match(text)):
+            places.append(label.end())
+        for match in self.newline.finditer(text):
+            places.append(match.start() if self.before else match.end())
+            if self.labels and (label := LABEL.match(text, match.end())):
+                places.append(label.end())
+        return [text[start:end] for start, end in zip(places, [*places[1:], len(text)], strict=True)]
+
+    def last_line(self, text: str) -> int:
+        """Where the last part that begins at a newline starts, or 0 where the text is not split at one.
+
+        The text may be split there whatever follows it.
+        """
+        end = len(text)
+        while (place := text.rfind("\n", 0, end)) >= 0:
+            if match := self.newline.match(text, place):
+                return match.start() if self.before else match.end()
+            end = place
+        return 0
 
     def last_paragraph(self, text: str) -> int:
         """Where the part that begins at the last blank line starts, or 0 where the text is not split there."""
@@ -67,7 +90,9 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
         return None
     if not all(_seen_in_text(token, normalizers) for token in hazards):
         return None
-    return SplitRule(newline, before, prefixed, tuple(token["content"] for token in hazards))
+    # A space before a letter belongs to the letter's piece in all these expressions, and added tokens hold none.
+    labels = (gpt2 or not before) and not any(re.search("[.:)] [A-Za-z]", token["content"]) for token in added)
+    return SplitRule(newline, before, prefixed, tuple(token["content"] for token in hazards), labels)
 
 
 def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:

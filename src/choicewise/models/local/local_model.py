@@ -62,6 +62,8 @@ class LocalModel:
         """Input tokens that went through the model so far, those of the self-check included."""
         return self.lm.computed + ("_hidden_states" in self.__dict__ and self._hidden_states.computed)
 
+    planned = None  # replaced soon
+
     @cached_property
     def lm(self) -> CausalLM:
         """The model as compute paths use it."""

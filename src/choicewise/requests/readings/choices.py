@@ -1,19 +1,25 @@
 """Asking for log-likelihoods of continuations, which most readings do in one way or another."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from choicewise.protocols.boundary import APART
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import MaskedLoss, Span
 from choicewise.requests.prompt_rows import BlockQuestion, PromptRows
 from choicewise.requests.readings import Asker
 from choicewise.requests.readings.choice_group import ChoiceGroup, shared_context
+from choicewise.requests.readings.null_group import NullGroup
 from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.choice_question import ChoiceQuestion
 from choicewise.tokens.encodings import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.tokens.window import fit_span
+
+COUNTING = ("joint", "count")
+"""Policies that count the context's tokens off, so that a token across its end takes text from the continuation."""
+OTHER_TEXT = "after the null context a token straddles its end, so that other text is scored than after the question"
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,8 @@ class ChoiceAsker(Asker):
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """One question per continuation of every group."""
         grouped = [self.groups(each.request, each.context) for each in fitted]
-        located = iter(self._locate(prompt, [group for groups in grouped for group in groups]))
+        policy = prompt.protocol.boundary
+        located = iter(self._locate(prompt, [group for groups in grouped for group in groups], policy))
         for each, groups in zip(fitted, grouped, strict=True):
             choices_of = [next(located) for _ in groups]
             prompt.add_request(each, max(choice.tokens_dropped for choices in choices_of for choice in choices))
@@ -48,22 +55,55 @@ class ChoiceAsker(Asker):
                 self._ask_group(prompt, each.request.item.id, group, choices)
 
     def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
-        """Each distinct continuation once."""
-        texts = list(dict.fromkeys(text for request in requests for text in request.continuations))
-        located = self._locate(prompt, [ChoiceGroup(null, False, (text,), (), ()) for text in texts])
-        choice_of = {text: choice for text, (choice,) in zip(texts, located, strict=True)}
-        for request in requests:
-            for number, text in enumerate(request.continuations):
-                item, choice = request.item.id, choice_of[text]
-                prompt.add_span(item, (number, 0), self._question(choice), null=null, continuation=text, choice=choice)
+        """The same groups after the ``null`` context, each distinct one located once."""
+        ends = null != null.rstrip()  # only then it matters how a context ends
+        own = [self.groups(request, request.context() if ends else "") for request in requests]
+        grouped = [[NullGroup.of(group, null) for group in groups] for groups in own]
+        located = self._locate_null(prompt, null, dict.fromkeys(group for groups in grouped for group in groups))
+        for request, groups in zip(requests, grouped, strict=True):
+            for number, group in enumerate(groups):
+                choices = located[group]
+                if not group.spaced and any(choice.merged for choice in choices):
+                    choices = self._comparable(prompt, request, number, choices)
+                for place, text, choice in zip(group.places, group.continuations, choices, strict=True):
+                    question = self._question(choice)
+                    prompt.add_span(request.item.id, place, question, null=null, continuation=text, choice=choice)
 
-    def _locate(self, prompt: PromptRows, groups: Sequence[ChoiceGroup]) -> list[list[ChoiceQuestion]]:
+    def _locate_null(
+        self, prompt: PromptRows, null: str, groups: Iterable[NullGroup]
+    ) -> dict[NullGroup, list[ChoiceQuestion]]:
+        """The scored tokens of ``groups``; a text that lacks its space has the tokens that it has by itself."""
+        policy, located = prompt.protocol.boundary, dict[NullGroup, list[ChoiceQuestion]]()
+        for spaced in (False, True):
+            chosen = [group for group in groups if group.spaced == spaced]
+            how = APART if spaced and policy in COUNTING else policy
+            located.update(zip(chosen, self._locate(prompt, [each.after(null) for each in chosen], how), strict=True))
+        return located
+
+    def _comparable(
+        self, prompt: PromptRows, request: Request, number: int, choices: Sequence[ChoiceQuestion]
+    ) -> list[ChoiceQuestion]:
+        """``choices`` of group ``number`` after a null context, those refused that score other text than after theirs.
+
+        Where tokens are counted off, one that straddles the end of the null context takes text away from the choice.
+        """
+        policy = prompt.protocol.boundary
+        if policy not in COUNTING:
+            return list(choices)
+        (own,) = self._locate(prompt, [self.groups(request, request.context())[number]], policy)
+        spelled = [[each.scored_bytes(prompt.encodings.tokenizer) for each in side] for side in (choices, own)]
+        return [
+            choice if not choice.merged or ours == after_null else choice.refused(OTHER_TEXT)
+            for choice, after_null, ours in zip(choices, *spelled, strict=True)
+        ]
+
+    def _locate(self, prompt: PromptRows, groups: Sequence[ChoiceGroup], policy: str) -> list[list[ChoiceQuestion]]:
         """The tokens of every choice that are scored, cut or refused where they do not fit the window."""
         protocol, encodings, locate = prompt.protocol, prompt.encodings, self.locate
         contexts, texts = [group.context for group in groups], [group.continuations for group in groups]
         golds = [group.gold for group in groups]
         if locate is None:
-            located = choice_questions_batch(encodings, protocol.boundary, contexts, texts, golds)
+            located = choice_questions_batch(encodings, policy, contexts, texts, golds)
         else:
             located = [
                 [locate(encodings, context, choice, index in gold) for index, choice in enumerate(choices)]

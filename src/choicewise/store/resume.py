@@ -1,0 +1,96 @@
+"""What a run folder is continued with: the same measurement, and all of its blocks that are whole."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from choicewise.errors import StoreError
+from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE
+from choicewise.records.manifest import BlockRecord, FileRecord, Manifest
+from choicewise.records.rows import ItemRow
+from choicewise.store.manifest import write_manifest
+from choicewise.store.tables import file_record, read_splits, write_items
+
+_IDENTITY = {
+    "model": ("digest", "dtype", "device", "window"),
+    "dataset": ("digest",),
+    "selection": ("subjects", "limit"),
+}
+"""What must agree for a run to be continued; names and paths may change."""
+
+
+def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[str, Iterable[ItemRow]]) -> Manifest:
+    """The manifest to go on with when ``items`` are asked; it is written when it changes.
+
+    Blocks and an item table that are damaged or gone are left out and written again.
+    """
+    _check_identity(path, existing, wanted)
+    protocols = {**existing.protocols, **wanted.protocols}
+    if changed := [name for name, text in existing.protocols.items() if protocols[name] != text]:
+        raise StoreError(f"{path} holds another protocol under the name {changed[0]}; choose another folder")
+    files = existing.files
+    if ITEM_FILE not in files or not _are_whole(path, files):
+        if missing := sorted({block.split for block in existing.blocks} - set(items)):
+            raise StoreError(
+                f"{path / ITEM_FILE} is damaged and can be written again only when all splits of the run are tested; "
+                f"repeat the run with a protocol that tests split {', '.join(missing)}, too"
+            )
+        files = write_items(path, chain.from_iterable(items.values()))
+    elif missing := sorted(set(items) - read_splits(path)):
+        raise StoreError(
+            f"{path} holds no items of split {', '.join(missing)}, which a protocol tests; "
+            "begin another folder with all the protocols at once"
+        )
+    blocks = _usable(path, existing.blocks)
+    if (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks):
+        return existing
+    extended = replace(existing, protocols=protocols, files=files, blocks=blocks, complete=False)
+    write_manifest(path, extended)
+    return extended
+
+
+def _usable(path: Path, blocks: Sequence[BlockRecord]) -> tuple[BlockRecord, ...]:
+    """The blocks that are whole.
+
+    A block without asks holds a part of the observations that another block of the same items names: without it that
+    one is of no use.
+    """
+    damaged = [block for block in blocks if not _are_whole(path / BLOCK_FOLDER / block.name, block.files)]
+    parts = [block for block in damaged if not block.asks]
+    return tuple(block for block in blocks if block not in damaged and not any(_overlap(block, part) for part in parts))
+
+
+def _overlap(one: BlockRecord, other: BlockRecord) -> bool:
+    same = (one.split, one.subject) == (other.split, other.subject)
+    return same and one.start < other.stop and other.start < one.stop
+
+
+def _are_whole(folder: Path, files: Mapping[str, FileRecord]) -> bool:
+    """Whether all ``files`` of a folder are as they were written."""
+    try:
+        sizes = all((folder / name).stat().st_size == listed.bytes for name, listed in files.items())
+        return sizes and all(file_record(folder / name) == listed for name, listed in files.items())
+    except OSError:
+        return False
+
+
+def _check_identity(path: Path, existing: Manifest, wanted: Manifest) -> None:
+    for part, fields in _IDENTITY.items():
+        old, new = getattr(existing, part), getattr(wanted, part)
+        differences = [
+            f"{part} {name} is {_short(name, getattr(old, name))} there and {_short(name, getattr(new, name))} here"
+            for name in fields
+            if getattr(old, name) != getattr(new, name)
+        ]
+        if differences:
+            raise StoreError(
+                f"{path} was made for another {part} ({'; '.join(differences)}); "
+                f"go on there with the old {part}, or choose another folder"
+            )
+
+
+def _short(name: str, value: Any) -> Any:
+    """The first characters of a digest, any other value in full."""
+    return value[:12] if name == "digest" else list(value) if isinstance(value, tuple) else value

@@ -76,7 +76,7 @@ class RunEvidence:
         return {prompt: self._by_prompt[prompt] for prompt in wanted}
 
     def asked(self, protocol: Protocol) -> tuple[int, int]:
-        """How many items were asked all that ``protocol`` asks, and how many of its split the run has; 0 of one item."""
+        """How many items were asked all that ``protocol`` asks, and how many of its split the run has."""
         if self.only is not None:
             return 0, 0
         names = {ask.name for ask in list_asks({"": protocol})}

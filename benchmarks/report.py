@@ -19,15 +19,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from compare import HERE
 from machine import machine
 from process import measure
 
-from choicewise.data.open_dataset import open_dataset
 from choicewise.records.manifest import Manifest
-from choicewise.running.evaluate import evaluate
 from choicewise.store.manifest import read_manifest
 
+HERE = Path(__file__).resolve().parent
 MMLU = HERE.parents[1] / "shared" / "data" / "mmlu"
 PAIRS = ("options/cloze:sum", "options/cloze:token_mean", "options/cloze:char_mean")
 """Scores of two-choice questions, which need one prompt."""
@@ -60,6 +58,9 @@ def main() -> None:
 
 def mmlu(folder: Path, data: Path, subjects: int | None) -> Path:
     """A run of MMLU, or of its first ``subjects``, under all protocols of its family."""
+    from choicewise.data.open_dataset import open_dataset
+    from choicewise.running.evaluate import evaluate
+
     dataset = open_dataset(data)
     chosen = dataset.subjects("test")[:subjects] if subjects else None
     evaluate(model="fake:hash", data=dataset, protocols=["mmlu"], out=folder / "mmlu", subjects=chosen)
@@ -68,6 +69,8 @@ def mmlu(folder: Path, data: Path, subjects: int | None) -> Path:
 
 def pairs(folder: Path, items: int) -> Path:
     """A run of so many questions of two choices each, in random words."""
+    from choicewise.running.evaluate import evaluate
+
     data = folder / "pairs.jsonl"
     if not data.exists():
         with data.open("w") as file:

@@ -22,7 +22,7 @@ from choicewise.report.comparison_text import comparison_lines
 from choicewise.results.comparison import VERDICTS, Comparison, comparisons
 from choicewise.results.evidence import Evidence
 from choicewise.results.json_value import json_value
-from choicewise.results.observed_part import ObservedPart
+from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.run import Run
 from choicewise.results.sent_texts import read_texts, text_digest, text_digests
 from choicewise.scoring.statistics.sign_flip import SignFlip
@@ -165,7 +165,7 @@ def test_protocols_that_differ_only_in_the_score_send_the_same_texts(run: Run) -
 
 def test_the_text_digest_moves_with_every_text(run: Run) -> None:
     prompt = run.protocols["mmlu/original"].prompt_digest
-    whole, items = ObservedPart(replace(run.tables, items=run.evidence.items), prompt), run.evidence.items
+    whole, items = ObservedPortion(replace(run.tables, items=run.evidence.items), prompt), run.evidence.items
 
     def digest() -> str:
         evidence = Evidence(run.folder, whole.items, items)

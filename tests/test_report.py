@@ -29,7 +29,7 @@ from choicewise.results.diagnosis import FLAGS, nearest
 from choicewise.results.interval import interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
-from choicewise.results.observed_part import ObservedPart
+from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.outcome import OutcomeKeeper
 from choicewise.results.ranks import bounded, ranked
 from choicewise.results.row import Row, selection
@@ -78,9 +78,9 @@ def measured(run: Run, name: str) -> Measurement:
     return run.measurements[name]
 
 
-def observed(run: Run, name: str) -> ObservedPart:
+def observed(run: Run, name: str) -> ObservedPortion:
     """All of a run at once, tokens included."""
-    return ObservedPart(replace(run.tables, items=run.evidence.items), run.protocols[name].prompt_digest)
+    return ObservedPortion(replace(run.tables, items=run.evidence.items), run.protocols[name].prompt_digest)
 
 
 @pytest.mark.parametrize("name", ["mmlu/letter-text:sum", "mmlu/letter-text:token_mean", "mmlu/letter-text:pmi-answer"])

@@ -16,7 +16,7 @@ from choicewise.records.rows import ObservationRow
 from choicewise.report.explanation_text import explanation_lines
 from choicewise.results.agreement import agreement
 from choicewise.results.explanation import explain
-from choicewise.results.observed_part import ObservedPart
+from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.run import Run
 from choicewise.scoring.outside import OUTSIDE
 from choicewise.scoring.readings.spellings import log_sum
@@ -97,7 +97,7 @@ def test_differences_without_tokens_have_no_known_cause(tmp_path: Path) -> None:
 def test_noise_of_a_total_is_that_of_the_sum(tmp_path: Path) -> None:
     run = without_tokens(run_of(tmp_path, {"sum": replace(BASE, score="sum", null=None)}))
     items = run.evidence.items
-    evidence = ObservedPart(replace(run.tables, items=items), run.protocols["sum"].prompt_digest)
+    evidence = ObservedPortion(replace(run.tables, items=items), run.protocols["sum"].prompt_digest)
     assert evidence.sensitivity("sum") == pytest.approx(np.ones(48))
     assert np.isnan(evidence.sensitivity("token_mean")).all()
 

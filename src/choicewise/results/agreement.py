@@ -19,7 +19,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.results.column import Reductions
 from choicewise.results.measurement import Measurement
-from choicewise.results.observed_part import ObservedPart
+from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.pairing import paired_predictions, shared_items
 from choicewise.results.run import Run
 from choicewise.results.run_evidence import RunEvidence
@@ -114,13 +114,13 @@ def retrievals(run: Run) -> dict[str, Retrieval]:
 
 
 _PLACED: Reductions = {
-    ("merged rows",): lambda part: part.merged_rows,
-    ("context tokens",): lambda part: part.context_tokens,
+    ("merged rows",): lambda portion: portion.merged_rows,
+    ("context tokens",): lambda portion: portion.context_tokens,
 }
 
 
-def _retrieved(protocol: Protocol, part: ObservedPart) -> tuple[Floats, npt.NDArray[np.uint64]] | None:
-    options = combiner(protocol.reading).retrieved(protocol, part)
+def _retrieved(protocol: Protocol, portion: ObservedPortion) -> tuple[Floats, npt.NDArray[np.uint64]] | None:
+    options = combiner(protocol.reading).retrieved(protocol, portion)
     if options is None:
         return None
     ids, edges = np.ascontiguousarray(options.tokens, dtype=np.int32), options.offsets.tolist()
@@ -131,9 +131,9 @@ def _retrieved(protocol: Protocol, part: ObservedPart) -> tuple[Floats, npt.NDAr
 
 def _text(run: Run, measured: Measurement, item: int, choice: int) -> str:
     """The scored text of an option; ``item``: its place in the item table."""
-    (tables,) = RunEvidence(run.folder, run.manifest, only=item).part_tables()
-    part = ObservedPart(tables, measured.protocol.prompt_digest)
-    options = combiner(measured.protocol.reading).retrieved(measured.protocol, part)
+    (tables,) = RunEvidence(run.folder, run.manifest, only=item).portion_tables()
+    portion = ObservedPortion(tables, measured.protocol.prompt_digest)
+    options = combiner(measured.protocol.reading).retrieved(measured.protocol, portion)
     return "" if options is None else options.text[choice]
 
 

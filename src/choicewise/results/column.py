@@ -1,4 +1,4 @@
-"""A column of the evidence: what a reduction makes of a part of a run, and the parts joined."""
+"""A column of the evidence: what a reduction makes of a portion of a run, and the portions joined."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from choicewise.results.observed_part import ObservedPart
+from choicewise.results.observed_portion import ObservedPortion
 from choicewise.scoring.decisions import Decisions
 
 Name = tuple[Any, ...]
@@ -15,17 +15,17 @@ Name = tuple[Any, ...]
 Column = Any
 """An array whose last axis is the items or the rows; in tuples, dicts and Decisions several; or None."""
 
-Reductions = Mapping[Name, Callable[[ObservedPart], Column]]
-"""How each column follows from what was observed of a part.
+Reductions = Mapping[Name, Callable[[ObservedPortion], Column]]
+"""How each column follows from what was observed of a portion.
 
 A reduction looks at one item at a time, so that it does not matter how a run is divided.
 """
 
 
 def joined(chunks: Sequence[Column]) -> Column:
-    """The column of all parts from those of each, in order.
+    """The column of all portions from those of each, in order.
 
-    Of two-dimensional arrays a part can have fewer rows than another; it is filled up with NaN.
+    Of two-dimensional arrays a portion can have fewer rows than another; it is filled up with NaN.
     """
     match chunks[0]:
         case None:

@@ -125,7 +125,7 @@ def explain(run: Run, item: str) -> Explanation:
         raise UsageError(f"{run.folder} has no item {item!r}; {did_you_mean(item, items['item'].to_pylist())}")
     about = read_item(run.folder, place)
     alone = run.about(place)
-    (tables,) = alone.evidence.part_tables()
+    (tables,) = alone.evidence.portion_tables()
     spans = list(tables.spans.to_pylist())
     answers = _answers(tables.observations, spans)
     decided = alone.measurements

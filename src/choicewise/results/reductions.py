@@ -8,7 +8,7 @@ from choicewise.protocols.option_orders import PERMUTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.results.column import Column, Name, Reductions
-from choicewise.results.observed_part import ObservedPart
+from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.reasons import Reasons
 from choicewise.scoring.ragged import Integers
 from choicewise.scoring.readings import combiner
@@ -19,30 +19,30 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
 
     A calibration needs the log-likelihoods of all items before it decides about any.
     """
-    wanted: dict[Name, Callable[[ObservedPart], Column]] = {
-        ("rescored",): lambda part: part.rescored,
-        ("doubts",): lambda part: part.doubts,
-        ("lengths",): lambda part: part.lengths.astype(np.int32),
-        ("no number",): lambda part: part.no_number,
-        ("reasons", protocol.null): lambda part: _reasons(part, protocol.null, reasons),
+    wanted: dict[Name, Callable[[ObservedPortion], Column]] = {
+        ("rescored",): lambda portion: portion.rescored,
+        ("doubts",): lambda portion: portion.doubts,
+        ("lengths",): lambda portion: portion.lengths.astype(np.int32),
+        ("no number",): lambda portion: portion.no_number,
+        ("reasons", protocol.null): lambda portion: _reasons(portion, protocol.null, reasons),
     }
     if protocol.calibration == "none":
-        wanted["decision", protocol] = lambda part: combiner(protocol.reading).decision(protocol, part)
+        wanted["decision", protocol] = lambda portion: combiner(protocol.reading).decision(protocol, portion)
     if protocol.calibration != "none" or protocol.views in PERMUTED:
-        wanted["part sums",] = lambda part: np.array(part.part_sums)
+        wanted["part sums",] = lambda portion: np.array(portion.part_sums)
     if READINGS[protocol.reading].one_likelihood:
-        wanted["mass",] = lambda part: part.mass
+        wanted["mass",] = lambda portion: portion.mass
         if noise:
             axes = (protocol.score, protocol.null, protocol.outside)
-            wanted["sensitivity", *axes] = lambda part: part.sensitivity(*axes)
+            wanted["sensitivity", *axes] = lambda portion: portion.sensitivity(*axes)
     return wanted
 
 
-def _reasons(part: ObservedPart, null: str | None, reasons: Reasons) -> Integers:
+def _reasons(portion: ObservedPortion, null: str | None, reasons: Reasons) -> Integers:
     """The number of the first reason that each item has for being missing, int64 [items]; -1 for none."""
-    numbers = np.full(len(part.items), -1, dtype=np.int64)
-    ids = part.about["item"]
-    for place, reason in part.reasons(null):
+    numbers = np.full(len(portion.items), -1, dtype=np.int64)
+    ids = portion.about["item"]
+    for place, reason in portion.reasons(null):
         if numbers[place] < 0:
             numbers[place] = reasons.number(reason, ids[place].as_py())
     return numbers

@@ -1,4 +1,4 @@
-"""The evidence of a run under each of its prompts, read part by part."""
+"""The evidence of a run under each of its prompts, read portion by portion."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -16,10 +16,16 @@ from choicewise.results.column import Column, Reductions, joined
 from choicewise.results.elsewhere import find_elsewhere
 from choicewise.results.evidence import Evidence
 from choicewise.results.item_table import Subject, places_of, read_item_table
-from choicewise.results.observed_part import ObservedPart
+from choicewise.results.observed_portion import ObservedPortion
+from choicewise.results.portion import Portion, covering_portion, list_portions, segments
 from choicewise.results.reasons import Reasons
-from choicewise.results.run_part import Part, covering_part, list_parts, segments
-from choicewise.results.run_tables import RunTables, nothing, read_part_requests, read_part_tables, read_run_tables
+from choicewise.results.run_tables import (
+    RunTables,
+    nothing,
+    read_portion_requests,
+    read_portion_tables,
+    read_run_tables,
+)
 from choicewise.scoring.ragged import Integers
 from choicewise.store.damage import Damage, damaged_blocks
 
@@ -89,30 +95,30 @@ class RunEvidence:
         """Forget the evidence; what needs it again reads the run again."""
         self._by_prompt.clear()
 
-    def part_tables(self, texts: bool = False) -> Iterator[RunTables]:
-        """The tables of the run, part by part; ``texts``: the requests with their texts instead of observations."""
-        for part in self._parts:
+    def portion_tables(self, texts: bool = False) -> Iterator[RunTables]:
+        """The tables of the run by portions; ``texts``: the requests with their texts instead of observations."""
+        for portion in self._portions:
             if self.only is not None:
                 yield self._alone
             elif texts:
-                yield read_part_requests(self.folder, part, self.items)
+                yield read_portion_requests(self.folder, portion, self.items)
             else:
-                yield read_part_tables(self.folder, part, self.items, self._elsewhere, texts=False)
+                yield read_portion_tables(self.folder, portion, self.items, self._elsewhere, texts=False)
 
     def _reduce(self, lacking: Mapping[str, Reductions], texts: bool) -> None:
         items: dict[str, list[Integers]] = {prompt: [] for prompt in lacking}
         chunks = {prompt: {name: list[Column]() for name in reductions} for prompt, reductions in lacking.items()}
 
         def reduce(prompt: str, tables: RunTables) -> None:
-            observed = ObservedPart(tables, prompt)
+            observed = ObservedPortion(tables, prompt)
             items[prompt].append(observed.items)
             for name, reduction in lacking[prompt].items():
                 chunks[prompt][name].append(reduction(observed))
 
-        for tables in self.part_tables(texts):
+        for tables in self.portion_tables(texts):
             for prompt in sorted(lacking.keys() & pc.unique(tables.requests["prompt"]).to_pylist()):
                 reduce(prompt, tables)
-            del tables  # before the next part is read
+            del tables  # before the next portion is read
         for prompt, columns in chunks.items():
             if not items[prompt]:
                 reduce(prompt, nothing(self.items))
@@ -131,19 +137,19 @@ class RunEvidence:
         return places_of(self.items)
 
     @cached_property
-    def _parts(self) -> list[Part]:
-        return (
-            list_parts(self.folder, self._blocks, self._places) if self.only is None else [self._around(self._blocks)]
-        )
+    def _portions(self) -> list[Portion]:
+        if self.only is not None:
+            return [self._around(self._blocks)]
+        return list_portions(self.folder, self._blocks, self._places)
 
     @cached_property
     def _elsewhere(self) -> pa.Table:
-        return find_elsewhere(self.folder, self._blocks, self._parts)
+        return find_elsewhere(self.folder, self._blocks, self._portions)
 
     @cached_property
     def _alone(self) -> RunTables:
         """Everything about the one item, observations and texts."""
-        return read_part_tables(self.folder, self._parts[0], self.items, self._elsewhere, texts=True)
+        return read_portion_tables(self.folder, self._portions[0], self.items, self._elsewhere, texts=True)
 
-    def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Part:
-        return covering_part(blocks, self._places, self.only or 0)
+    def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Portion:
+        return covering_portion(blocks, self._places, self.only or 0)

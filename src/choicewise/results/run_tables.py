@@ -1,4 +1,4 @@
-"""The tables of a part of a run, with the arrays that all protocols read laid out once."""
+"""The tables of a portion of a run, with the arrays that all protocols read laid out once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from choicewise.records.manifest import Manifest
 from choicewise.records.tables import FLOAT32, OBSERVATIONS, REQUESTS, SPANS
 from choicewise.results.elsewhere import KEYS, named
-from choicewise.results.run_part import Part
+from choicewise.results.portion import Portion
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
 from choicewise.store.tables import SCHEMAS, block_file, read_batches, read_blocks, read_columns, read_items
@@ -25,7 +25,7 @@ CORRECTIONS = KEYS[1:]
 
 @dataclass(frozen=True)
 class RunTables:
-    """The four tables (:mod:`choicewise.records.tables`) of a run, or of a part of it, which may lack columns."""
+    """The four tables (:mod:`choicewise.records.tables`) of a run, or of a portion of it, which may lack columns."""
 
     items: pa.Table
     requests: pa.Table
@@ -133,41 +133,46 @@ def read_run_tables(folder: Path, manifest: Manifest) -> RunTables:
     return RunTables(read_items(folder, manifest), requests, spans, observations.combine_chunks())
 
 
-def read_part_tables(folder: Path, part: Part, items: pa.Table, elsewhere: pa.Table, texts: bool) -> RunTables:
-    """The tables of a ``part`` of the run whose ``items`` (:mod:`choicewise.results.item_table`) are given.
+def read_portion_tables(folder: Path, portion: Portion, items: pa.Table, elsewhere: pa.Table, texts: bool) -> RunTables:
+    """The tables of a ``portion`` of the run whose ``items`` (:mod:`choicewise.results.item_table`) are given.
 
-    ``elsewhere``: observations that lie in other parts.  ``texts``: whether contexts are read, too, which are longer
+    ``elsewhere``: observations that lie in other portions.  ``texts``: whether contexts are read, too, which are longer
     than everything else together.  The files were checked before.
     """
-    own = items.take(pa.array(part.items))
+    own = items.take(pa.array(portion.items))
     left_out = () if texts else ("context",)
-    requests, spans = (_rows(folder, part, name, "item", own["item"], left_out) for name in ("requests", "spans"))
+    requests, spans = (_rows(folder, portion, name, "item", own["item"], left_out) for name in ("requests", "spans"))
     keys = named(spans)
     keys = pa.concat_arrays([keys, pc.binary_join_element_wise(keys, FLOAT32, "")])
-    observations = _rows(folder, part, "observations", "key", keys)
+    observations = _rows(folder, portion, "observations", "key", pa.chunked_array([keys]))
     if len(elsewhere):
         lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
         observations = pa.concat_tables([observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))])
     return RunTables(own, requests, spans, observations.combine_chunks())
 
 
-def read_part_requests(folder: Path, part: Part, items: pa.Table) -> RunTables:
+def read_portion_requests(folder: Path, portion: Portion, items: pa.Table) -> RunTables:
     """The same with the requests and their texts alone, and nothing that was observed."""
-    own = items.take(pa.array(part.items))
-    requests = _rows(folder, part, "requests", "item", own["item"])
+    own = items.take(pa.array(portion.items))
+    requests = _rows(folder, portion, "requests", "item", own["item"])
     return RunTables(own, requests, SPANS.empty_table(), OBSERVATIONS.empty_table())
 
 
 def _rows(
-    folder: Path, part: Part, name: str, column: str, values: pa.ChunkedArray | pa.Array, left_out: Sequence[str] = ()
+    folder: Path,
+    portion: Portion,
+    name: str,
+    column: str,
+    values: pa.ChunkedArray | pa.Array,
+    left_out: Sequence[str] = (),
 ) -> pa.Table:
     """The rows of one table; of blocks that hold other items, too, only those with one of ``values`` in ``column``."""
     schema = pa.schema([field for field in SCHEMAS[name] if field.name not in left_out])
-    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    values = values.combine_chunks()
     tables = [schema.empty_table()]
-    for block in part.blocks:
+    for block in portion.blocks:
         path = block_file(folder, block, name)
-        if block.name in part.inside:
+        if block.name in portion.inside:
             tables.append(read_columns(path, SCHEMAS[name], schema.names))
         else:
             batches = read_batches(path, SCHEMAS[name], schema.names)

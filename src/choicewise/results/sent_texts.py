@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from choicewise.results.column import Name, Reductions
 from choicewise.results.evidence import Evidence
 from choicewise.results.measurement import Measurement
-from choicewise.results.observed_part import ObservedPart
+from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.pairing import shared_items
 from choicewise.results.run import Run
 from choicewise.results.run_evidence import RunEvidence
@@ -67,21 +67,21 @@ def first_difference(runs: tuple[Run, Run], pair: tuple[Measurement, Measurement
     return FirstDifference(ids[differing[0]].as_py(), one[start : start + SHOWN], other[start : start + SHOWN])
 
 
-def text_digests(part: ObservedPart) -> npt.NDArray[np.void]:
+def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
     """A digest per item, of its id and texts."""
-    rows = zip(part.about["item"].to_pylist(), *_columns(part), strict=True)
+    rows = zip(portion.about["item"].to_pylist(), *_columns(portion), strict=True)
     digests = (hashlib.blake2b(json.dumps(row).encode(), digest_size=_SIZE).digest() for row in rows)
     return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
 
 
-def _columns(part: ObservedPart) -> list[list[Any]]:
-    return [part.requests[name].to_pylist() for name in ("context", "continuations", "gold")]
+def _columns(portion: ObservedPortion) -> list[list[Any]]:
+    return [portion.requests[name].to_pylist() for name in ("context", "continuations", "gold")]
 
 
 def _texts(run: Run, measured: Measurement, item: int) -> str:
     """What was sent about the item at that place of the item table."""
-    (tables,) = RunEvidence(run.folder, run.manifest, only=item).part_tables()
+    (tables,) = RunEvidence(run.folder, run.manifest, only=item).portion_tables()
     ((context, continuations, gold),) = zip(
-        *_columns(ObservedPart(tables, measured.protocol.prompt_digest)), strict=True
+        *_columns(ObservedPortion(tables, measured.protocol.prompt_digest)), strict=True
     )
     return f"{context or ''}{'|'.join(continuations or [])} (right: {', '.join(map(str, gold))})"

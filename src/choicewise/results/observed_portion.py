@@ -1,4 +1,4 @@
-"""What a part of a run observed under one prompt, tokens included: all that scores are computed from."""
+"""What a portion of a run observed under one prompt, tokens included: all that scores are computed from."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -18,7 +18,7 @@ from choicewise.scoring.scores import SCORES, lengths
 from choicewise.scoring.scores.sensitivity import sensitivity
 
 
-class ObservedPart:
+class ObservedPortion:
     """The observations under one prompt (``Protocol.prompt_digest``) of every item in ``tables`` that was asked under
     it, in the order of the item table.
 

@@ -1,4 +1,4 @@
-"""A run read part by part has the numbers that all of it at once has, whatever its blocks are."""
+"""A run read portion by portion has the numbers that all of it at once has, whatever its blocks are."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Question, TokenScores
 from choicewise.records.manifest import Manifest
-from choicewise.results import run_part
+from choicewise.results import portion
 from choicewise.results.elsewhere import find_elsewhere
 from choicewise.results.item_table import places_of
-from choicewise.results.observed_part import ObservedPart
+from choicewise.results.observed_portion import ObservedPortion
+from choicewise.results.portion import list_portions
 from choicewise.results.run import Run
-from choicewise.results.run_part import list_parts
 from choicewise.scoring.readings import combiner
 from tests.test_rescoring import Noisy, Wide
 from tests.worlds import set_block_size, write_mmlu
@@ -44,9 +44,9 @@ class Dying(HashModel):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several blocks a subject, and every block a part of its own."""
+    """Several blocks a subject, and every block a portion of its own."""
     set_block_size(monkeypatch, 5)
-    monkeypatch.setattr(run_part, "MOST", 1)
+    monkeypatch.setattr(portion, "MOST", 1)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def assert_as_at_once(run: Run) -> None:
     """The plain reference: every protocol on all tables of the run, laid out at once."""
     tables = replace(run.tables, items=run.evidence.items)
     for name, protocol in run.protocols.items():
-        whole, measured = ObservedPart(tables, protocol.prompt_digest), run.measurements[name]
+        whole, measured = ObservedPortion(tables, protocol.prompt_digest), run.measurements[name]
         scores, decisions = combiner(protocol.reading).decision(protocol, whole)
         evidence = measured.evidence
         assert evidence.items.tolist() == whole.items.tolist()
@@ -79,10 +79,10 @@ def assert_as_at_once(run: Run) -> None:
 
 def test_every_family(data: Path, tmp_path: Path) -> None:
     run = evaluate(model="fake:hash", data=data, protocols=FAMILIES, out=tmp_path / "run")
-    assert len(list_parts(run.folder, run.manifest.blocks, places_of(run.evidence.items))) == 6
+    assert len(list_portions(run.folder, run.manifest.blocks, places_of(run.evidence.items))) == 6
     assert_as_at_once(run)
     rows = [row.as_json() for row in run.rows()]
-    run_part.MOST = 10**9
+    portion.MOST = 10**9
     assert [row.as_json() for row in open_run(run.folder).rows()] == rows
 
 
@@ -116,11 +116,11 @@ def test_a_rescored_run(data: Path, tmp_path: Path) -> None:
 def test_what_lies_elsewhere_is_no_more_than_what_is_shared(data: Path, tmp_path: Path) -> None:
     run = evaluate(model="fake:hash", data=data, protocols=["mmlu/cloze"], out=tmp_path / "run")
     blocks = run.manifest.blocks
-    parts = list_parts(run.folder, blocks, places_of(run.evidence.items))
-    elsewhere = find_elsewhere(run.folder, blocks, parts)
+    portions = list_portions(run.folder, blocks, places_of(run.evidence.items))
+    elsewhere = find_elsewhere(run.folder, blocks, portions)
     assert 0 < len(elsewhere) < len(run.tables.observations)
     assert len(set(elsewhere["key"].to_pylist())) == len(elsewhere)
-    assert sorted(np.concatenate([part.items for part in parts]).tolist()) == list(range(24))
+    assert sorted(np.concatenate([portion.items for portion in portions]).tolist()) == list(range(24))
 
 
 def test_protocols_that_join_later_read_what_they_lack(data: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A part of a run: items with everything that was asked about them, few enough that their tokens fit in memory."""
+"""A portion of a run: items with everything that was asked about them, few enough that their tokens fit in memory."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +16,14 @@ from choicewise.scoring.ragged import Integers
 from choicewise.store.tables import block_file, read_metadata
 
 MOST = 64_000_000
-"""Bytes that the spans and tokens of a part take, about; more only where a single block has more."""
+"""Bytes that the spans and tokens of a portion take, about; more only where a single block has more."""
 
 _SPAN, _TOKEN = 256, 32
 """Bytes of a span with its texts and its observation, and of a token laid out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Portion:
     """``items``: rows of the item table, int64; ``blocks``: those that hold what was observed of them.
 
     ``inside``: names of the blocks that hold nothing about other items.
@@ -36,34 +36,34 @@ class Part:
 
 @dataclass(slots=True)
 class _Growing:
-    """A part that takes more items until it is heavy."""
+    """A portion that takes more items until it is heavy."""
 
     items: list[Integers] = field(default_factory=list)
     blocks: dict[str, BlockRecord] = field(default_factory=dict)
     weight: int = 0
     covered: Counter[str] = field(default_factory=Counter)
 
-    def part(self, order: Mapping[str, int]) -> Part:
-        """The part, with its blocks in the order of the run."""
+    def portion(self, order: Mapping[str, int]) -> Portion:
+        """The portion, with its blocks in the order of the run."""
         blocks = tuple(sorted(self.blocks.values(), key=lambda block: order[block.name]))
         inside = frozenset(block.name for block in blocks if self.covered[block.name] == block.stop - block.start)
-        return Part(np.concatenate(self.items), blocks, inside)
+        return Portion(np.concatenate(self.items), blocks, inside)
 
 
-def list_parts(folder: Path, blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers]) -> list[Part]:
-    """The parts of the run in ``folder`` that has these blocks, and items of every subject at ``places``.
+def list_portions(folder: Path, blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers]) -> list[Portion]:
+    """The portions of the run in ``folder`` that has these blocks, and items of every subject at ``places``.
 
     A continued run can have blocks that begin and end elsewhere than its earlier ones: such a block is in several
-    parts, each of which takes the rows of its own items.
+    portions, each of which takes the rows of its own items.
     """
     order = {block.name: number for number, block in enumerate(blocks)}
     weights = {block.name: _weight(folder, block) for block in blocks}
-    parts, growing = list[_Growing](), _Growing()
+    portions, growing = list[_Growing](), _Growing()
     for rows, covering in segments(blocks, places):
         new = [block for block in covering if block.name not in growing.blocks]
         weight = sum(weights[block.name] for block in new)
         if growing.items and growing.weight + weight > MOST:
-            parts.append(growing)
+            portions.append(growing)
             growing, new, weight = _Growing(), covering, sum(weights[block.name] for block in covering)
         growing.items.append(rows)
         growing.blocks.update((block.name, block) for block in new)
@@ -71,8 +71,8 @@ def list_parts(folder: Path, blocks: Sequence[BlockRecord], places: Mapping[Subj
         for block in covering:
             growing.covered[block.name] += len(rows)
     if growing.items:
-        parts.append(growing)
-    return [each.part(order) for each in parts]
+        portions.append(growing)
+    return [each.portion(order) for each in portions]
 
 
 def segments(
@@ -100,12 +100,12 @@ def segments(
                 yield places[subject][start:stop], list(covering)
 
 
-def covering_part(blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers], place: int) -> Part:
-    """The part of the one item at ``place`` of the item table."""
+def covering_portion(blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers], place: int) -> Portion:
+    """The portion of the one item at ``place`` of the item table."""
     for rows, covering in segments(blocks, places):
         if place in rows:
-            return Part(np.array([place]), tuple(block for block in blocks if block in covering))
-    return Part(np.array([place]), ())
+            return Portion(np.array([place]), tuple(block for block in blocks if block in covering))
+    return Portion(np.array([place]), ())
 
 
 def _weight(folder: Path, block: BlockRecord) -> int:

@@ -95,9 +95,10 @@ def test_the_command_says_so_and_goes_on(run: Run) -> None:
     assert {row["selection"] for row in json.loads(done.stdout)} == {"incomplete: 19 of 24 items"}
 
 
-def test_another_item_is_explained_all_the_same(run: Run) -> None:
+@pytest.mark.parametrize("damage", [delete, shorten, change])
+def test_another_item_is_explained_all_the_same(damage: Callable[[Path], None], run: Run) -> None:
     expected = explain(run, "trees/test/3")
-    change(run.folder / BLOCK)
+    damage(run.folder / BLOCK)
     assert explain(open_run(run.folder), "trees/test/3") == expected
 
 

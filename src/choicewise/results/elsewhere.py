@@ -13,14 +13,20 @@ import pyarrow.compute as pc
 from choicewise.records.manifest import BlockRecord
 from choicewise.records.tables import FLOAT32, OBSERVATIONS, SPANS
 from choicewise.results.portion import Portion
+from choicewise.store.damage import damaged_blocks
 from choicewise.store.tables import block_file, read_batches, read_columns
 
 KEYS = ("key", "before", "after")
 """All columns of the spans that name observations."""
 
 
-def find_elsewhere(folder: Path, blocks: Sequence[BlockRecord], portions: Sequence[Portion]) -> pa.Table:
-    """The observations of ``blocks`` that any of the ``portions`` needs and does not hold, float32 copies included."""
+def find_elsewhere(
+    folder: Path, blocks: Sequence[BlockRecord], portions: Sequence[Portion], checked: bool = True
+) -> pa.Table:
+    """The observations of ``blocks`` that any of the ``portions`` needs and does not hold, float32 copies included.
+
+    ``checked``: whether all blocks are known to be whole; else those that are of use are checked, and left out if not.
+    """
     if all(len(portion.blocks) == len(blocks) for portion in portions):
         return OBSERVATIONS.empty_table()
     wanted = [_lacking(folder, portion) for portion in portions]
@@ -32,7 +38,7 @@ def find_elsewhere(folder: Path, blocks: Sequence[BlockRecord], portions: Sequen
     for block in blocks if len(keys) else ():
         path = block_file(folder, block, "observations")
         held = pc.is_in(read_columns(path, OBSERVATIONS, ["key"])["key"], keys)
-        if pc.any(held).as_py():
+        if pc.any(held).as_py() and (checked or not damaged_blocks(folder, [block])):
             batches = read_batches(path, OBSERVATIONS, OBSERVATIONS.names)
             tables += [pa.Table.from_batches([batch.filter(pc.is_in(batch["key"], keys))]) for batch in batches]
     return pa.concat_tables(tables)

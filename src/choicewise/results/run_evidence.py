@@ -27,7 +27,7 @@ from choicewise.results.run_tables import (
     read_run_tables,
 )
 from choicewise.scoring.ragged import Integers
-from choicewise.store.damage import Damage, damaged_blocks
+from choicewise.store.damage import Damage, damaged_blocks, present_blocks
 
 
 class RunEvidence:
@@ -144,7 +144,9 @@ class RunEvidence:
 
     @cached_property
     def _elsewhere(self) -> pa.Table:
-        return find_elsewhere(self.folder, self._blocks, self._portions)
+        if self.only is None:
+            return find_elsewhere(self.folder, self._blocks, self._portions)
+        return find_elsewhere(self.folder, present_blocks(self.folder, self._blocks), self._portions, checked=False)
 
     @cached_property
     def _alone(self) -> RunTables:

@@ -30,3 +30,17 @@ def damaged_blocks(run: Path, blocks: Sequence[BlockRecord]) -> list[Damage]:
                 damages.append(Damage(block, path, reason))
                 break
     return damages
+
+
+def present_blocks(run: Path, blocks: Sequence[BlockRecord]) -> list[BlockRecord]:
+    """Those of ``blocks`` whose files are there in their right sizes, whatever they hold: quick."""
+
+    def size(path: Path) -> int:
+        return path.stat().st_size if path.is_file() else -1
+
+    paths = {block.name: [block_file(run, block, table) for table in SCHEMAS] for block in blocks}
+    return [
+        block
+        for block in blocks
+        if all(path.name in block.files and size(path) == block.files[path.name].bytes for path in paths[block.name])
+    ]

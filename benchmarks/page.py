@@ -38,7 +38,8 @@ def main() -> None:
     parts = [INTRODUCTION]
     for file in sorted((HERE / "results").glob("*.json")):
         found = json.loads(file.read_text())
-        parts.append(gpu(found) if file.stem == "gpu" else peer(file.stem, found))
+        pages = {"gpu": gpu, "report": report}
+        parts.append(pages[file.stem](found) if file.stem in pages else peer(file.stem, found))
     (HERE.parent / "docs" / "benchmarks.md").write_text("\n".join(parts))
 
 
@@ -125,6 +126,19 @@ def gpu(found: Mapping[str, Any]) -> str:
                 )
         notes += [f"- {model}, {name}: {value:.2g} nats" for name, value in told.get("numbers", {}).items()]
     return "\n".join([*lines, "", *notes, ""])
+
+
+def report(found: Sequence[Mapping[str, Any]]) -> str:
+    """One table of the runs that were reported."""
+    lines = ["## report: `python benchmarks/report.py`", "", _machine(found[0]), ""]
+    head = "| run | verb | items | numbers | blocks | MB on disk | peak GB | CPU seconds | seconds |"
+    lines += [head, _rule(head)]
+    lines += [
+        f"| {one['run']} | {one['verb']} | {one['items']:,} | {one['numbers']} | {one['blocks']:,} "
+        f"| {one['megabytes']:.0f} | {one['peak GB']:.2f} | {one['cpu']:.1f} | {one['seconds']:.1f} |"
+        for one in found
+    ]
+    return "\n".join([*lines, "", _load(found), ""])
 
 
 def _machine(one: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from choicewise.results.run import open_run
 from choicewise.store.manifest import write_manifest
 from choicewise.store.tables import write_block, write_items
 
-BLOCK = 200
+BLOCK, SUBJECTS = 200, 57
 NULLS = (None, "", "Answer:", "Answer: ", ":")
 
 
@@ -39,20 +39,22 @@ def write_run(folder: Path, items: int, recipes: dict[str, Protocol]) -> None:
     prompt = next(iter(recipes.values())).prompt_digest
     random = np.random.default_rng(0)
     names = [f"q{number:05d}" for number in range(items)]
-    files = write_items(folder, [_item(number, name) for number, name in enumerate(names)])
+    each = -(-items // SUBJECTS)
+    files = write_items(folder, [_item(number, name, number // each) for number, name in enumerate(names)])
     blocks = []
     asks = (prompt, *(f"{prompt}|{null}" for null in NULLS if null is not None))
-    for start in range(0, items, BLOCK):
-        chosen = names[start : start + BLOCK]
+    for start in (start for first in range(0, items, each) for start in range(first, min(first + each, items), BLOCK)):
+        subject, place = divmod(start, each)
+        chosen = names[start : min(start + BLOCK, (subject + 1) * each)]
         spans = [_span(prompt, name, choice, null) for name in chosen for choice in range(4) for null in NULLS]
         tables = {
-            "requests": [_request(prompt, name) for name in chosen],
+            "requests": [_request(prompt, name, subject) for name in chosen],
             "spans": spans,
             "observations": [_observation(str(span.key), random) for span in spans],
         }
-        name = f"{start // BLOCK:05d}"
+        name = f"{len(blocks):05d}"
         written = write_block(folder, name, tables)
-        blocks.append(BlockRecord(name, "test", "all", start, start + len(chosen), asks, written))
+        blocks.append(BlockRecord(name, "test", f"s{subject}", place, place + len(chosen), asks, written))
     manifest = Manifest(
         model=ModelRecord("made-up", "0" * 64, "float32", "cpu", 1),
         dataset=DatasetRecord("made-up", "0" * 64),
@@ -66,17 +68,17 @@ def write_run(folder: Path, items: int, recipes: dict[str, Protocol]) -> None:
     write_manifest(folder, manifest)
 
 
-def _item(number: int, name: str) -> ItemRow:
-    return ItemRow(number, "test", name, f"s{number % 57}", "?", list("abcd"), [number % 4], "{}")
+def _item(number: int, name: str, subject: int) -> ItemRow:
+    return ItemRow(number, "test", name, f"s{subject}", "?", list("abcd"), [number % 4], "{}")
 
 
-def _request(prompt: str, name: str) -> RequestRow:
+def _request(prompt: str, name: str, subject: int) -> RequestRow:
     number = int(name[1:])
     texts = [f" an answer {choice} of {name}" for choice in range(4)]
     return RequestRow(
         prompt=prompt,
         item=name,
-        subject=f"s{number % 57}",
+        subject=f"s{subject}",
         context="A question? " * 40,
         continuations=texts,
         gold=[number % 4],
@@ -114,7 +116,7 @@ def main() -> None:
 def _timed(folder: Path, recipes: dict[str, Protocol]) -> dict[str, float]:
     marks = [time.perf_counter()]
     run = open_run(folder)
-    _ = run.tables
+    _ = run.evidence.damages
     marks.append(time.perf_counter())
     _ = run.under(dict(list(recipes.items())[:1])).measurements
     marks.append(time.perf_counter())

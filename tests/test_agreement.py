@@ -17,7 +17,7 @@ from choicewise.data.item import Item
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.report.agreement_table import agreement_tables
-from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, agreement, retrieval
+from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, agreement, retrievals
 from choicewise.results.run import Run
 from tests.recipes import mmlu_protocol
 from tests.test_char_span import Merging
@@ -120,8 +120,8 @@ def test_generated_options_are_compared_where_they_were_generated(tmp_path: Path
 
 
 def test_a_protocol_without_likelihoods_retrieves_nothing(run: Run) -> None:
-    assert retrieval(run.measurements["odds"]) is None
-    assert retrieval(run.measurements["sum"]) is not None
+    assert "odds" not in retrievals(run)
+    assert "sum" in retrievals(run)
 
 
 def test_agreement_is_shown_as_tables_and_json(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

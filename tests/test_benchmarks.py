@@ -63,6 +63,18 @@ def test_a_process_is_measured_and_its_failure_told() -> None:
         measure([sys.executable, "-c", "raise SystemExit('nonsense')"], {})
 
 
+def test_the_report_of_a_small_run_is_measured(made: Path) -> None:
+    from page import report
+    from report import pairs, timed
+
+    run = pairs(made, 50)
+    measured = list(timed("pairs", run, 2))
+    assert [one["verb"] for one in measured] == ["report", "report of 2", "multiverse", "compare"]
+    assert {(one["items"], one["numbers"], one["blocks"]) for one in measured} == {(50, 3, 1)}
+    assert all(0 < one["peak GB"] < 5 for one in measured)
+    assert report(measured).count("| pairs |") == 4
+
+
 def test_the_loop_and_the_limit_count_the_same_tokens() -> None:
     import torch
     from limit import Cost

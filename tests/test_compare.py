@@ -22,8 +22,9 @@ from choicewise.report.comparison_text import comparison_lines
 from choicewise.results.comparison import VERDICTS, Comparison, comparisons
 from choicewise.results.evidence import Evidence
 from choicewise.results.json_value import json_value
+from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.run import Run
-from choicewise.results.sent_texts import text_digest
+from choicewise.results.sent_texts import read_texts, text_digest, text_digests
 from choicewise.scoring.statistics.sign_flip import SignFlip
 from tests.worlds import write_mmlu
 
@@ -156,6 +157,7 @@ def test_protocols_that_differ_only_in_the_score_send_the_same_texts(run: Run) -
     recipe = run.protocols["mmlu/cloze:sum"]
     both = run.under({"a": recipe, "b": replace(recipe, score="char_mean")})
     left, right = both.measurements.values()
+    read_texts(both, [left.protocol.prompt_digest])
     assert text_digest(left.evidence) == text_digest(right.evidence)
     found = one(both, None, "a", "b")
     assert [axis.axis for axis in found.axes] == ["score"]
@@ -163,13 +165,21 @@ def test_protocols_that_differ_only_in_the_score_send_the_same_texts(run: Run) -
 
 
 def test_the_text_digest_moves_with_every_text(run: Run) -> None:
-    each = run.measurements["mmlu/original"].evidence
-    changed = Evidence(run.tables, run.protocols["mmlu/original"].prompt_digest)
-    assert text_digest(changed) == text_digest(each)
-    context = changed.requests["context"].to_pylist()
-    position = changed.requests.schema.get_field_index("context")
-    changed.requests = changed.requests.set_column(position, "context", [[context[0] + " ", *context[1:]]])
-    assert text_digest(changed) != text_digest(each)
+    prompt = run.protocols["mmlu/original"].prompt_digest
+    whole, items = ObservedPortion(replace(run.tables, items=run.evidence.items), prompt), run.evidence.items
+
+    def digest() -> str:
+        evidence = Evidence(run.folder, whole.items, items)
+        evidence.columns["texts",] = text_digests(whole)
+        return text_digest(evidence)
+
+    before = digest()
+    read_texts(run, [prompt])
+    assert text_digest(run.measurements["mmlu/original"].evidence) == before
+    context = whole.requests["context"].to_pylist()
+    position = whole.requests.schema.get_field_index("context")
+    whole.requests = whole.requests.set_column(position, "context", [[context[0] + " ", *context[1:]]])
+    assert digest() != before
 
 
 @pytest.mark.parametrize(

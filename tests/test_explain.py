@@ -166,7 +166,7 @@ def test_what_a_reading_asks_beside_the_prompt_is_shown(tmp_path: Path) -> None:
     assert [scored.value for scored in embedding.scored] == pytest.approx(found.decided[1].scores)
     told = "\n".join(explanation_lines(found))
     assert told.count("with a prompt of its own") == 4
-    assert run.tables.unanswered == []
+    assert run.unanswered == []
     assert f"observed: {embedding.scored[0].value:.4f}" in told
 
 

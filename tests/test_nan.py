@@ -146,4 +146,4 @@ def test_nan_in_a_correction_is_named_too(tmp_path: Path, monkeypatch: pytest.Mo
     found = evaluate(model=HashModel(), data=write_mmlu(tmp_path / "data"), protocols=recipes, out=tmp_path / "run")
     missing = [row["item"] for row in found.scores().to_pylist() if row["score"] is None or np.isnan(row["score"])]
     assert missing
-    assert sorted(found.tables.unanswered) == sorted(set(missing))
+    assert sorted(found.unanswered) == sorted(set(missing))

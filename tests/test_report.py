@@ -31,6 +31,8 @@ from choicewise.results.explanation import explain
 from choicewise.results.interval import interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
+from choicewise.results.observed_portion import ObservedPortion
+from choicewise.results.outcome import OutcomeKeeper
 from choicewise.results.ranks import bounded, ranked
 from choicewise.results.row import Row, selection
 from choicewise.results.run import Run
@@ -78,6 +80,11 @@ def measured(run: Run, name: str) -> Measurement:
     return run.measurements[name]
 
 
+def observed(run: Run, name: str) -> ObservedPortion:
+    """All of a run at once, tokens included."""
+    return ObservedPortion(replace(run.tables, items=run.evidence.items), run.protocols[name].prompt_digest)
+
+
 @pytest.mark.parametrize("name", ["mmlu/letter-text:sum", "mmlu/letter-text:token_mean", "mmlu/letter-text:pmi-answer"])
 def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name: str) -> None:
     each = measured(noisy, name)
@@ -85,7 +92,7 @@ def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name
     low, high, near = [], [], 0
     for place, gold in enumerate(each.evidence.gold):
         a, b = each.evidence.item_offsets[place : place + 2]
-        counts = each.evidence.continuations().counts[a:b]
+        counts = observed(noisy, name).continuations().counts[a:b]
         total = NOISE * np.sqrt(counts)
         noise = {"sum": total, "token_mean": total / counts, "pmi": 2 * total}[each.protocol.score]
         scores, error = each.scores[a:b], np.broadcast_to(noise, (b - a,))
@@ -164,7 +171,7 @@ def test_label_and_text_siblings_are_compared(noisy: Run) -> None:
 
 def test_mass_is_flagged_for_labels_only(noisy: Run) -> None:
     labels, texts = row_of(noisy, "mmlu/original").diagnosis, row_of(noisy, "mmlu/cloze:sum").diagnosis
-    sums = measured(noisy, "mmlu/original").evidence.scores("sum").reshape(-1, 4)
+    sums = observed(noisy, "mmlu/original").scores("sum").reshape(-1, 4)
     assert labels.mass == pytest.approx(np.median(np.exp(sums).sum(axis=1)))
     assert "mass" in labels.flags
     assert texts.mass < 1e-6
@@ -336,7 +343,7 @@ def test_measuring_again_lays_nothing_out_again(noisy: Run) -> None:
     again = open_run(noisy.folder)
     first = measured(again, "mmlu/cloze:sum")
     assert measured(again, "mmlu/cloze:token_mean").evidence is first.evidence
-    assert measured(again.choose(["mmlu/cloze:sum"]), "mmlu/cloze:sum").scores is first.scores
+    assert measured(again.choose(["mmlu/cloze:token_mean"]), "mmlu/cloze:token_mean").evidence is first.evidence
 
 
 def test_other_parts_of_the_data_are_named_and_not_ranked_together(data: Path, tmp_path: Path) -> None:
@@ -345,7 +352,7 @@ def test_other_parts_of_the_data_are_named_and_not_ranked_together(data: Path, t
     whole = evaluate(model=Oracle(), out=tmp_path / "whole", **asked)
     again = evaluate(model=HashModel(), out=tmp_path / "again", **asked)
     runs = [few, whole, again]
-    rows = bounded(ranked([row for run in runs for row in run.rows()]), runs)
+    rows = bounded(ranked([row for run in runs for row in run.rows()]), [OutcomeKeeper().keep(run) for run in runs])
     assert [row.selection for row in rows] == ["tides, first 2 of each subject", "", ""]
     assert [row.rank for row in rows] == [1, 1, 2]
     assert [row.rank_low is None for row in rows] == [True, False, False]
@@ -356,6 +363,9 @@ def test_other_parts_of_the_data_are_named_and_not_ranked_together(data: Path, t
 
 def test_a_run_that_is_not_complete_says_so(data: Path, tmp_path: Path) -> None:
     run = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    assert selection(replace(run.manifest, complete=False)) == "incomplete"
+    each = measured(run, "mmlu/original")
+    assert selection(replace(run.manifest, complete=False), each) == "incomplete"
+    assert selection(run.manifest, each) == ""
+    assert selection(run.manifest, replace(each, asked=(1200, 14042))) == "incomplete: 1,200 of 14,042 items"
     many = replace(run.manifest, selection=Selection(tuple("abcd")))
-    assert selection(many) == "4 subjects"
+    assert selection(many, each) == "4 subjects"

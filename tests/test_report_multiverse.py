@@ -23,6 +23,7 @@ from choicewise.models.fake import HashModel
 from choicewise.report.multiverse_table import multiverse_tables
 from choicewise.results.measurement import Measurement
 from choicewise.results.multiverse import Multiverse, multiverse, multiverse_json, rank_agreement
+from choicewise.results.outcome import OutcomeKeeper
 from choicewise.results.pairing import paired_credits, paired_predictions, shared_items
 from choicewise.results.ranks import bounded, ranked
 from choicewise.results.run import Run
@@ -98,7 +99,8 @@ def test_the_order_of_models_is_compared_between_protocols(runs: list[Run]) -> N
 
 
 def test_ranks_have_bounds_where_several_models_were_measured(runs: list[Run]) -> None:
-    rows = bounded(ranked([row for run in runs for row in run.rows()]), runs)
+    kept = [OutcomeKeeper().keep(run) for run in runs]
+    rows = bounded(ranked([row for run in runs for row in run.rows()]), kept)
     for row in rows:
         assert row.rank_low is not None
         assert row.rank is not None
@@ -106,7 +108,7 @@ def test_ranks_have_bounds_where_several_models_were_measured(runs: list[Run]) -
         assert 1 <= row.rank_low <= row.rank <= row.rank_high <= 4
     assert {(row.rank_low, row.rank_high) for row in rows if row.model == "fake:oracle"} == {(1, 1)}
     assert any(row.rank_low < row.rank_high for row in rows if row.rank_low and row.rank_high)
-    by = bounded(ranked([row for run in runs for row in run.rows("subjects")]), runs, "subjects")
+    by = bounded(ranked([row for run in runs for row in run.rows("subjects")]), kept, "subjects")
     assert all(row.rank_low for row in by)
 
 
@@ -114,7 +116,8 @@ def test_shared_items_are_found_by_id_where_runs_differ(runs: list[Run], tmp_pat
     data = write_mmlu(tmp_path / "data", questions=12)
     part = evaluate(model=HashModel(), data=data, protocols=PROTOCOLS, out=tmp_path / "part", subjects=["trees"])
     whole, few = (run.measurements[PROTOCOLS[0]] for run in (runs[0], part))
-    ids, places = shared_items([whole, few])
+    shared, places = shared_items([whole, few])
+    ids = shared.to_pylist()
     assert ids == few.evidence.ids
     assert [whole.evidence.ids[place] for place in places[0]] == ids
     subjects, credits = paired_credits([whole, few])

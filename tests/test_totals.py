@@ -16,6 +16,7 @@ from choicewise.records.rows import ObservationRow
 from choicewise.report.explanation_text import explanation_lines
 from choicewise.results.agreement import agreement
 from choicewise.results.explanation import explain
+from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.run import Run
 from choicewise.scoring.outside import OUTSIDE
 from choicewise.scoring.readings.spellings import log_sum
@@ -73,7 +74,7 @@ def test_sums_are_scored_and_what_needs_tokens_is_missing(boundary: str, tmp_pat
             assert measured.decisions.missing.all()
     rows = {row.protocol: row for row in run.rows()}
     assert (rows["sum"].missing, rows["token_mean"].missing, rows["token_mean"].n) == (0, 12, 0)
-    assert run.tables.unanswered == []
+    assert run.unanswered == []
 
 
 def test_an_explanation_shows_the_total(tmp_path: Path) -> None:
@@ -95,7 +96,8 @@ def test_differences_without_tokens_have_no_known_cause(tmp_path: Path) -> None:
 
 def test_noise_of_a_total_is_that_of_the_sum(tmp_path: Path) -> None:
     run = without_tokens(run_of(tmp_path, {"sum": replace(BASE, score="sum", null=None)}))
-    evidence = run.measurements["sum"].evidence
+    items = run.evidence.items
+    evidence = ObservedPortion(replace(run.tables, items=items), run.protocols["sum"].prompt_digest)
     assert evidence.sensitivity("sum") == pytest.approx(np.ones(48))
     assert np.isnan(evidence.sensitivity("token_mean")).all()
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from choicewise.requests import blocks
+
 LETTERS = "ABCD"
 
 
@@ -16,6 +21,12 @@ def write_mmlu(folder: Path, subjects: tuple[str, ...] = ("tides", "trees"), que
             with (folder / split / f"{subject}_{split}.csv").open("w", newline="", encoding="utf-8") as file:
                 csv.writer(file).writerows(_row(subject, split, number) for number in range(count))
     return folder
+
+
+def set_block_size(monkeypatch: pytest.MonkeyPatch, items: int) -> None:
+    """Runs have blocks of at most so many items from now on."""
+    monkeypatch.setattr(blocks, "BLOCK_TOKENS", items)
+    monkeypatch.setattr(blocks, "_held", lambda section, start, characters, *_: np.ones(len(characters)))
 
 
 def _row(subject: str, split: str, number: int) -> list[str]:

@@ -77,10 +77,17 @@ def report(
     elif distribution:
         _print_distribution(runs, 1.0 if temperature is None else temperature, condition, json)
     else:
+        from choicewise.results.outcome import OutcomeKeeper, Outcomes
         from choicewise.results.ranks import bounded, ranked
 
-        rows = ranked([row for run in runs for row in run.rows(by, interval)])
-        print_rows(bounded(rows, runs, by) if len(runs) > 1 else rows, json)
+        rows: list[Row] = []
+        keeper, kept = OutcomeKeeper(), list[Outcomes]()
+        for run in runs:
+            rows += run.rows(by, interval)
+            if len(runs) > 1:
+                kept.append(keeper.keep(run))
+            run.release()
+        print_rows(bounded(ranked(rows), kept, by), json)
 
 
 def print_rows(rows: Sequence[Row], json: bool) -> None:

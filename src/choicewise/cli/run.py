@@ -126,7 +126,7 @@ def _tell_summary(result: Run, out: Path, check_line: str) -> None:
         tell(f"path {check.rung!r}: {check.cost}; `{check_line}` says why")
     if spent is not None:
         tell(token_savings(spent.tokens_asked, spent.tokens_computed))
-    if unanswered := result.tables.unanswered:
+    if unanswered := result.unanswered:
         count = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
         example = command_line("explain", out, "--item", unanswered[0])
         tell(f"note: the model answers with NaN about {count}, missing where that is read; `{example}` shows one")

@@ -29,7 +29,7 @@ def _pairs(folder: str, pairs: Sequence[Agreement]) -> Group:
         decided = f"{pair.same}/{pair.items}" + (f": {_counts(pair.decided)}" if pair.decided else "")
         sizes = (str(pair.n), _nats(pair.median), _nats(pair.largest), str(pair.beyond))
         shown.add_row(safe(pair.left), safe(pair.right), *sizes, _counts(pair.causes), decided)
-    beyond = f"differ: by more than {pairs[0].tolerance:.1e} nats"
+    beyond = f"differ: by more than {pairs[0].tolerance:.1e} nats and than the noise of so many tokens"
     return titled(f"{safe(folder)}: retrievals of the same options, differences of their sums in nats", shown, beyond)
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from choicewise.data.content import BLANK
 from choicewise.report.visible_text import disarmed, safe
 from choicewise.results.diagnosis import FLAGS
+from choicewise.results.reasons import MissingReason
 from choicewise.results.row import Row
 from choicewise.scoring.statistics.clustered import FEWEST
 
@@ -97,6 +98,7 @@ def legend(rows: Sequence[Row]) -> list[str]:
         lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
+    lines += _reasons(rows)
     return [*lines, "id: short digest of the signature; the signature itself is in the JSON"]
 
 
@@ -108,6 +110,22 @@ def alarms(rows: Sequence[Row]) -> list[str]:
         for row in rows
         if "gold-constant" in row.diagnosis.flags
     ]
+
+
+def _reasons(rows: Sequence[Row]) -> list[str]:
+    """Why items are missing or skipped, a line for every reason and count, however many protocols have it."""
+    told: dict[tuple[str, MissingReason], list[str]] = {}
+    for row in rows:
+        for reason in row.missing_reasons:
+            told.setdefault(("missing", reason), []).append(row.protocol)
+        for reason in row.skipped_reasons:
+            told.setdefault(("skipped", reason), [])
+    lines = []
+    for (kind, why), protocols in told.items():
+        names = list(dict.fromkeys(protocols))
+        under = f" under {names[0]}" if len(names) == 1 else f" under {len(names)} protocols" if names else ""
+        lines.append(safe(f"{kind}{under}: {why.count:,}, such as {why.example}: {why.reason}"))
+    return lines
 
 
 def rank_table(

@@ -8,16 +8,21 @@ the greater the likelier, whatever sign and divisor a protocol reports.  The rem
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import combinations
 
 import numpy as np
+import numpy.typing as npt
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
+from choicewise.results.column import Reductions
 from choicewise.results.measurement import Measurement
+from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.pairing import paired_predictions, shared_items
 from choicewise.results.run import Run
-from choicewise.scoring.continuations import Continuations
+from choicewise.results.run_evidence import RunEvidence
+from choicewise.scoring.ragged import Floats, Integers
 from choicewise.scoring.readings import combiner
 
 TOLERANCE = 1e-4
@@ -62,8 +67,8 @@ class Agreement:
     """How two protocols of a run agree.  ``median`` and ``largest``: |difference| of the sums, nats; NaN for n = 0.
 
     ``n``: options that both have a number for; ``missing``: that only one has.  ``beyond``: options whose sums differ
-    by more than ``tolerance``, counted by cause in ``causes``.  ``items``: those that both decide; ``same``: with the
-    same prediction.  ``decided``: the others, counted by cause.  ``worst``: the options that differ most.
+    by more than ``tolerance`` and than the noise of so many tokens, counted by cause in ``causes``.  ``items``: those
+    that both decide; ``same``: with the same prediction.  ``decided``: the others, counted by cause.  ``worst``: the options that differ most.
     """
 
     left: str
@@ -83,58 +88,90 @@ class Agreement:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Retrieval:
-    """The ``options`` of a measurement as they were scored, one row per item and choice of its evidence."""
+    """What was retrieved of every option, one row per item and choice of the evidence of ``measured``.
+
+    ``sums``: nats, float64 [rows]; ``tokens``: a digest of the ids of the scored tokens, uint64 [rows], 0 for none;
+    ``counts``: of these tokens, int64 [rows].
+    """
 
     measured: Measurement
-    options: Continuations
-
-    def tokens(self, row: int) -> list[int]:
-        """The ids of the scored tokens of a row."""
-        start, end = self.options.offsets[row : row + 2]
-        return list(map(int, self.options.tokens[start:end]))
+    sums: Floats
+    tokens: npt.NDArray[np.uint64]
+    counts: Integers
 
 
-def retrieval(measured: Measurement) -> Retrieval | None:
-    """What was retrieved under the protocol of ``measured``; None when that is no likelihood of an option."""
-    options = combiner(measured.protocol.reading).retrieved(measured.protocol, measured.evidence)
-    return None if options is None else Retrieval(measured, options)
+def retrievals(run: Run) -> dict[str, Retrieval]:
+    """By protocol, what was retrieved; those that retrieve no likelihood of an option are left out."""
+    wanted: dict[str, Reductions] = {}
+    for protocol in run.protocols.values():
+        digest = protocol.prompt_digest
+        wanted[digest] = {**wanted.get(digest, {}), ("retrieved", protocol): partial(_retrieved, protocol), **_PLACED}
+    observed = run.evidence.gather(wanted)
+    columns = {
+        name: observed[protocol.prompt_digest].columns["retrieved", protocol]
+        for name, protocol in run.protocols.items()
+    }
+    return {name: Retrieval(run.measurements[name], *column) for name, column in columns.items() if column is not None}
+
+
+_PLACED: Reductions = {
+    ("merged rows",): lambda portion: portion.merged_rows,
+    ("context tokens",): lambda portion: portion.context_tokens,
+}
+
+
+def _retrieved(protocol: Protocol, portion: ObservedPortion) -> tuple[Floats, npt.NDArray[np.uint64], Integers] | None:
+    options = combiner(protocol.reading).retrieved(protocol, portion)
+    return None if options is None else (options.sums, options.digests, options.counts)
+
+
+def _text(run: Run, measured: Measurement, item: int, choice: int) -> str:
+    """The scored text of an option; ``item``: its place in the item table."""
+    (tables,) = RunEvidence(run.folder, run.manifest, only=item).portion_tables()
+    portion = ObservedPortion(tables, measured.protocol.prompt_digest)
+    options = combiner(measured.protocol.reading).retrieved(measured.protocol, portion)
+    return "" if options is None else options.text[choice]
 
 
 class RetrievalPair:
     """The options of the items that two retrievals share, one after the other.
 
     ``item`` (its place in ``ids``) and ``choice`` of each option, int64 [options]; ``rows``: where each side has it;
-    ``sums``: nats, float64 [2, options]; ``predictions``: int64 [2, items], -1 for none.
+    ``sums``: nats, float64 [2, options]; ``tokens``: of the longer side, int64 [options]; ``predictions``: int64
+    [2, items], -1 for none.
     """
 
     def __init__(self, left: Retrieval, right: Retrieval) -> None:
         self.left, self.right = left, right
         evidence = (left.measured.evidence, right.measured.evidence)
         self.ids, places = shared_items((left.measured, right.measured))
+        self._items = evidence[0].items[places[0]]
         counts = np.diff(evidence[0].item_offsets)[places[0]]
         self.item = np.repeat(np.arange(len(self.ids)), counts)
         self.choice = np.arange(len(self.item)) - np.repeat(np.cumsum(counts) - counts, counts)
         starts = [each.item_offsets[:-1][items] for each, items in zip(evidence, places, strict=True)]
         self.rows = [start[self.item] + self.choice for start in starts]
-        self.sums = np.array([side.options.sums[rows] for side, rows in zip((left, right), self.rows, strict=True)])
+        self.sums = np.array([side.sums[rows] for side, rows in zip((left, right), self.rows, strict=True)])
+        self.tokens = np.maximum(left.counts[self.rows[0]], right.counts[self.rows[1]])
         self.predictions = paired_predictions((left.measured, right.measured))
 
-    def option(self, option: int) -> tuple[str, int, str]:
+    def option(self, run: Run, option: int) -> tuple[str, int, str]:
         """An option's item, its index there, and its text."""
-        text = self.left.options.text[self.rows[0][option]]
-        return self.ids[self.item[option]], int(self.choice[option]), text
+        item, choice = int(self.item[option]), int(self.choice[option])
+        return self.ids[item].as_py(), choice, _text(run, self.left.measured, int(self._items[item]), choice)
 
     def cause(self, option: int) -> str:
         """Why the two sums of an option differ, one of ``CAUSES``."""
         rows = [int(side[option]) for side in self.rows]
-        left, right = self.left.tokens(rows[0]), self.right.tokens(rows[1])
+        left, right = self.left.tokens[rows[0]], self.right.tokens[rows[1]]
         if not (left and right):
             return "no tokens"
         evidence = (self.left.measured.evidence, self.right.measured.evidence)
         if left != right:
-            merged = any(each.merged_rows[row] for each, row in zip(evidence, rows, strict=True))
+            merged = any(each.columns["merged rows",][row] for each, row in zip(evidence, rows, strict=True))
             return "boundary merge" if merged else "span"
-        if evidence[0].context_tokens[rows[0]] != evidence[1].context_tokens[rows[1]]:
+        one, other = (each.columns["context tokens",][row] for each, row in zip(evidence, rows, strict=True))
+        if one != other:
             return "context"
         renormalised = {READINGS[side.measured.protocol.reading].renormalised for side in (self.left, self.right)}
         return "renormalised" if len(renormalised) > 1 else "precision"
@@ -152,17 +189,20 @@ def agreement(run: Run) -> list[Agreement]:
 
     Protocols that only make other scores of one retrieval are compared where there is a second retrieval.
     """
-    tolerance = max(TOLERANCE, 2 * (run.noise or 0.0))
+    tolerance = 2 * (run.noise or 0.0)
     axes = [axis.name for axis in fields(Protocol) if axis.name not in FREE]
     groups: dict[tuple[object, ...], list[Measurement]] = {}
     for measured in run.measurements.values():
         texts = tuple(getattr(measured.protocol, axis) for axis in axes)
         groups.setdefault(texts, []).append(measured)
     agreements = []
+    if not any(map(_several_prompts, groups.values())):
+        return []
+    known = retrievals(run)
     for group in filter(_several_prompts, groups.values()):
-        retrieved = [side for side in map(retrieval, group) if side is not None]
+        retrieved = [known[measured.name] for measured in group if measured.name in known]
         if _several_prompts([side.measured for side in retrieved]):
-            agreements += [_agreement(RetrievalPair(*pair), tolerance) for pair in combinations(retrieved, 2)]
+            agreements += [_agreement(run, RetrievalPair(*pair), tolerance) for pair in combinations(retrieved, 2)]
     return agreements
 
 
@@ -170,17 +210,18 @@ def _several_prompts(group: Sequence[Measurement]) -> bool:
     return len({measured.protocol.prompt_digest for measured in group}) > 1
 
 
-def _agreement(pair: RetrievalPair, tolerance: float) -> Agreement:
+def _agreement(run: Run, pair: RetrievalPair, tolerance: float) -> Agreement:
     known = ~np.isnan(pair.sums)
     both = known.all(axis=0)
     with np.errstate(invalid="ignore"):  # two impossible options do not differ
         difference = np.where(pair.sums[0] == pair.sums[1], 0.0, pair.sums[0] - pair.sums[1])
-    beyond = np.flatnonzero(both & (np.abs(difference) > tolerance)).tolist()
+    allowed = np.maximum(TOLERANCE, tolerance * np.sqrt(pair.tokens))
+    beyond = np.flatnonzero(both & (np.abs(difference) > allowed)).tolist()
     causes = {option: pair.cause(option) for option in beyond}
     worst = []
     for option in sorted(causes, key=lambda option: -abs(difference[option]))[:WORST]:
         left, right = pair.sums[:, option].tolist()
-        worst.append(Divergence(*pair.option(option), left, right, float(difference[option]), causes[option]))
+        worst.append(Divergence(*pair.option(run, option), left, right, float(difference[option]), causes[option]))
     sizes = np.abs(difference[both])
     decided = (pair.predictions >= 0).all(axis=0)
     flips = np.flatnonzero(decided & (pair.predictions[0] != pair.predictions[1]))
@@ -191,7 +232,7 @@ def _agreement(pair: RetrievalPair, tolerance: float) -> Agreement:
         missing=int((known[0] != known[1]).sum()),
         median=float(np.median(sizes)) if len(sizes) else np.nan,
         largest=float(sizes.max()) if len(sizes) else np.nan,
-        tolerance=tolerance,
+        tolerance=max(TOLERANCE, tolerance),
         beyond=len(causes),
         causes=_counted(causes.values()),
         items=int(decided.sum()),

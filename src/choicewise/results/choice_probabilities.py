@@ -64,7 +64,7 @@ def human_counts(evidence: Evidence) -> Floats | None:
 
 def item_fields(evidence: Evidence) -> list[dict[str, str]]:
     """The further fields of every item."""
-    return [json.loads(fields) for fields in evidence.about["fields"].to_pylist()]
+    return [json.loads(fields) for fields in evidence.fields()]
 
 
 def _counts(item: str, text: str, choices: int) -> list[float]:

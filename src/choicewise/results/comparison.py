@@ -12,9 +12,9 @@ import numpy as np
 from choicewise.errors import UsageError
 from choicewise.protocols.signature import axis_differences, short_signature
 from choicewise.results.measurement import Measurement
-from choicewise.results.pairing import paired_credits, paired_predictions, shared_items
+from choicewise.results.pairing import paired_credits, paired_predictions, same_items, shared_items
 from choicewise.results.run import Run
-from choicewise.results.sent_texts import FirstDifference, first_difference, text_digest
+from choicewise.results.sent_texts import FirstDifference, first_difference, read_texts, text_digest
 from choicewise.scoring.statistics.clustered import FEWEST
 from choicewise.scoring.statistics.paired import Difference, minimum_detectable_effect, paired_difference
 from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
@@ -99,7 +99,8 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
         raise UsageError(f"{len(protocols)} protocols were named; compare one in two runs, or two with each other")
     if len(protocols) == 2:
         other = right or left
-        return [_compare(left, _one(left, protocols[0]), other, _one(other, protocols[1]))]
+        pairs = [(_one(left, protocols[0]), _one(other, protocols[1]))]
+        return _compared(left, other, pairs)
     if right is None:
         raise UsageError("one run was named; name another run, or two of its protocols")
     sides = [
@@ -111,7 +112,7 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
             f"{left.folder} and {right.folder} share no protocol; name one of each, "
             f"such as {next(iter(left.protocols))} and {next(iter(right.protocols))}"
         )
-    return [_compare(left, sides[0][digest], right, sides[1][digest]) for digest in shared]
+    return _compared(left, right, [(sides[0][digest], sides[1][digest]) for digest in shared])
 
 
 def _one(run: Run, protocol: str) -> Measurement:
@@ -121,6 +122,12 @@ def _one(run: Run, protocol: str) -> Measurement:
         shown = ", ".join(names[:3])
         raise UsageError(f"{protocol} stands for {len(names)} protocols; name one of them: {shown}, ...")
     return chosen.measurements[names[0]]
+
+
+def _compared(left: Run, right: Run, pairs: Sequence[tuple[Measurement, Measurement]]) -> list[Comparison]:
+    for run, measured in zip((left, right), zip(*pairs, strict=True), strict=True):
+        read_texts(run, dict.fromkeys(each.protocol.prompt_digest for each in measured))
+    return [_compare(left, one, right, other) for one, other in pairs]
 
 
 def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: Measurement) -> Comparison:
@@ -135,7 +142,7 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
         detectable = minimum_detectable_effect(float(deviations.std(ddof=1)), len(deviations))
     axes = [Axis(*axis) for axis in axis_differences(left_measured.protocol, right_measured.protocol)]
     axes += _identity(left, right)
-    parting = None if sides[0].i == sides[1].i else first_difference(left_measured.evidence, right_measured.evidence)
+    parting = None if sides[0].i == sides[1].i else first_difference((left, right), pair)
     identities = {"not comparable": "p", "other inputs": "i", "comparable": "r"}
     differing = (verdict for verdict, name in identities.items() if getattr(sides[0], name) != getattr(sides[1], name))
     return Comparison(
@@ -183,7 +190,7 @@ def _flips(pair: tuple[Measurement, Measurement]) -> Flips:
     masks = (credits[0] > credits[1], credits[0] < credits[1], different, different & noisy)
     bounded = all(side.bounded[place].all() for side, place in zip(pair, places, strict=True))
     left_better, right_better, changed, near_ties = (int(mask.sum()) for mask in masks)
-    left_only, right_only = (len(side.evidence.ids) - len(ids) for side in pair)
+    left_only, right_only = (len(side.ids) - len(ids) for side in pair)
     return Flips(left_better, right_better, changed, near_ties if bounded else None, len(ids), left_only, right_only)
 
 
@@ -191,7 +198,7 @@ def _furthest(pair: tuple[Measurement, Measurement]) -> float:
     left, right = pair
     if left.scores is None or right.scores is None or left.protocol != right.protocol:
         return math.nan
-    if left.evidence.ids != right.evidence.ids or len(left.scores) != len(right.scores):
+    if not same_items(left, right) or len(left.scores) != len(right.scores):
         return math.nan
     with np.errstate(invalid="ignore"):  # equal infinities do not differ
         differences = np.abs(left.scores - right.scores)

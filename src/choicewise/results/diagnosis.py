@@ -10,7 +10,7 @@ from choicewise.protocols.option_orders import DRAWING, PERMUTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import axis_differences
 from choicewise.results.measurement import Measurement
-from choicewise.results.pairing import paired_predictions
+from choicewise.results.pairing import paired_predictions, same_items
 from choicewise.scoring.calibration import order_predictions
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import Value, micro
@@ -153,7 +153,7 @@ def _in_one_order(protocol: Protocol) -> str:
 
 
 def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:
-    if sibling is None or sibling.evidence.ids != measured.evidence.ids:  # another split: nothing to compare
+    if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
         return math.nan
     evidence = sibling.evidence
     predictions = order_predictions(sibling.protocol.views, evidence.part_sums, evidence.item_offsets)
@@ -161,7 +161,7 @@ def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask
 
 
 def _mismatch(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:
-    if sibling is None or sibling.evidence.ids != measured.evidence.ids:  # another split: nothing to compare
+    if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
         return math.nan
     left, right = paired_predictions([measured, sibling])[:, among]
     both = (left >= 0) & (right >= 0)

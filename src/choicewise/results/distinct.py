@@ -11,15 +11,20 @@ Two kinds, both seen in what was observed and not in how the numbers came out:
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
+from itertools import combinations
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
+from choicewise.results.column import Reductions
 from choicewise.results.measurement import Measurement
-from choicewise.scoring.continuations import Continuations
+from choicewise.results.observed_portion import ObservedPortion
+from choicewise.results.run import Run
 from choicewise.scoring.ragged import Floats, Integers, reduce_rows
 from choicewise.scoring.readings import combiner
 
@@ -31,34 +36,72 @@ ROUNDING = 1e-9
 
 Key = TypeVar("Key", bound=Hashable)
 
+Tokens = tuple[npt.NDArray[np.uint64], ...]
+"""What was scored, a number per row each: tokens before it, its tokens, and those after the null context."""
 
-def alike(runs: Sequence[Mapping[Key, Measurement]]) -> list[list[Key]]:
-    """The keys that all ``runs`` have, in the order of the first, those together that can't differ in any of them."""
-    firsts = [_firsts(measured) for measured in runs]
+
+def alike(firsts: Sequence[Mapping[Key, Key]]) -> list[list[Key]]:
+    """The keys that all of ``firsts`` have, in the order of the first, those together that it has together."""
     groups: dict[tuple[Key, ...], list[Key]] = {}
-    for key in runs[0]:
+    for key in firsts[0]:
         if all(key in first for first in firsts):
             groups.setdefault(tuple(first[key] for first in firsts), []).append(key)
     return list(groups.values())
 
 
-def _firsts(measured: Mapping[Key, Measurement]) -> dict[Key, Key]:
-    """For every key the first one that it can't differ from, or itself."""
-    firsts: dict[Key, Key] = {}
-    for key, each in measured.items():
+def first_alike(run: Run) -> dict[str, str]:
+    """By the digest of every protocol of ``run`` that of the first one that it can't differ from, or its own."""
+    measured = {each.protocol.digest: each for each in run.measurements.values()}
+    tokens = _tokens(run, list(measured.values()))
+    firsts: dict[str, str] = {}
+    for digest, each in measured.items():
         kept = dict.fromkeys(firsts.values())
-        firsts[key] = next((first for first in kept if can_not_differ(measured[first], each)), key)
+        firsts[digest] = next((first for first in kept if _can_not_differ(measured[first], each, tokens)), digest)
     return firsts
 
 
-def can_not_differ(left: Measurement, right: Measurement) -> bool:
+def _tokens(run: Run, measured: Sequence[Measurement]) -> dict[str, Tokens | None]:
+    """By the digest of the protocol, what was scored, where that has to be compared; None where it is not known."""
+    rivals = {
+        each.protocol.digest: each.protocol
+        for pair in combinations(measured, 2)
+        if _same_rules(pair[0].protocol, pair[1].protocol)
+        for each in pair
+    }
+    wanted: dict[str, Reductions] = {}
+    for protocol in rivals.values():
+        prompt = protocol.prompt_digest
+        wanted[prompt] = {**wanted.get(prompt, {}), ("scored tokens", protocol): partial(_scored_tokens, protocol)}
+    observed = run.evidence.gather(wanted)
+    return {
+        digest: observed[protocol.prompt_digest].columns["scored tokens", protocol]
+        for digest, protocol in rivals.items()
+    }
+
+
+def _scored_tokens(protocol: Protocol, portion: ObservedPortion) -> Tokens | None:
+    sides = [combiner(protocol.reading).retrieved(protocol, portion)]
+    sides += [] if protocol.null is None else [portion.continuations(protocol.null)]
+    known = [side for side in sides if side is not None and side.totals is None]
+    if len(known) < len(sides):
+        return None
+    digests = (np.where(np.isnan(side.sums), np.uint64(1), side.digests) for side in known)
+    return (portion.context_tokens.astype(np.uint64), *digests)
+
+
+def _can_not_differ(left: Measurement, right: Measurement, tokens: Mapping[str, Tokens | None]) -> bool:
     """Whether two measurements of a run are the same by construction."""
     if left.protocol.prompt_digest == right.protocol.prompt_digest:
-        return _same_order(left, right)
-    return _same_rules(left.protocol, right.protocol) and _same_tokens(left, right)
+        return same_order(left, right)
+    if not _same_rules(left.protocol, right.protocol):
+        return False
+    one, other = (tokens[each.protocol.digest] for each in (left, right))
+    same_items = np.array_equal(left.evidence.items, right.evidence.items)
+    return one is not None and other is not None and same_items and all(map(np.array_equal, one, other))
 
 
-def _same_order(left: Measurement, right: Measurement) -> bool:
+def same_order(left: Measurement, right: Measurement) -> bool:
+    """Whether the scores of two measurements of the same observations can't order the choices of an item otherwise."""
     one, other, offsets = left.scores, right.scores, left.evidence.item_offsets
     if one is None or other is None or {left.protocol.decision, right.protocol.decision} != {"argmax"}:
         return False
@@ -84,24 +127,11 @@ def _constant(values: Floats, scale: Floats, offsets: Integers) -> bool:
 
 
 def _same_rules(left: Protocol, right: Protocol) -> bool:
+    """Whether two protocols with different prompts ask for the same, so that only what was scored can differ."""
+    if left.prompt_digest == right.prompt_digest:
+        return False
     axes = (axis.name for axis in fields(Protocol) if axis.name not in COMPUTING)
     corrected = {left.boundary, right.boundary} & set(CORRECTED)
     renormalised = {READINGS[each.reading].renormalised for each in (left, right)}
     same = all(getattr(left, axis) == getattr(right, axis) for axis in axes)
     return same and len(renormalised) == 1 and (left.boundary == right.boundary or not corrected)
-
-
-def _same_tokens(left: Measurement, right: Measurement) -> bool:
-    one, other, null = left.evidence, right.evidence, left.protocol.null
-    if one.ids != other.ids or not np.array_equal(one.context_tokens, other.context_tokens):
-        return False
-    retrieved = (combiner(each.protocol.reading).retrieved(each.protocol, each.evidence) for each in (left, right))
-    return _equal(*retrieved) and (null is None or _equal(one.continuations(null), other.continuations(null)))
-
-
-def _equal(one: Continuations | None, other: Continuations | None) -> bool:
-    """Whether these are the same tokens, all of them known."""
-    if one is None or other is None or one.totals is not None or other.totals is not None:
-        return False
-    same = np.array_equal(one.offsets, other.offsets) and np.array_equal(one.tokens, other.tokens)
-    return same and np.array_equal(np.isnan(one.sums), np.isnan(other.sums))

@@ -76,7 +76,7 @@ def _conditions(
 
 def _names(evidence: Evidence, condition: str | None) -> list[str]:
     if condition is None or condition == "subject":
-        return evidence.subjects if condition else ["all"] * len(evidence.ids)
+        return evidence.subjects if condition else ["all"] * len(evidence.items)
     every = item_fields(evidence)
     for item, fields in zip(evidence.ids, every, strict=True):
         if condition not in fields:

@@ -13,9 +13,11 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.protocols.unused import unused
 from choicewise.records.tables import FLOAT32, GENERATED
+from choicewise.results.elsewhere import KEYS
+from choicewise.results.item_table import read_item
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
-from choicewise.results.run_tables import KEYS
+from choicewise.scoring.calibration import ACROSS_ITEMS
 
 Record = Mapping[str, Any]
 """A row of a table, by column."""
@@ -123,32 +125,34 @@ def explain(run: Run, item: str) -> Explanation:
 
     Raises UsageError, with the nearest ids, when the run has no such item.
     """
-    tables = run.tables
-    ids = tables.items["item"].to_pylist()
-    if item not in ids:
-        raise UsageError(f"{run.folder} has no item {item!r}; {did_you_mean(item, ids)}")
-    about = tables.items.slice(ids.index(item), 1).to_pylist()[0]
-    spans = _of(tables.spans, item)
+    items = run.evidence.items
+    place = pc.index(items["item"], item).as_py()
+    if place < 0:
+        raise UsageError(f"{run.folder} has no item {item!r}; {did_you_mean(item, items['item'].to_pylist())}")
+    about = read_item(run.folder, place)
+    alone = run.about(place)
+    (tables,) = alone.evidence.portion_tables()
+    spans = list(tables.spans.to_pylist())
     answers = _answers(tables.observations, spans)
+    decided = alone.measurements
+    rescored = {each.protocol.prompt_digest for each in decided.values() if each.evidence.rescored.any()}
     prompts: dict[str, dict[str, Protocol]] = {}
     for name, protocol in run.protocols.items():
         prompts.setdefault(protocol.prompt_digest, {})[name] = protocol
     asked = []
-    for request in _of(tables.requests, item):
+    for request in tables.requests.to_pylist():
         if protocols := prompts.get(request["prompt"]):
-            evidence = run.evidence.under(request["prompt"])
-            suffix = FLOAT32 if evidence.rescored[evidence.ids.index(item)] else ""
             own = [span for span in spans if span["prompt"] == request["prompt"]]
+            suffix = FLOAT32 if request["prompt"] in rescored else ""
             lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
             asked.append(replace(_asked(protocols, request, own, answers, suffix), unused=lacks))
-    decided = [_decision(each, item) for each in run.measurements.values() if item in each.evidence.ids]
-    choices, gold = tuple(about["choices"]), tuple(about["gold"])
+    across = {name: each for name, each in run.protocols.items() if each.calibration in ACROSS_ITEMS}
+    decided = decided | Run(run.evidence, across).measurements
+    decisions = (_decision(decided[name], item) for name in run.protocols)
     names = item, about["subject"], about["question"]
-    return Explanation(*names, choices, gold, run.manifest.model.name, tuple(asked), tuple(decided))
-
-
-def _of(table: pa.Table, item: str) -> list[Record]:
-    return list(table.filter(pc.equal(table["item"], item)).to_pylist())
+    choices, gold = tuple(about["choices"]), tuple(about["gold"])
+    model, known = run.manifest.model.name, tuple(each for each in decisions if each is not None)
+    return Explanation(*names, choices, gold, model, tuple(asked), known)
 
 
 def _answers(observations: pa.Table, spans: list[Record]) -> dict[str, Record]:
@@ -233,8 +237,11 @@ def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tupl
     return tuple(tokens)
 
 
-def _decision(measured: Measurement, item: str) -> ItemDecision:
-    place, decisions = measured.evidence.ids.index(item), measured.decisions
+def _decision(measured: Measurement, item: str) -> ItemDecision | None:
+    """None where the item was not asked under the protocol."""
+    place, decisions = pc.index(measured.ids, item).as_py(), measured.decisions
+    if place < 0:
+        return None
     rows = slice(*measured.evidence.item_offsets[place : place + 2])
     scores = None if measured.scores is None else tuple(measured.scores[rows].tolist())
     columns = (decisions.prediction, decisions.credit, decisions.margin, decisions.tied)

@@ -1,20 +1,26 @@
 """From the evidence of a run and a protocol to its scores, decisions and values."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
+import pyarrow as pa
 
 from choicewise.data.categories import Categories
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
+from choicewise.results.column import Reductions
 from choicewise.results.evidence import Evidence
-from choicewise.scoring.calibration import NOISE
+from choicewise.results.reasons import MissingReason, Reasons
+from choicewise.results.reductions import reductions
+from choicewise.results.run_evidence import RunEvidence
+from choicewise.scoring.calibration import NOISE, calibrated
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import AGGREGATIONS, Value, micro
-from choicewise.scoring.ragged import Floats, Mask, row_of
-from choicewise.scoring.readings import combiner
+from choicewise.scoring.ragged import Floats, Integers, Mask, row_of
+from choicewise.scoring.readings import Decision, decided
 from choicewise.scoring.statistics.numeric_range import credit_range
 
 
@@ -24,7 +30,8 @@ class Measurement:
 
     ``scores``: float64, one per row of the evidence (item by item, choice by choice), or None where the protocol reads
     generated text.  ``noise``: the greatest difference between two ways of computing a log-likelihood on this model, in
-    nats; None where it was not measured.  ``categories``: the dataset's.
+    nats; None where it was not measured.  ``categories``: the dataset's.  ``reasons``: the run's, by number.
+    ``asked``: how many items were asked, and how many the run has to ask.
     """
 
     name: str
@@ -34,6 +41,28 @@ class Measurement:
     decisions: Decisions
     noise: float | None = None
     categories: Categories = field(default_factory=dict)
+    reasons: Reasons = field(default_factory=Reasons)
+    asked: tuple[int, int] = (0, 0)
+
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """The items' ids."""
+        return self.evidence.about["item"]
+
+    @property
+    def subjects(self) -> list[str]:
+        """The subject of every item."""
+        return self.evidence.subjects
+
+    @property
+    def credit(self) -> Floats:
+        """The credit of every item, float64, NaN where it is missing."""
+        return self.decisions.credit
+
+    @property
+    def prediction(self) -> Integers:
+        """The predicted choice of every item, int64, -1 for none."""
+        return self.decisions.prediction
 
     def values(self, aggregation: str | None = None) -> dict[str, Value]:
         """Group name → value under the protocol's own aggregation, or another one by name."""
@@ -76,6 +105,29 @@ class Measurement:
         """Items whose credit is known to stay within bounds, and those that are missing, bool [items]."""
         return np.asarray(~np.isnan(self._range[0]) | self.decisions.missing, dtype=np.bool_)
 
+    def missing_reasons(self, among: Mask) -> tuple[MissingReason, ...]:
+        """Why items ``among`` (bool [items]) are missing, the most common reason first."""
+        places = np.flatnonzero(self.decisions.missing & among)
+        numbers = self.evidence.columns["reasons", self.protocol.null][places]
+        known, first, counts = np.unique(numbers, return_index=True, return_counts=True)
+        ids = self.evidence.about["item"]
+        reasons = [
+            MissingReason(
+                self.reasons.text(number) if number >= 0 else self._no_reason, count, ids[int(places[place])].as_py()
+            )
+            for number, place, count in zip(known.tolist(), first.tolist(), counts.tolist(), strict=True)
+        ]
+        return tuple(sorted(reasons, key=lambda reason: -reason.count))
+
+    @property
+    def _no_reason(self) -> str:
+        """Why an item is missing of which everything was observed."""
+        if self.asked[0] < self.asked[1]:
+            return "not asked in full yet; repeat the same run to go on"
+        if self.protocol.decision == "option-match":
+            return "the generated text begins with no option"
+        return f"what was observed gives no number for score {self.protocol.score}"
+
     @cached_property
     def _range(self) -> tuple[Floats, Floats, Mask]:
         if self.noise is None or self.scores is None or not self.likelihoods:
@@ -93,15 +145,32 @@ class Measurement:
 
 
 def measure(
-    protocols: Mapping[str, Protocol], evidence: Callable[[str], Evidence], noise: float | None, categories: Categories
+    protocols: Mapping[str, Protocol], evidence: RunEvidence, noise: float | None, categories: Categories
 ) -> dict[str, Measurement]:
-    """One measurement per protocol, by name; ``evidence`` gives that of a prompt digest.
+    """One measurement per protocol, by name; the run is read once for all of them."""
+    wanted: dict[str, Reductions] = {}
+    for protocol in protocols.values():
+        digest = protocol.prompt_digest
+        wanted[digest] = {**wanted.get(digest, {}), **reductions(protocol, noise, evidence.reasons)}
+    observed = evidence.gather(wanted)
+    return {
+        name: Measurement(
+            name,
+            protocol,
+            read,
+            *_decision(protocol, read),
+            noise,
+            categories,
+            evidence.reasons,
+            evidence.asked(protocol),
+        )
+        for name, protocol in protocols.items()
+        for read in (observed[protocol.prompt_digest],)
+    }
 
-    Protocols that read the same prompt are computed one after the other, so that its tokens are laid out once.
-    """
-    computed = {}
-    for name, protocol in sorted(protocols.items(), key=lambda named: named[1].prompt_digest):
-        read = evidence(protocol.prompt_digest)
-        scores, decisions = combiner(protocol.reading).decision(protocol, read)
-        computed[name] = Measurement(name, protocol, read, scores, decisions, noise, categories)
-    return {name: computed[name] for name in protocols}
+
+def _decision(protocol: Protocol, read: Evidence) -> Decision:
+    if protocol.calibration == "none":
+        return cast(Decision, read.columns["decision", protocol])
+    scores = calibrated(protocol.calibration, protocol.views, read.part_sums, read.item_offsets)
+    return scores, decided(protocol, scores, read.item_offsets, read.right)

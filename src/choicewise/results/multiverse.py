@@ -9,17 +9,20 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import UsageError
-from choicewise.results.distinct import alike
+from choicewise.results.distinct import alike, first_alike
 from choicewise.results.json_value import json_value
-from choicewise.results.measurement import Measurement
+from choicewise.results.outcome import Outcome, OutcomeKeeper, Outcomes
 from choicewise.results.pairing import paired_credits, paired_predictions
 from choicewise.results.row import Row
 from choicewise.results.run import Run
-from choicewise.scoring.metrics import micro
+from choicewise.scoring.ragged import Floats
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
 from choicewise.scoring.statistics.paired import paired_difference
 from choicewise.scoring.statistics.sign_flip import sign_flip
+
+Firsts = Sequence[Mapping[str, str]]
+"""For each run, by the digest of every protocol, that of the first one that it can't differ from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +114,30 @@ class Multiverse:
 
 def multiverse(runs: Sequence[Run]) -> Multiverse:
     """The panel of ``runs``: one per model and dataset.  Raises UsageError when there are not even two protocols."""
-    measured = [{each.protocol.digest: each for each in run.measurements.values()} for run in runs]
+    keeper, kept, rows, firsts = OutcomeKeeper(), list[Outcomes](), list[list[Row]](), list[Mapping[str, str]]()
+    for each in runs:
+        kept.append(keeper.keep(each))
+        firsts.append(first_alike(each))
+        rows.append([row for row in each.rows() if not math.isnan(row.value)])
+        each.release()
+    measured = [{each.protocol.digest: each for each in run.outcomes} for run in kept]
     if all(len(by_digest) < 2 for by_digest in measured):
         raise UsageError("a multiverse needs at least two protocols in a run; add more to the run, such as mmlu")
-    spreads = [_spread(run, by_digest) for run, by_digest in zip(runs, measured, strict=True)]
+    spreads = [_spread(*parts) for parts in zip(kept, measured, firsts, strict=True)]
     duels = [
-        _duel(left, right, measured_left, measured_right)
-        for (left, measured_left), (right, measured_right) in combinations(zip(runs, measured, strict=True), 2)
-        if left.manifest.dataset.digest == right.manifest.dataset.digest and measured_left.keys() & measured_right
+        _duel(kept[left], kept[right], measured[left], measured[right], [firsts[left], firsts[right]])
+        for left, right in combinations(range(len(kept)), 2)
+        if kept[left].digest == kept[right].digest and measured[left].keys() & measured[right].keys()
     ]
-    repeated = _repeated(runs)
-    rows = [row for run in runs for row in run.rows() if not math.isnan(row.value) and row.protocol not in repeated]
-    return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement(rows)))
+    repeated = _repeated(kept, firsts)
+    named = [{each.name: each.protocol.digest for each in run.outcomes} for run in kept]
+    distinct = [
+        row
+        for own, digest_of in zip(rows, named, strict=True)
+        for row in own
+        if digest_of[row.protocol] not in repeated
+    ]
+    return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement(distinct)))
 
 
 def multiverse_json(shown: Multiverse) -> Any:
@@ -134,33 +149,36 @@ def multiverse_json(shown: Multiverse) -> Any:
     return content
 
 
-def _repeated(runs: Sequence[Run]) -> set[str]:
-    """The protocols that all ``runs`` have and that can't differ from one before them, nor are averaged otherwise."""
-    groups = alike([run.measurements for run in runs])
-    protocols = runs[0].protocols
+def _repeated(runs: Sequence[Outcomes], firsts: Sequence[Mapping[str, str]]) -> set[str]:
+    """The digests of protocols that all ``runs`` have that can't differ from one before, averages included."""
+    aggregation = {each.protocol.digest: each.protocol.aggregation for each in runs[0].outcomes}
     return {
-        name
-        for first, *others in groups
-        for name in others
-        if protocols[name].aggregation == protocols[first].aggregation
+        digest for first, *others in alike(firsts) for digest in others if aggregation[digest] == aggregation[first]
     }
 
 
-def _spread(run: Run, measured: Mapping[str, Measurement]) -> Spread:
-    means = {each.name: micro(each.decisions).value for each in measured.values()}
-    scored = {each.name: each for each in measured.values() if not math.isnan(means[each.name])}
-    groups = alike([scored])
-    distinct = [scored[first] for first, *_ in groups] or list(measured.values())
+def _spread(run: Outcomes, measured: Mapping[str, Outcome], firsts: Mapping[str, str]) -> Spread:
+    means = {digest: _mean(each.credit) for digest, each in measured.items()}
+    known = {digest: first for digest, first in firsts.items() if not math.isnan(means[digest])}
+    groups = [[measured[digest].name for digest in group] for group in alike([known])]
+    distinct = [measured[first] for first, *_ in alike([known])] or list(measured.values())
     _, credits = paired_credits(distinct)
-    names = run.manifest.model.name, run.manifest.dataset.name
-    lowest, highest = (extreme(scored, key=means.__getitem__, default=None) for extreme in (min, max))
-    unmeasured = tuple(name for name in means if name not in scored)
+    lowest, highest = (extreme(known, key=means.__getitem__, default=None) for extreme in (min, max))
+    first, last = (None if digest is None else measured[digest].name for digest in (lowest, highest))
+    unmeasured = tuple(each.name for digest, each in measured.items() if digest not in known)
     shown, several = panel(credits, paired_predictions(distinct)), tuple(tuple(group) for group in groups if group[1:])
-    return Spread(*names, len(scored), len(groups), shown, lowest, highest, unmeasured, several)
+    return Spread(run.model, run.dataset, len(known), len(groups), shown, first, last, unmeasured, several)
 
 
-def _duel(left: Run, right: Run, measured: Mapping[str, Measurement], others: Mapping[str, Measurement]) -> Duel:
-    groups = alike([measured, others])
+def _mean(credit: Floats) -> float:
+    known = credit[~np.isnan(credit)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _duel(
+    left: Outcomes, right: Outcomes, measured: Mapping[str, Outcome], others: Mapping[str, Outcome], firsts: Firsts
+) -> Duel:
+    groups = alike(firsts)
     pairs = [(measured[first], others[first]) for first, *_ in groups]
     credits = [paired_credits(pair) for pair in pairs]
     ps = np.array([sign_flip(*both).p for _, both in credits])
@@ -175,8 +193,8 @@ def _duel(left: Run, right: Run, measured: Mapping[str, Measurement], others: Ma
     ]
     signs = [sign_agreement(both[:1], both[1:]) for _, both in credits]
     agreement = Agreement(*map(sum, zip(*map(astuple, signs), strict=True)))
-    models = left.manifest.model.name, right.manifest.model.name
-    return Duel(*models, left.manifest.dataset.name, agreement, tuple(contests))
+    models = left.model, right.model
+    return Duel(*models, left.dataset, agreement, tuple(contests))
 
 
 def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:

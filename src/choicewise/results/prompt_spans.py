@@ -1,5 +1,6 @@
 """The spans under one prompt, brought into rows: one per item and choice."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,11 @@ import pyarrow.compute as pc
 from choicewise.records.tables import GENERATED
 from choicewise.results.run_tables import RunTables
 from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.ragged import Floats, Integers, Mask
+from choicewise.scoring.ragged import Floats, Integers, Mask, row_of
+
+LOST = "its observation lay in a block that is damaged; repeat the same run to ask it again"
+NO_NUMBER = "the model answers with NaN"
+"""Why a choice that was asked has no log-likelihood."""
 
 
 class PromptSpans:
@@ -27,6 +32,7 @@ class PromptSpans:
         self._item = np.asarray(pc.index_in(self._spans["item"], items).to_numpy(), dtype=np.int64)
         self._choice = self._spans["choice"].to_numpy()
         self._answers = tables.answers[0][chosen]
+        self._no_number = tables.no_number[chosen]
         self._corrections = [nats[chosen] for nats in tables.corrections]
         self._items, self._rows = len(item_offsets) - 1, int(item_offsets[-1])
         self.rescored: Mask = _filled(self._items, False, self._item[tables.rescored[chosen]], True)
@@ -70,12 +76,28 @@ class PromptSpans:
         own = pc.and_(pc.is_null(self._spans["null"]), pc.equal(self._spans["part"], 0)).to_numpy()
         value = np.asarray(pc.cast(self._spans[name], pa.int64()).to_numpy(), dtype=np.int64)
         rows = np.zeros(self._rows, dtype=np.int64)
-        for span in np.flatnonzero(own & (self._choice == GENERATED)):
-            start, end = self._item_offsets[self._item[span] : self._item[span] + 2]
-            rows[start:end] = value[span]
+        generated = own & (self._choice == GENERATED)
+        rows += _filled(self._items, 0, self._item[generated], value[generated])[row_of(self._item_offsets)]
         scored = own & (self._choice >= 0)
         rows[self._row(scored)] = value[scored]
         return rows
+
+    @property
+    def no_number(self) -> Mask:
+        """Items about which the model answered with NaN somewhere, bool [items]."""
+        return _filled(self._items, False, self._item[self._no_number], True)
+
+    def reasons(self, null: str | None) -> Iterator[tuple[int, str]]:
+        """(place of an item, why something that is asked about it has no number), after these two contexts."""
+        own = pc.is_null(self._spans["null"])
+        read = own if null is None else pc.or_(own, pc.fill_null(pc.equal(self._spans["null"], null), False))
+        lost = pc.and_(pc.is_valid(self._spans["key"]), pa.array(self._answers < 0))
+        causes = {LOST: lost, NO_NUMBER: pa.array(self._no_number)}
+        missing = self._spans["missing"]
+        told = np.flatnonzero(pc.and_(read, pc.is_valid(missing)).to_numpy())
+        yield from zip(self._item[told].tolist(), missing.take(pa.array(told)).to_pylist(), strict=True)
+        for cause, spans in causes.items():
+            yield from ((item, cause) for item in self._item[pc.and_(read, spans).to_numpy()].tolist())
 
     def _scored(self, null: str | None, part: int) -> tuple[Mask, Integers]:
         """Which spans score a choice after this context, bool [spans], and the row of each."""

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from choicewise.results.measurement import Measurement
+from choicewise.results.outcome import Outcome, Outcomes
 from choicewise.results.pairing import paired_credits
-from choicewise.results.row import Row, selection
-from choicewise.results.run import Run
+from choicewise.results.row import Row
 from choicewise.scoring.metrics import GROUPS
 from choicewise.scoring.ragged import Floats
 from choicewise.scoring.statistics.rank_interval import rank_intervals
@@ -28,22 +27,22 @@ def rank(value: float, rivals: Sequence[float]) -> int | None:
     return None if math.isnan(value) else 1 + sum(rival > value for rival in rivals)
 
 
-def bounded(rows: Sequence[Row], runs: Sequence[Run], by: str | None = None) -> list[Row]:
+def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None) -> list[Row]:
     """The rows with the interval of each rank, where several of ``runs`` measured the same.
 
     The bootstrap draws items, the same for all models; ranks of a mean over subjects weigh its items accordingly.
     """
-    rivals: dict[tuple[str, str, str], list[tuple[Run, Measurement]]] = {}
+    rivals: dict[tuple[str, str, str], list[tuple[str, Outcome]]] = {}
     for run in runs:
-        for measured in run.measurements.values():
-            key = run.manifest.dataset.digest[:6], selection(run.manifest), measured.protocol.digest
-            rivals.setdefault(key, []).append((run, measured))
+        for outcome in run.outcomes:
+            key = run.digest[:6], outcome.selection, outcome.protocol.digest
+            rivals.setdefault(key, []).append((run.model, outcome))
     bounds: dict[tuple[str, ...], tuple[int, int]] = {}
     for (data, part, digest), group in rivals.items():
         if len(group) > 1:
-            for subject, low, high in _bounds([measured for _, measured in group], by):
-                for (run, _), *edges in zip(group, low, high, strict=True):
-                    bounds[run.manifest.model.name, f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
+            for subject, low, high in _bounds([outcome for _, outcome in group], by):
+                for (model, _), *edges in zip(group, low, high, strict=True):
+                    bounds[model, f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
     keys = [(row.model, row.data, row.selection, row.id[2:], row.subject) for row in rows]
     return [
         replace(row, rank_low=bounds[key][0], rank_high=bounds[key][1]) if key in bounds else row
@@ -55,7 +54,7 @@ def _measured_as(row: Row) -> tuple[str, ...]:
     return row.data, row.selection, row.subject, row.signature
 
 
-def _bounds(measured: Sequence[Measurement], by: str | None) -> list[tuple[str, list[int], list[int]]]:
+def _bounds(measured: Sequence[Outcome], by: str | None) -> list[tuple[str, list[int], list[int]]]:
     """(group, lowest ranks, highest ranks), a rank per measurement."""
     aggregation = by or measured[0].protocol.aggregation
     subjects, credits = paired_credits(measured)

@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from choicewise.protocols.signature import short_signature, signature
 from choicewise.protocols.unused import unused
-from choicewise.records.manifest import Manifest
+from choicewise.records.manifest import Manifest, SkippedRow
 from choicewise.results.diagnosis import Diagnosis, diagnose
 from choicewise.results.interval import check_clusters, interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
+from choicewise.results.reasons import MissingReason, counted
 from choicewise.scoring.metrics import GROUPS, Value
 from choicewise.scoring.ragged import Mask
 
@@ -36,6 +38,7 @@ class Row:
     a token across the end of the context, ``noncanonical`` were scored in other tokens than the text's own, ``lossy``
     in tokens that do not spell it, ``unknown`` in unknown ones.  ``diagnosis`` says what speaks against the value.
     ``unused`` are the fields of the data with content that the protocol does not show.
+    ``missing_reasons`` and ``skipped_reasons`` say why, with a count and one example each, the most common first.
     ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
     items.
     """
@@ -74,6 +77,8 @@ class Row:
     rank: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
+    missing_reasons: tuple[MissingReason, ...] = ()
+    skipped_reasons: tuple[MissingReason, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The row as JSON knows it: NaN and infinity become null, flags stand beside the numbers."""
@@ -92,7 +97,8 @@ def rows(
     protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
     aggregation = by or protocol.aggregation
     extremes = measured.extremes(aggregation)
-    groups = np.array([GROUPS[aggregation](name, measured.categories) for name in evidence.subjects], dtype=object)
+    group_of = {name: GROUPS[aggregation](name, measured.categories) for name in dict.fromkeys(evidence.subjects)}
+    groups = np.array([group_of[name] for name in evidence.subjects], dtype=object)
     if intervals == "clustered":
         check_clusters(dataset.name, groups.tolist(), evidence.subjects)
     counted = {"invalid": measured.invalid, **evidence.doubts}
@@ -104,7 +110,7 @@ def rows(
             model=manifest.model.name,
             dataset=dataset.name,
             data=f"#D{dataset.digest[:6]}",
-            selection=selection(manifest),
+            selection=selection(manifest, measured),
             subject=group,
             protocol=measured.name,
             signature=signature(protocol),
@@ -120,17 +126,27 @@ def rows(
             **{name: int((items & among).sum()) for name, items in counted.items()},
             diagnosis=diagnose(measured, among, value, siblings),
             unused=unused(protocol, dataset.content),
+            missing_reasons=measured.missing_reasons(among),
+            skipped_reasons=skipped_reasons(dataset.skipped),
         )
         report.append(row)
     return report
 
 
-def selection(manifest: Manifest) -> str:
-    """The part of the data that a run is about, in words: subjects, a limit, or that it is not all there yet."""
+def selection(manifest: Manifest, measured: Measurement) -> str:
+    """The part of the data that a number is about, in words: subjects, a limit, or how much of it is there yet."""
     subjects, limit = manifest.selection.subjects, manifest.selection.limit
     named = [] if subjects is None else subjects if len(subjects) <= MANY else [f"{len(subjects)} subjects"]
     first = [] if limit is None else [f"first {limit} of each subject"]
-    return ", ".join([*named, *first, *([] if manifest.complete else ["incomplete"])])
+    asked, every = measured.asked
+    lacking = [f"incomplete: {asked:,} of {every:,} items"] if asked < every else []
+    return ", ".join([*named, *first, *(lacking or ([] if manifest.complete else ["incomplete"]))])
+
+
+@lru_cache(maxsize=8)
+def skipped_reasons(skipped: tuple[SkippedRow, ...]) -> tuple[MissingReason, ...]:
+    """Why rows of the data could not be used."""
+    return counted((row.reason, f"{row.file}, row {row.row}") for row in skipped)
 
 
 def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None) -> tuple[str, Value]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,13 +16,14 @@ from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import parse_signature
-from choicewise.records.manifest import Manifest
+from choicewise.records.manifest import BlockRecord, Manifest
 from choicewise.requests.schedule import list_asks
 from choicewise.results.choice_probabilities import choice_probabilities
-from choicewise.results.evidence import RunEvidence
+from choicewise.results.elsewhere import KEYS
 from choicewise.results.measurement import Measurement, measure
 from choicewise.results.row import Row, rows
-from choicewise.results.run_tables import KEYS, RunTables
+from choicewise.results.run_evidence import RunEvidence
+from choicewise.results.run_tables import RunTables
 from choicewise.scoring.ragged import row_of
 from choicewise.store.manifest import read_manifest
 
@@ -56,12 +58,11 @@ class Run:
         return html_table(str(self.folder), facts | {"complete": "yes" if self.manifest.complete else "no"})
 
     def _sizes(self) -> dict[str, int]:
-        places = {block.place for block in self.manifest.blocks}
-        return {"items": sum(stop - start for *_, start, stop in places), "protocols": len(self.protocols)}
+        return {"items": _count_items(self.manifest.blocks), "protocols": len(self.protocols)}
 
     @property
     def tables(self) -> RunTables:
-        """The four tables of the folder, checked against the manifest."""
+        """The four tables of the folder in full, checked against the manifest; they can take gigabytes."""
         return self.evidence.tables
 
     def under(self, protocols: Mapping[str, Protocol]) -> Run:
@@ -97,10 +98,26 @@ class Run:
             chosen |= {name: self.protocols[name]} if name in self.protocols else resolve(name)
         return self.under(chosen)
 
+    def about(self, place: int) -> Run:
+        """What the run observed of the one item at ``place`` of the item table; no more than that is read."""
+        return Run(RunEvidence(self.folder, self.manifest, place, self.evidence.items), self.protocols)
+
     @cached_property
     def measurements(self) -> dict[str, Measurement]:
         """Name → scores, decisions and values under each of the run's protocols."""
-        return measure(self.protocols, self.evidence.under, self.noise, self.manifest.dataset.categories)
+        return measure(self.protocols, self.evidence, self.noise, self.manifest.dataset.categories)
+
+    @property
+    def unanswered(self) -> list[str]:
+        """The items about which the model answered with NaN."""
+        asked = {measured.evidence for measured in self.measurements.values()}
+        ids = [each.about["item"].filter(pa.array(each.columns["no number",])).combine_chunks() for each in asked]
+        return sorted(pc.unique(pa.concat_arrays(ids)).to_pylist()) if ids else []
+
+    def release(self) -> None:
+        """Forget what was computed; what needs it again reads the folder again."""
+        self.evidence.release()
+        self.__dict__.pop("measurements", None)
 
     @property
     def noise(self) -> float | None:
@@ -133,8 +150,10 @@ class Run:
         ``protocol``: only this one, or these where the name means several, as :meth:`choose` does and with its errors.
         """
         chosen = self.choose(None if protocol is None else [protocol])
-        parts = [_score_rows(measured) for measured in chosen.measurements.values() if measured.scores is not None]
-        return pa.concat_tables(parts) if parts else _SCORES.empty_table()
+        scored = [measured for measured in chosen.measurements.values() if measured.scores is not None]
+        choices = {evidence: evidence.choices for evidence in {measured.evidence for measured in scored}}
+        parts = (_score_rows(measured, choices[measured.evidence]) for measured in scored)
+        return pa.concat_tables([_SCORES.empty_table(), *parts])
 
     def distribution(self, protocol: str, temperature: float = 1.0) -> pa.Table:
         """Choice probabilities: one row per item and choice, ``item, subject, choice, score, softmax, winner, human``.
@@ -161,15 +180,26 @@ class Run:
         return [row for each in measured for row in rows(self.manifest, each, by, interval, measured)]
 
 
+def _count_items(blocks: Sequence[BlockRecord]) -> int:
+    """How many items the blocks are about, those of several blocks counted once."""
+    stops: dict[tuple[str, str], int] = {}
+    count = 0
+    for block in sorted(blocks, key=lambda block: block.place):
+        subject, stop = (block.split, block.subject), stops.get((block.split, block.subject), 0)
+        count += max(block.stop - max(block.start, stop), 0)
+        stops[subject] = max(block.stop, stop)
+    return count
+
+
 _SCORES = pa.schema(
     {"protocol": pa.string(), "item": pa.string(), "choice": pa.int16()}
     | {"score": pa.float64(), "prediction": pa.int64(), "credit": pa.float64()}
 )
 
 
-def _score_rows(measured: Measurement) -> pa.Table:
-    evidence, decisions = measured.evidence, measured.decisions
-    item = row_of(evidence.item_offsets)
-    decided = {"prediction": decisions.prediction[item], "credit": decisions.credit[item]}
-    columns = {**evidence.choices, "protocol": [measured.name] * len(item), "score": measured.scores, **decided}
-    return pa.table(columns, schema=_SCORES)
+def _score_rows(measured: Measurement, choices: Mapping[str, pa.Array]) -> pa.Table:
+    item = row_of(measured.evidence.item_offsets)
+    decided = {"prediction": measured.prediction[item], "credit": measured.credit[item]}
+    named = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(item), dtype=np.int8)), [measured.name])
+    columns = {**choices, "protocol": named.cast(pa.string()), "score": measured.scores, **decided}
+    return pa.table({name: columns[name] for name in _SCORES.names}, schema=_SCORES)

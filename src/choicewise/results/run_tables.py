@@ -1,4 +1,4 @@
-"""The tables of a run folder, with the arrays that all protocols read laid out once."""
+"""The tables of a portion of a run, with the arrays that all protocols read laid out once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,21 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.records.manifest import Manifest
-from choicewise.records.tables import FLOAT32
+from choicewise.records.tables import FLOAT32, OBSERVATIONS, REQUESTS, SPANS
+from choicewise.results.elsewhere import KEYS, named
+from choicewise.results.portion import Portion
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
-from choicewise.store.tables import read_blocks, read_items
+from choicewise.store.tables import SCHEMAS, block_file, read_batches, read_blocks, read_columns, read_items
 
-CORRECTIONS = ("before", "after")
+CORRECTIONS = KEYS[1:]
 """Columns of the spans with the keys of what is subtracted at the first token and added at the last."""
-
-KEYS = ("key", *CORRECTIONS)
-"""All columns of the spans that name observations."""
 
 
 @dataclass(frozen=True)
 class RunTables:
-    """The four tables of a run folder (:mod:`choicewise.records.tables`)."""
+    """The four tables (:mod:`choicewise.records.tables`) of a run, or of a portion of it, which may lack columns."""
 
     items: pa.Table
     requests: pa.Table
@@ -71,13 +70,12 @@ class RunTables:
         return 0.0 - before, after  # 0.0 - 0.0 is 0.0, where -0.0 would be printed with its sign
 
     @cached_property
-    def unanswered(self) -> list[str]:
-        """The items about which the model answered with NaN, corrections included."""
+    def no_number(self) -> Mask:
+        """The spans about which the model answered with NaN, corrections included, bool [spans]."""
         summed = (np.diff(self.offsets) > 0) | pc.is_valid(self.observations["total"]).to_numpy()
         no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
         nan = np.append((summed & np.isnan(self._totals)) | no_value, False)  # row -1: none
-        spans = self.spans.filter(pa.array(nan[self._own_answers].any(axis=0)))
-        return list(pc.unique(spans["item"]).to_pylist())
+        return np.asarray(nan[self._own_answers].any(axis=0), dtype=np.bool_)
 
     @cached_property
     def offsets(self) -> Integers:
@@ -133,6 +131,58 @@ def read_run_tables(folder: Path, manifest: Manifest) -> RunTables:
         read_blocks(folder, manifest.blocks, table) for table in ("requests", "spans", "observations")
     )
     return RunTables(read_items(folder, manifest), requests, spans, observations.combine_chunks())
+
+
+def read_portion_tables(folder: Path, portion: Portion, items: pa.Table, elsewhere: pa.Table, texts: bool) -> RunTables:
+    """The tables of a ``portion`` of the run whose ``items`` (:mod:`choicewise.results.item_table`) are given.
+
+    ``elsewhere``: observations that lie in other portions.  ``texts``: whether contexts are read, too, which are longer
+    than everything else together.  The files were checked before.
+    """
+    own = items.take(pa.array(portion.items))
+    left_out = () if texts else ("context",)
+    requests, spans = (_rows(folder, portion, name, "item", own["item"], left_out) for name in ("requests", "spans"))
+    keys = named(spans)
+    keys = pa.concat_arrays([keys, pc.binary_join_element_wise(keys, FLOAT32, "")])
+    observations = _rows(folder, portion, "observations", "key", pa.chunked_array([keys]))
+    if len(elsewhere):
+        lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
+        observations = pa.concat_tables([observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))])
+    return RunTables(own, requests, spans, observations.combine_chunks())
+
+
+def read_portion_requests(folder: Path, portion: Portion, items: pa.Table) -> RunTables:
+    """The same with the requests and their texts alone, and nothing that was observed."""
+    own = items.take(pa.array(portion.items))
+    requests = _rows(folder, portion, "requests", "item", own["item"])
+    return RunTables(own, requests, SPANS.empty_table(), OBSERVATIONS.empty_table())
+
+
+def _rows(
+    folder: Path,
+    portion: Portion,
+    name: str,
+    column: str,
+    values: pa.ChunkedArray | pa.Array,
+    left_out: Sequence[str] = (),
+) -> pa.Table:
+    """The rows of one table; of blocks that hold other items, too, only those with one of ``values`` in ``column``."""
+    schema = pa.schema([field for field in SCHEMAS[name] if field.name not in left_out])
+    values = values.combine_chunks()
+    tables = [schema.empty_table()]
+    for block in portion.blocks:
+        path = block_file(folder, block, name)
+        if block.name in portion.inside:
+            tables.append(read_columns(path, SCHEMAS[name], schema.names))
+        else:
+            batches = read_batches(path, SCHEMAS[name], schema.names)
+            tables += [pa.Table.from_batches([batch.filter(pc.is_in(batch[column], values))]) for batch in batches]
+    return pa.concat_tables(tables[1:] or tables)
+
+
+def nothing(items: pa.Table) -> RunTables:
+    """No items of a run with such ``items``, and nothing observed."""
+    return RunTables(items.slice(0, 0), *(schema.empty_table() for schema in (REQUESTS, SPANS, OBSERVATIONS)))
 
 
 def offsets_of(lists: pa.ChunkedArray) -> Integers:

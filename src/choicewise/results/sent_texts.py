@@ -2,14 +2,29 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from choicewise.results.column import Name, Reductions
 from choicewise.results.evidence import Evidence
+from choicewise.results.measurement import Measurement
+from choicewise.results.observed_portion import ObservedPortion
+from choicewise.results.pairing import shared_items
+from choicewise.results.run import Run
+from choicewise.results.run_evidence import RunEvidence
 
 BEFORE, SHOWN = 20, 80
 """Characters shown of a text: before its first difference, and in all."""
+
+_TEXTS: Name = ("texts",)
+_SIZE = 16
+"""Bytes of the digest of an item's texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,34 +36,52 @@ class FirstDifference:
     right: str
 
 
+def read_texts(run: Run, prompts: Iterable[str]) -> None:
+    """Read the texts under all ``prompts`` at once, so that what is asked about them needs no further reading."""
+    wanted: Reductions = {_TEXTS: text_digests}
+    run.evidence.gather(dict.fromkeys(prompts, wanted), texts=True)
+
+
 def text_digest(evidence: Evidence) -> str:
-    """sha256 (64 hex) over the texts sent and the right answers, item by item in the order of their ids.
+    """sha256 (64 hex) over digests of the texts sent and the right answers, in the order of the items' ids.
 
     It agrees for two models that were asked the same, whatever their tokenizers.
     """
-    digest = hashlib.sha256()
-    for item, texts in sorted(_texts(evidence).items()):
-        digest.update(json.dumps([item, *texts]).encode() + b"\n")
-    return digest.hexdigest()
+    order = pc.sort_indices(evidence.about["item"]).to_numpy()
+    return hashlib.sha256(np.ascontiguousarray(evidence.columns[_TEXTS][order]).tobytes()).hexdigest()
 
 
-def first_difference(left: Evidence, right: Evidence) -> FirstDifference | None:
-    """The first item of ``left`` that ``right`` has with other texts."""
-    others = _texts(right)
-    for item, texts in _texts(left).items():
-        if item in others and texts != others[item]:
-            one, other = _joined(texts), _joined(others[item])
-            differing = (place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b)
-            start = max(0, next(differing, len(one)) - BEFORE)
-            return FirstDifference(item, one[start : start + SHOWN], other[start : start + SHOWN])
-    return None
+def first_difference(runs: tuple[Run, Run], pair: tuple[Measurement, Measurement]) -> FirstDifference | None:
+    """The first item of the left measurement that the right one has with other texts."""
+    ids, places = shared_items(pair)
+    digests = [each.evidence.columns[_TEXTS][place] for each, place in zip(pair, places, strict=True)]
+    differing = np.flatnonzero(digests[0] != digests[1])
+    if not len(differing):
+        return None
+    one, other = (
+        _texts(run, each, int(each.evidence.items[place[differing[0]]]))
+        for run, each, place in zip(runs, pair, places, strict=True)
+    )
+    first = next((place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b), len(one))
+    start = max(0, first - BEFORE)
+    return FirstDifference(ids[differing[0]].as_py(), one[start : start + SHOWN], other[start : start + SHOWN])
 
 
-def _texts(evidence: Evidence) -> dict[str, list[Any]]:
-    columns = (evidence.requests[name].to_pylist() for name in ("context", "continuations", "gold"))
-    return {item: list(texts) for item, *texts in zip(evidence.ids, *columns, strict=True)}
+def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
+    """A digest per item, of its id and texts."""
+    rows = zip(portion.about["item"].to_pylist(), *_columns(portion), strict=True)
+    digests = (hashlib.blake2b(json.dumps(row).encode(), digest_size=_SIZE).digest() for row in rows)
+    return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
 
 
-def _joined(texts: list[Any]) -> str:
-    context, continuations, gold = texts
+def _columns(portion: ObservedPortion) -> list[list[Any]]:
+    return [portion.requests[name].to_pylist() for name in ("context", "continuations", "gold")]
+
+
+def _texts(run: Run, measured: Measurement, item: int) -> str:
+    """What was sent about the item at that place of the item table."""
+    (tables,) = RunEvidence(run.folder, run.manifest, only=item).portion_tables()
+    ((context, continuations, gold),) = zip(
+        *_columns(ObservedPortion(tables, measured.protocol.prompt_digest)), strict=True
+    )
     return f"{context or ''}{'|'.join(continuations or [])} (right: {', '.join(map(str, gold))})"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
+import pyarrow as pa
 
 from choicewise.models.model import Model
 from choicewise.records.tables import FLOAT32
@@ -24,7 +24,7 @@ def open_items(run: Run) -> Undecided:
         if measured.likelihoods:
             undecided = (measured.near_ties | measured.decisions.tied) & ~measured.evidence.rescored
             items = by_prompt.setdefault(measured.protocol.prompt_digest, set())
-            items.update(np.asarray(measured.evidence.ids, dtype=object)[undecided])
+            items.update(measured.ids.filter(pa.array(undecided)).to_pylist())
     return {prompt: frozenset(items) for prompt, items in by_prompt.items() if items}
 
 

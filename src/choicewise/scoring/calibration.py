@@ -20,6 +20,9 @@ A share moves by 2, its own nat and that of the sum.  The options of one context
 a mean over contexts has a sum for each.  A prior is such a mean: 1 + 2.
 """
 
+ACROSS_ITEMS = ("batch", "pride")
+"""Calibrations in which the result of an item depends on other items."""
+
 
 def log_shares(scores: Floats) -> Floats:
     """log softmax over the labels, float64 as ``scores``: each row's probabilities sum to 1."""

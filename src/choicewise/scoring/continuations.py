@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +63,14 @@ class Continuations:
     def counts(self) -> Integers:
         """Tokens of each row, int64 [rows]; 0 where missing or observed without tokens."""
         return np.diff(self.offsets)
+
+    @cached_property
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """A number for the tokens of each row, uint64 [rows]: the same for the same tokens, 0 for none."""
+        ids = np.ascontiguousarray(self.tokens, dtype=np.int32)
+        rows = (ids[start:end].tobytes() for start, end in pairwise(self.offsets.tolist()))
+        digests = [blake2b(row, digest_size=8).digest() if row else bytes(8) for row in rows]
+        return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
     def token_ids(self, row: int) -> list[int]:
         """The tokens of one row."""

@@ -14,12 +14,12 @@ from choicewise.errors import StoreError
 from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE, MANIFEST
 from choicewise.records.manifest import BlockRecord, Manifest, Place, SelfCheckRecord, Spent
 from choicewise.records.rows import ItemRow
-from choicewise.records.tables import FLOAT32
+from choicewise.records.tables import FLOAT32, OBSERVATIONS
 from choicewise.store.atomic import PARTIAL, disk_errors
 from choicewise.store.keys import KEY_BYTES, Keys
 from choicewise.store.manifest import read_manifest, write_manifest
 from choicewise.store.resume import continued
-from choicewise.store.tables import Rows, read_blocks, write_block, write_items
+from choicewise.store.tables import Rows, block_file, read_columns, write_block, write_items
 
 
 @dataclass
@@ -40,7 +40,7 @@ class RunFolder:
     def _keys(self, suffix: str) -> Keys:
         keys, length = Keys(), 2 * KEY_BYTES + len(suffix)
         for block in self.manifest.blocks:
-            named = read_blocks(self.path, [block], "observations")["key"].to_pylist()
+            named = read_columns(block_file(self.path, block, "observations"), OBSERVATIONS, ["key"])["key"].to_pylist()
             keys.add(key.removesuffix(suffix) for key in named if len(key) == length)
         return keys
 

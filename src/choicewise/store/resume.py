@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from choicewise.errors import StoreError
-from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE
-from choicewise.records.manifest import BlockRecord, FileRecord, Manifest
+from choicewise.records.format import ITEM_FILE
+from choicewise.records.manifest import BlockRecord, Manifest
 from choicewise.records.rows import ItemRow
+from choicewise.store.damage import damaged_blocks
 from choicewise.store.manifest import write_manifest
-from choicewise.store.tables import file_record, read_splits, write_items
+from choicewise.store.tables import damage, read_splits, write_items
 
 _IDENTITY = {
     "model": ("digest", "dtype", "device", "window"),
@@ -31,7 +32,7 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
     if changed := [name for name, text in existing.protocols.items() if protocols[name] != text]:
         raise StoreError(f"{path} holds another protocol under the name {changed[0]}; choose another folder")
     files = existing.files
-    if ITEM_FILE not in files or not _are_whole(path, files):
+    if damage(path / ITEM_FILE, files.get(ITEM_FILE)):
         if missing := sorted({block.split for block in existing.blocks} - set(items)):
             raise StoreError(
                 f"{path / ITEM_FILE} is damaged and can be written again only when all splits of the run are tested; "
@@ -57,7 +58,7 @@ def _usable(path: Path, blocks: Sequence[BlockRecord]) -> tuple[BlockRecord, ...
     A block without asks holds a part of the observations that another block of the same items names: without it that
     one is of no use.
     """
-    damaged = [block for block in blocks if not _are_whole(path / BLOCK_FOLDER / block.name, block.files)]
+    damaged = [each.block for each in damaged_blocks(path, blocks)]
     parts = [block for block in damaged if not block.asks]
     return tuple(block for block in blocks if block not in damaged and not any(_overlap(block, part) for part in parts))
 
@@ -65,15 +66,6 @@ def _usable(path: Path, blocks: Sequence[BlockRecord]) -> tuple[BlockRecord, ...
 def _overlap(one: BlockRecord, other: BlockRecord) -> bool:
     same = (one.split, one.subject) == (other.split, other.subject)
     return same and one.start < other.stop and other.start < one.stop
-
-
-def _are_whole(folder: Path, files: Mapping[str, FileRecord]) -> bool:
-    """Whether all ``files`` of a folder are as they were written."""
-    try:
-        sizes = all((folder / name).stat().st_size == listed.bytes for name, listed in files.items())
-        return sizes and all(file_record(folder / name) == listed for name, listed in files.items())
-    except OSError:
-        return False
 
 
 def _check_identity(path: Path, existing: Manifest, wanted: Manifest) -> None:

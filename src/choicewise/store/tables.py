@@ -1,7 +1,8 @@
 """The Parquet tables of a run folder, each checked when it is read against what the manifest says of its file."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from choicewise.store.atomic import disk_errors, new_file, new_folder
 
 SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
 """The tables of a block."""
+
+BATCH = 16_384
+"""Rows of a batch."""
 
 ITEMS_AT_ONCE = 20_000
 """Items that are written together, a row group of their table."""
@@ -82,6 +86,45 @@ def read_table(path: Path, schema: pa.Schema, listed: FileRecord | None) -> pa.T
     return table
 
 
+def read_columns(path: Path, schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
+    """Some columns of the table at ``path``, whose size and sha256 were checked before.
+
+    Raises StoreError when the file is gone or has another schema.
+    """
+    with _opened(path, schema) as file:
+        return file.read(columns=list(columns), use_threads=False)
+
+
+def read_batches(path: Path, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The same in batches, so that a long table is never in memory as a whole."""
+    with _opened(path, schema) as file:
+        yield from file.iter_batches(batch_size=BATCH, columns=list(columns), use_threads=False)
+
+
+def read_metadata(path: Path, schema: pa.Schema) -> pq.FileMetaData:
+    """How many rows and values the table at ``path`` has; StoreError as :func:`read_columns`."""
+    with _opened(path, schema) as file:
+        return file.metadata
+
+
+def block_file(run: Path, block: BlockRecord, table: str) -> Path:
+    """Where a table of a block lies."""
+    return run / BLOCK_FOLDER / block.name / f"{table}.parquet"
+
+
+@contextmanager
+def _opened(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
+    try:
+        with pq.ParquetFile(path) as file:
+            if file.schema_arrow != schema:
+                advice = "evaluate again into a new folder"
+                raise StoreError(f"{path} has another schema than this version of Choicewise writes; {advice}")
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        advice = "restore it from a copy, or evaluate again into a new folder"
+        raise StoreError(f"{path} can't be read ({error}); {advice}") from error
+
+
 def write_items(run: Path, rows: Iterable[ItemRow]) -> dict[str, FileRecord]:
     """Write the item table in one step, so that reports need no data folder; returns the file by name."""
     remaining = iter(rows)
@@ -100,6 +143,32 @@ def read_splits(run: Path) -> set[str]:
 def read_items(run: Path, manifest: Manifest) -> pa.Table:
     """The item table of the run folder that ``manifest`` describes; raises StoreError as :func:`read_table`."""
     return read_table(run / ITEM_FILE, ITEMS, manifest.files.get(ITEM_FILE))
+
+
+def check_items(run: Path, manifest: Manifest) -> None:
+    """Raise StoreError when the item table is missing, or not the file that ``manifest`` describes."""
+    path, advice = run / ITEM_FILE, "restore it from a copy, or evaluate again into a new folder"
+    if reason := damage(path, manifest.files.get(ITEM_FILE)):
+        raise StoreError(f"{path} is not the file the manifest describes: it {reason}; {advice}")
+
+
+def damage(path: Path, listed: FileRecord | None) -> str | None:
+    """What is wrong with the file at ``path``, which the manifest describes as ``listed``; None where nothing is.
+
+    Reads no more of it at a time than a buffer.
+    """
+    if listed is None:
+        return "is not listed in the manifest"
+    try:
+        with path.open("rb") as file:
+            if (size := path.stat().st_size) != listed.bytes:
+                return f"has {size:,} bytes, and had {listed.bytes:,} when it was written"
+            same = hashlib.file_digest(file, "sha256").hexdigest() == listed.sha256
+            return None if same else "was changed since it was written (its sha256 differs)"
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"can't be read: {error.strerror}"
 
 
 def write_block(run: Path, name: str, tables: Mapping[str, Rows]) -> dict[str, FileRecord]:

@@ -28,6 +28,10 @@ class Observed(Protocol):
     def parts(self) -> list[Continuations]:
         """The observations of each thing that the reading asks about a choice; each has the same rows."""
 
+    @property
+    def part_sums(self) -> list[Floats]:
+        """The log-likelihoods of the parts in nats, float64 [rows] each."""
+
     def values(self) -> Floats:
         """The observed number of every choice that is no log-probability, float64 [rows]; NaN where there is none."""
 
@@ -69,9 +73,14 @@ class Combiner:
         if self.decide is not None:
             return self.decide(protocol, observed)
         scores = self.scores(protocol, observed)
-        if protocol.decision == "greedy-match":
-            return scores, greedy_match(scores, observed.item_offsets, observed.right)
-        return scores, argmax(scores, observed.item_offsets, observed.right, protocol.ties)
+        return scores, decided(protocol, scores, observed.item_offsets, observed.right)
+
+
+def decided(protocol: Recipe, scores: Floats, item_offsets: Integers, right: Mask) -> Decisions:
+    """What follows from the ``scores`` [rows], of which item i has those between its offsets."""
+    if protocol.decision == "greedy-match":
+        return greedy_match(scores, item_offsets, right)
+    return argmax(scores, item_offsets, right, protocol.ties)
 
 
 @cache

@@ -9,8 +9,7 @@ from choicewise.scoring.readings import Combiner, Observed
 def _scores(protocol: Protocol, observed: Observed) -> Floats:
     if protocol.calibration == "none":
         return observed.scores(protocol.score, protocol.null, protocol.outside)
-    sums = [part.sums for part in observed.parts()]
-    return calibrated(protocol.calibration, protocol.views, sums, observed.item_offsets)
+    return calibrated(protocol.calibration, protocol.views, observed.part_sums, observed.item_offsets)
 
 
 COMBINER = Combiner(

@@ -1,0 +1,71 @@
+"""The items of a run as far as reports count them: without the texts of their questions and choices."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from choicewise.records.format import ITEM_FILE
+from choicewise.records.manifest import Manifest
+from choicewise.records.tables import ITEMS
+from choicewise.scoring.ragged import Integers
+from choicewise.store.tables import check_items, read_batches
+
+_COUNTED = ("split", "item", "subject", "choices", "gold")
+
+Subject = tuple[str, str]
+"""A subject of a split."""
+
+
+def read_item_table(folder: Path, manifest: Manifest) -> pa.Table:
+    """The items of the run that ``manifest`` describes; raises StoreError when the table is missing or damaged.
+
+    ``position`` is the row.  The lists in ``choices`` are as long as in the file and hold nothing: a million questions
+    with their texts would take a gigabyte.
+    """
+    check_items(folder, manifest)
+    batches = [_counted(batch) for batch in read_batches(folder / ITEM_FILE, ITEMS, _COUNTED)]
+    table = pa.concat_tables(map(pa.table, batches)) if batches else _empty()
+    table = table.unify_dictionaries().combine_chunks()
+    return table.append_column("position", pa.array(np.arange(len(table))))
+
+
+def places_of(items: pa.Table) -> dict[Subject, Integers]:
+    """The rows of every subject of every split, in the order of the table, int64 [items of the subject]."""
+    if not len(items):
+        return {}
+    columns = [items[name].combine_chunks() for name in ("split", "subject")]
+    codes = [column.indices.to_numpy().astype(np.int64) for column in columns]
+    splits, subjects = (column.dictionary.to_pylist() for column in columns)
+    number = codes[0] * len(subjects) + codes[1]
+    order = np.argsort(number, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
+    return {(splits[codes[0][part[0]]], subjects[codes[1][part[0]]]): part for part in parts}
+
+
+def item_batches(folder: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Some columns of the item file, which was checked before, in batches."""
+    return read_batches(folder / ITEM_FILE, ITEMS, columns)
+
+
+def read_item(folder: Path, place: int) -> dict[str, Any]:
+    """Everything the item file says about one item, by column."""
+    for batch in item_batches(folder, tuple(ITEMS.names)):
+        if place < len(batch):
+            return dict(batch.slice(place, 1).to_pylist()[0])
+        place -= len(batch)
+    raise IndexError(place)
+
+
+def _counted(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    columns = {name: batch[name] for name in _COUNTED}
+    offsets = columns["choices"].offsets
+    starts = pa.array(offsets.to_numpy() - offsets[0].as_py(), pa.int32())
+    columns["choices"] = pa.ListArray.from_arrays(starts, pa.nulls(starts[-1].as_py()))
+    return columns | {name: columns[name].dictionary_encode() for name in ("split", "subject")}
+
+
+def _empty() -> pa.Table:
+    return pa.table(_counted(pa.RecordBatch.from_pylist([], ITEMS)))

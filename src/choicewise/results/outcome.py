@@ -1,0 +1,94 @@
+"""What is kept of many runs at once: the decision of every item, in two bytes or three."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from choicewise.data.categories import Categories
+from choicewise.protocols.protocol import Protocol
+from choicewise.results.measurement import Measurement
+from choicewise.results.row import selection
+from choicewise.results.run import Run
+from choicewise.scoring.ragged import Floats, Integers
+
+_FEW = 256
+"""Credits are 0, 1 and what ties are split into, so there are few different ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The decisions of one measurement; its properties are as those of the measurement.
+
+    ``items``: their ids and subjects.  ``codes``: of each credit among the ``values``.
+    """
+
+    name: str
+    protocol: Protocol
+    categories: Categories
+    selection: str
+    items: pa.Table
+    values: Floats
+    codes: npt.NDArray[Any]
+    predicted: npt.NDArray[Any]
+
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """The items' ids."""
+        return self.items["item"]
+
+    @property
+    def subjects(self) -> list[str]:
+        """The subject of every item."""
+        return list(self.items["subject"].to_pylist())
+
+    @property
+    def credit(self) -> Floats:
+        """The credit of every item, float64, NaN where it is missing."""
+        return self.values[self.codes]
+
+    @property
+    def prediction(self) -> Integers:
+        """The predicted choice of every item, int64, -1 for none."""
+        return self.predicted.astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The outcomes of one run under all its protocols."""
+
+    model: str
+    dataset: str
+    digest: str
+    outcomes: tuple[Outcome, ...]
+
+
+class OutcomeKeeper:
+    """Makes outcomes of runs, whose items are kept once where several have the same."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+
+    def keep(self, run: Run) -> Outcomes:
+        """What remains of ``run`` when its evidence is released."""
+        manifest, measured = run.manifest, run.measurements.values()
+        outcomes = tuple(self._outcome(run, each) for each in measured)
+        return Outcomes(manifest.model.name, manifest.dataset.name, manifest.dataset.digest, outcomes)
+
+    def _outcome(self, run: Run, measured: Measurement) -> Outcome:
+        values, codes = np.unique(measured.credit, return_inverse=True)
+        codes = codes.astype(np.uint8 if len(values) <= _FEW else np.int32)
+        predicted = measured.prediction.astype(np.min_scalar_type(-1 - int(measured.prediction.max(initial=0))))
+        named = measured.name, measured.protocol, measured.categories, selection(run.manifest, measured)
+        return Outcome(
+            *named, self._items(measured.evidence.about.select(["item", "subject"])), values, codes, predicted
+        )
+
+    def _items(self, items: pa.Table) -> pa.Table:
+        for table in self._tables:
+            if table["item"].equals(items["item"]) and table["subject"].equals(items["subject"]):
+                return table
+        self._tables.append(items)
+        return items

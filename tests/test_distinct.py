@@ -18,7 +18,7 @@ from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.report.multiverse_table import multiverse_tables
-from choicewise.results.distinct import alike
+from choicewise.results.distinct import alike, first_alike, same_order
 from choicewise.results.measurement import Measurement
 from choicewise.results.multiverse import multiverse
 from choicewise.results.run import Run

@@ -68,7 +68,8 @@ class Agreement:
 
     ``n``: options that both have a number for; ``missing``: that only one has.  ``beyond``: options whose sums differ
     by more than ``tolerance`` and than the noise of so many tokens, counted by cause in ``causes``.  ``items``: those
-    that both decide; ``same``: with the same prediction.  ``decided``: the others, counted by cause.  ``worst``: the options that differ most.
+    that both decide; ``same``: with the same prediction.  ``decided``: the others, counted by cause.  ``worst``: the
+    options that differ most.
     """
 
     left: str

@@ -4,9 +4,10 @@ Exit codes: 0 done, 1 another Choicewise error, 2 wrong use, 3 data, 4 protocol,
 """
 
 import atexit
-import gc
 import os
 import sys
+from contextlib import suppress
+from typing import NoReturn
 
 from choicewise.cli.interrupt import check_interrupt, end_watch, watch
 from choicewise.cli.output import fail, tell
@@ -22,12 +23,28 @@ def __getattr__(name: str) -> object:
     return app
 
 
-def main() -> None:
-    """Entry point: an error a user is meant to read becomes a line on stderr and its exit code."""
+def main() -> NoReturn:
+    """Entry point: run the command, and end the process with its exit code.
+
+    All output is written by then.  An ordinary end would destroy C++ threads that libraries left behind while they
+    still run, and now and then abort with "terminate called without an active exception".
+    """
+    try:
+        code = _run()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def _run() -> int:
+    """The exit code of the command; an error that a user is meant to read becomes a line on stderr."""
     open_streams()
     watch()
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it gives advice on settings that this command lacks
-    atexit.register(gc.freeze)  # else collecting garbage in all of torch and transformers takes a second at the end
     try:
         from choicewise.cli.commands import invoke
 
@@ -50,4 +67,4 @@ def main() -> None:
         fail(ChoicewiseError(f"the output can't be written: {error.strerror}"))
     finally:
         end_watch()
-    sys.exit(code)
+    return code

@@ -352,7 +352,7 @@ def test_an_empty_chain_is_a_chain(tmp_path: Path) -> None:
     empty = [place for place, text in texts(found).items() if not text]
     assert empty
     assert len(empty) < 9
-    assert found.tables.unanswered == []
+    assert found.unanswered == []
     assert [row.missing for row in found.rows()] == [0, 0]
     spans = {(row["item"], row["part"], row["choice"]): row for row in found.observations().to_pylist()}
     for item, part in empty:

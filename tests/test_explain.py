@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from choicewise.report.explanation_text import explanation_lines
 from choicewise.results.explanation import explain
 from choicewise.results.json_value import json_value
 from choicewise.results.run import Run
-from tests.test_rescoring import Noisy, Wide
+from tests.test_rescoring import NOISE, Noisy, Wide
 from tests.worlds import write_mmlu
 
 
@@ -170,6 +171,12 @@ def test_what_a_reading_asks_beside_the_prompt_is_shown(tmp_path: Path) -> None:
     assert f"observed: {embedding.scored[0].value:.4f}" in told
 
 
+class Quieter(Noisy):
+    """With so little noise that it leaves some items decided."""
+
+    selfcheck = SimpleNamespace(**{**vars(Noisy.selfcheck), "noise": NOISE / 4})
+
+
 RESCORED_UNDER = {"joint": ["mmlu/cloze:sum", "mmlu/cloze:pmi-answer"], "word": ["mmlu/cloze:sum"]}
 
 
@@ -181,8 +188,8 @@ def rescored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     for name in RESCORED_UNDER[request.param]:
         recipes[name] = replace(resolve(name)[name], boundary=request.param, continuation=" {letter}")
     asked = {"data": write_mmlu(folder / "data"), "protocols": recipes, "out": folder / "run"}
-    evaluate(model=Noisy(), **asked)
-    return evaluate(model=Noisy(), rescore_near_ties=Wide, **asked)
+    evaluate(model=Quieter(), **asked)
+    return evaluate(model=Quieter(), rescore_near_ties=Wide, **asked)
 
 
 def test_rescored_items_show_the_answers_of_the_float32_copy(rescored: Run) -> None:

@@ -34,5 +34,6 @@ def _moved(observed: Continuations, nats: float) -> Continuations:
     added = nats * np.sqrt(observed.counts)
     step = added / np.maximum(observed.counts, 1)
     moved = observed.logprobs.astype(np.float64) + step[row_of(observed.offsets)]
-    totals = None if observed.totals is None else observed.totals + added
+    # of how many tokens a total without tokens is the sum is not known
+    totals = None if observed.totals is None else np.where(observed.counts > 0, observed.totals + added, np.nan)
     return replace(observed, logprobs=moved, totals=totals)  # type: ignore[arg-type]  # float32 would round the step away

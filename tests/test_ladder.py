@@ -315,7 +315,7 @@ def test_a_pass_counts_its_calls() -> None:
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "llama4_text", "gpt_oss"])
 def test_samples_are_the_same_in_any_company(family: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_path, "TOGETHER", 3)
-    random = np.random.default_rng(0)  # whatever other tests drew
+    random = np.random.default_rng(1)  # whatever other tests drew
     lm, table = network(family), [b"%d," % token for token in range(VOCABULARY)]
     shared = random.integers(0, VOCABULARY, 30, dtype=np.int32)
     contexts = [shared, np.append(shared, shared[:5]), random.integers(0, VOCABULARY, 7, dtype=np.int32)]

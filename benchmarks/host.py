@@ -15,10 +15,9 @@ import resource
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter, process_time, thread_time
 
 import numpy as np
-from compare import HERE
 from machine import machine
 
 from choicewise.data.open_dataset import open_dataset
@@ -28,6 +27,8 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.questions import KINDS, Answers, Cosine, Generation, MaskedLoss, Mass, Question, Span, TokenScores
 from choicewise.running.evaluate import evaluate
 from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
+
+HERE = Path(__file__).parent
 
 
 class FreeModel:
@@ -61,9 +62,9 @@ class FreeModel:
                     yield index, Cosine.answer(0.5)
                 case Generation():
                     yield index, TokenScores.of([0], [-0.5], [0])
-        start = process_time()
+        start = thread_time()
         tree = build(spans)
-        self.seconds += process_time() - start
+        self.seconds += thread_time() - start
         self.computed += len(tree)
         self.planned = self.computed
         logprobs, ranks = np.full(len(tree.rows), np.log(0.5), np.float32), np.zeros(len(tree.rows), np.int32)

@@ -346,7 +346,7 @@ def test_a_sample_draws_only_what_the_tokenizer_knows() -> None:
 def test_chains_of_one_context_compute_it_once() -> None:
     lm = network("llama")
     table = [b"x"] * VOCABULARY
-    context = random.integers(0, VOCABULARY, 30, dtype=np.int32)
+    context = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     samples = [Generation(context, 10, (), Sampling.of(0, "item", number)) for number in range(8)]
     planned = [lm.work.planned for _ in TreePath(lm, 4096).generate(samples, (), table)]
     assert lm.computed == lm.work.planned == 30 + 8 * 9
@@ -356,7 +356,7 @@ def test_chains_of_one_context_compute_it_once() -> None:
 def test_planned_tokens_are_known_at_first_and_right_at_last() -> None:
     """A tree's tokens at once; a generation's limit first, and its length in the end."""
     lm = network("llama")
-    spans = [Span(random.integers(0, VOCABULARY, 40, dtype=np.int32), ids(1, 2)) for _ in range(4)]
+    spans = [Span(RANDOM.integers(0, VOCABULARY, 40, dtype=np.int32), ids(1, 2)) for _ in range(4)]
     seen = [(lm.computed, lm.work.planned) for _ in TreePath(lm, 10).score(spans)]
     assert {planned for _, planned in seen} == {4 * 41}
     assert len({computed for computed, _ in seen}) > 1
@@ -371,7 +371,7 @@ def test_planned_tokens_are_known_at_first_and_right_at_last() -> None:
 
 def test_generating_computes_contexts_once_and_then_one_token_a_step() -> None:
     lm = network("llama")
-    shared = random.integers(0, VOCABULARY, 30, dtype=np.int32)
+    shared = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     generations = [Generation(np.append(shared, np.int32(last)), 5) for last in range(6)]
     before = lm.computed
     assert len(list(TreePath(lm, 4096).generate(generations, ()))) == 6
@@ -380,7 +380,7 @@ def test_generating_computes_contexts_once_and_then_one_token_a_step() -> None:
 
 def test_the_plain_path_counts_what_it_computes() -> None:
     lm = network("llama")
-    context = random.integers(0, VOCABULARY, 6, dtype=np.int32)
+    context = RANDOM.integers(0, VOCABULARY, 6, dtype=np.int32)
     before = lm.computed
     assert len(list(PlainPath(lm).score([Span(context, ids(3, 4)), Mass(context, TokenSet([5, 6]))]))) == 2
     assert lm.computed - before == 7 + 6
@@ -391,7 +391,7 @@ def test_the_plain_path_counts_what_it_computes() -> None:
 
 def test_counting_adds_every_pass_of_the_undivided_model() -> None:
     lm, table = network("llama"), [b"%d " % token for token in range(VOCABULARY)]
-    context = random.integers(0, VOCABULARY, 20, dtype=np.int32)
+    context = RANDOM.integers(0, VOCABULARY, 20, dtype=np.int32)
     sampled = Generation(context, 5, (b"x",), Sampling(b""))
     computed = []
     for way in (plain, sampling):

@@ -111,7 +111,11 @@ def test_texts_that_share_a_start_have_the_tokens_of_the_whole(
 
 
 @pytest.mark.parametrize("name", [*SPLIT, *TRAINED, "tokenizers/t5"])
-@given(starts=st.lists(TEXT, max_size=3), ends=st.lists(TEXT, min_size=1, max_size=3), special=st.booleans())
+@given(
+    starts=st.lists(TEXT, max_size=3),
+    ends=st.lists(TEXT | TEXT.map(" a{}".format), min_size=1, max_size=3),
+    special=st.booleans(),
+)
 @settings(deadline=None, max_examples=60)
 def test_what_goes_on_after_the_last_line_break_has_the_tokens_of_the_whole(
     name: str, starts: list[str], ends: list[str], special: bool
@@ -123,7 +127,6 @@ def test_what_goes_on_after_the_last_line_break_has_the_tokens_of_the_whole(
     for start, found in zip(starts, continued, strict=True):
         if found is not None:
             tail, rests = found
-            assert len(tail) > 0
             assert start.endswith(tail)
             alone, *whole = inner.encode([start, *(start + end for end in ends)], special=special)
             suffix = len(partwise._frame[1]) if special else 0

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
 from choicewise.data.cell import has_half_character
@@ -27,7 +27,7 @@ def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
     return field(default=default, metadata={**stage, "allowed": allowed})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Protocol:
     r"""A complete recipe for a number.
 
@@ -88,22 +88,23 @@ class Protocol:
             raise ProtocolError.about(problems)
         check_consistency(self)
 
-    @property
+    def __hash__(self) -> int:
+        """Of the digest, which is computed once: every request looks its protocol up."""
+        return hash(self.digest)
+
+    @cached_property
     def digest(self) -> str:
         """sha256 (64 hex) over all axes: the protocol's identity, printed short as ``#P`` and six digits."""
-        return _digest(self, "request", "score")
+        return self._digest("request", "score")
 
-    @property
+    @cached_property
     def prompt_digest(self) -> str:
         """sha256 (64 hex) over the axes that decide what the model is shown and asked; sharing it shares requests."""
-        return _digest(self, "request")
+        return self._digest("request")
 
-
-@lru_cache(maxsize=1024)
-def _digest(protocol: Protocol, *stages: str) -> str:
-    """Remembered, because every row of a run names it."""
-    axes = {axis.name: getattr(protocol, axis.name) for axis in fields(protocol) if axis.metadata["stage"] in stages}
-    return hashlib.sha256(json.dumps(axes, sort_keys=True).encode()).hexdigest()
+    def _digest(self, *stages: str) -> str:
+        axes = {axis.name: getattr(self, axis.name) for axis in fields(self) if axis.metadata["stage"] in stages}
+        return hashlib.sha256(json.dumps(axes, sort_keys=True).encode()).hexdigest()
 
 
 def axis_problems(values: Mapping[str, object]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +25,13 @@ class Span:
     continuation: Ids
     gold: bool | None = None
 
-    @cached_property
+    @property
     def key(self) -> str:
         """32 hex digits: the same context and continuation have the same key, whichever protocol asks."""
-        return question_key(b"span", self.context, self.continuation)
+        key: str | None = self.__dict__.get("_key")
+        if key is None:  # cached_property takes a lock, and there are millions of spans
+            key = self.__dict__["_key"] = question_key(b"span", self.context, self.continuation)
+        return key
 
     @property
     def inputs(self) -> int:

@@ -24,19 +24,18 @@ from choicewise.tokens.tokenizer import Tokenizer
 class PreparedBlock:
     """Rows of the run folder's ``requests`` and ``spans`` tables, and the unique questions to the model by key.
 
-    ``null_choices``: choices after null contexts, by how they are asked.
+    ``inputs``: tokens when every choice of every protocol is a sequence of its own, as usually asked.
+    ``null_choices``: choices after null contexts, by how they are asked.  ``repeated``: likewise, the spans that
+    several prompts and items share, with their inputs.
     """
 
     requests: list[RequestRow] = field(default_factory=list)
     spans: list[SpanRow] = field(default_factory=list)
     wanted: dict[str, BlockQuestion] = field(default_factory=dict)
+    inputs: int = 0
     null_choices: dict[Hashable, dict[NullGroup, list[ChoiceQuestion]]] = field(default_factory=dict)
+    repeated: dict[Hashable, dict[NullGroup, tuple[list[SpanRow], int]]] = field(default_factory=dict)
     _encodings: dict[str, Encodings] = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> int:
-        """Input tokens when every choice of every protocol is a sequence of its own, as usually asked."""
-        return sum(self.wanted[row.key].inputs for row in self.spans if row.key is not None)
 
     def add(self, protocol: Protocol, requests: Sequence[Request], model: Answerer) -> None:
         """Fit and tokenize ``requests`` of one protocol, and ask them as its reading asks."""
@@ -61,6 +60,7 @@ class PreparedBlock:
         """Free what only preparing needs."""
         self._encodings.clear()
         self.null_choices.clear()
+        self.repeated.clear()
 
     def refuse(self, protocol: Protocol, item: Item, reason: str) -> None:
         """Remember an item that can't be asked under a protocol, and why."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from choicewise.protocols.protocol import Protocol as Recipe
@@ -72,6 +73,7 @@ class PromptRows:
         tokens = 0
         if question is not None:
             key, tokens = self._want(question), _context_tokens(question)
+            self.block.inputs += question.inputs
         if choice.before is not None:
             before = self._want(choice.before)
         if choice.after is not None:
@@ -79,6 +81,17 @@ class PromptRows:
         flags = (choice.merged, choice.noncanonical, choice.lossy, choice.unknown, choice.bos, choice.missing)
         texts = (self.protocol.prompt_digest, item, *place, null, context, continuation)
         self.block.spans.append(SpanRow(*texts, key, tokens, choice.tokens_dropped, before, after, *flags))
+
+    def last_spans(self, count: int) -> tuple[list[SpanRow], int]:
+        """The last ``count`` spans and their inputs."""
+        rows = self.block.spans[-count:]
+        return rows, sum(self.block.wanted[row.key].inputs for row in rows if row.key is not None)
+
+    def repeat_spans(self, item: str, rows: Sequence[SpanRow], inputs: int) -> None:
+        """Add the same spans for ``item`` under this prompt; other items and prompts have them, too."""
+        prompt = self.protocol.prompt_digest
+        self.block.spans += [SpanRow(prompt, item, *row[2:]) for row in rows]
+        self.block.inputs += inputs
 
     def _want(self, question: BlockQuestion) -> str:
         """Register a question; its key."""

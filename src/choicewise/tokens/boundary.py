@@ -29,7 +29,7 @@ from choicewise.tokens.correction import CORRECTIONS, correct
 from choicewise.tokens.encodings import Encodings, spells
 from choicewise.tokens.located import Located
 from choicewise.tokens.tokenized_request import TokenizedRequest, tokenized_requests
-from choicewise.tokens.tokenizer import Tokenizer, common_prefix, count
+from choicewise.tokens.tokenizer import Tokenizer, count
 
 END_OF_JOINED = ("joint", "moved-space", "count", "lcp", *CORRECTIONS)
 """Policies that score the last tokens of context and continuation as one text."""
@@ -123,11 +123,11 @@ def _located(
     policy: str, request: TokenizedRequest, choice: str, joined: Ids, before: int | Ids, continuation: Ids
 ) -> Located:
     tokenizer, own = request.encodings.tokenizer, request.ends[0]
-    merged = common_prefix([own, joined]) < len(own)
+    merged = not joined.tobytes().startswith(own.tobytes())
     if not choice or not len(continuation):
         return Located(before, continuation, merged, missing=_nothing_to_score(policy, choice, merged))
     tokens = np.concatenate([own[:before] if isinstance(before, int) else before, continuation])
-    canonical = np.array_equal(tokens[len(tokens) - len(joined) :], joined)
+    canonical = tokens.tobytes().endswith(joined.tobytes())
     spelled = request.encodings.lossless and (canonical or policy in END_OF_JOINED)
     return Located(
         before,

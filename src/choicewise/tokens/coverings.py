@@ -56,7 +56,10 @@ def sizes(question: object, answer: TokenScores, token_sizes: Ids) -> Ids:
     """Bytes of every scored token, or part of a byte probability."""
     if isinstance(question, ByteProbability):
         return np.asarray(np.diff(question.offsets), dtype=np.int32)
-    return token_sizes.take(answer.tokens, mode="clip")
+    try:
+        return token_sizes[answer.tokens]
+    except IndexError:
+        return token_sizes.take(answer.tokens, mode="clip")
 
 
 def _batches(

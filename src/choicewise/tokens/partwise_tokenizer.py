@@ -11,8 +11,8 @@ from choicewise.questions import Ids
 from choicewise.tokens.split_rule import WORD_STARTS, SplitRule
 from choicewise.tokens.tokenizer import Tokenizer
 
-REMEMBERED = 8_000_000
-"""Characters of parts that are remembered: all of MMLU's questions; with their tokens they take less than 50 MB."""
+REMEMBERED = 24_000_000
+"""Characters of parts that are remembered: more than one subject of MMLU has; with their tokens some 100 MB."""
 TEXTS = 2048
 """Texts split at once: enough new parts for every thread, few enough to hold all parts in memory."""
 COMPARED = 1000
@@ -67,16 +67,19 @@ class PartwiseTokenizer:
     def continued(
         self, starts: Sequence[str], ends: Sequence[Sequence[str]], *, special: bool
     ) -> list[Continued | None]:
-        """For each of ``starts`` its text after the last line break, and the tokens of that and each of its ends.
+        """For each of ``starts`` its text after the last place to split, and the tokens of that and each of its ends.
 
-        Before it these texts all have the same tokens, so that they need not be encoded.  None where a text is not
-        split.  Raises ModelError as :meth:`encode`.
+        That place is its end where words follow, else its last line break.  Before it these texts all have the same
+        tokens, so that they need not be encoded.  None where a text is not split.  Raises ModelError as :meth:`encode`.
         """
         if self.rule is None:
             return [None] * len(starts)
         self._forget_too_much()
-        hazards = bool(self.rule.hazards)
-        places = [0 if hazards and self._hazard.search(start) else self.rule.last_line(start) for start in starts]
+        rule, hazards = self.rule, bool(self.rule.hazards)
+        places = [
+            0 if hazards and self._hazard.search(start) else rule.last_place(start, own)
+            for start, own in zip(starts, ends, strict=True)
+        ]
         wanted = [
             [start[place:], *(start[place:] + end for end in own)] if place else []
             for start, place, own in zip(starts, places, ends, strict=True)
@@ -117,7 +120,7 @@ class PartwiseTokenizer:
         return True
 
     def _compare(self, text: str, tokens: Ids, special: bool) -> None:
-        if "\n" in text and not np.array_equal(tokens, self.inner.encode([text], special=special)[0]):
+        if not np.array_equal(tokens, self.inner.encode([text], special=special)[0]):
             raise ModelError(
                 f"encoded in parts, {text[:80]!r}... has other tokens than as a whole; results with this tokenizer "
                 "can't be trusted: please report its tokenizer.json and the version of tokenizers"

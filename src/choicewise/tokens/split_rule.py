@@ -5,7 +5,7 @@ any; the proofs are in ``docs/design/encoding.md``.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from choicewise.tokens.token_bytes import declared_steps
@@ -17,6 +17,8 @@ NEWLINE_ENDS = re.compile(r"\n(?=[!-~])")
 
 WORD_STARTS = re.compile(r"(?=(?<=[!-~]) [A-Za-z])")
 """Before a space between a visible ASCII character and an ASCII letter."""
+WORD = re.compile(" [A-Za-z]")
+"""What follows such a place."""
 LABEL = re.compile(r"\n*[!-~]{1,16}(?<=[.:)])(?= [A-Za-z])")
 """What a line begins with (``Question:``, ``A.``), up to the start of a word."""
 
@@ -46,17 +48,21 @@ class SplitRule(NamedTuple):
         starts_line = self.before or not text.startswith("\n")
         if self.words and starts_line and (label := LABEL.match(text)):
             places.append(label.end())
+        if "\n" not in text:
+            return [text] if len(places) == 1 else [text[: places[1]], text[places[1] :]]
         for match in self.newline.finditer(text):
             places.append(match.start() if self.before else match.end())
             if self.words and (label := LABEL.match(text, match.end())):
                 places.append(label.end())
         return [text[start:end] for start, end in zip(places, [*places[1:], len(text)], strict=True)]
 
-    def last_line(self, text: str) -> int:
-        """Where the last part that begins at a newline starts, or 0 where the text is not split at one.
+    def last_place(self, text: str, ends: Iterable[str]) -> int:
+        """Where ``text`` may be split last whichever of ``ends`` follows it, or 0 where it may not be split.
 
-        The text may be split there whatever follows it.
+        That is its end where words follow it, else a newline.
         """
+        if self.words and "!" <= text[-1:] <= "~" and all(map(WORD.match, ends)):
+            return len(text)
         end = len(text)
         while (place := text.rfind("\n", 0, end)) >= 0:
             if match := self.newline.match(text, place):

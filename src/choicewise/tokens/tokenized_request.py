@@ -59,7 +59,7 @@ def tokenized_requests(
     encodings.add_sequences(contexts)
     continued = encodings.continued(contexts, choices)
     whole = [index for index, rests in enumerate(continued) if rests is None]
-    encodings.add_sequences(contexts[index] + choice for index in whole for choice in choices[index])
+    encodings.add_sequences(contexts[index] + choice for index in whole if contexts[index] for choice in choices[index])
     encodings.add_plain(choice for index in whole if not contexts[index] for choice in choices[index])
     requests = []
     for text, own, rests in zip(contexts, choices, continued, strict=True):

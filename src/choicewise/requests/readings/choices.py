@@ -66,16 +66,22 @@ class ChoiceAsker(Asker):
             chosen = [group for group in distinct if group.policy(prompt.protocol.boundary) == policy]
             texts = [ChoiceGroup(null, False, group.continuations, group.places, ()) for group in chosen]
             located.update(zip(chosen, self._locate(prompt, texts, policy), strict=True))
+        repeated = prompt.block.repeated.setdefault(how, {})
         for request, groups in zip(requests, grouped, strict=True):
             for number, group in enumerate(groups):
                 choices = located[group]
-                if prompt.protocol.boundary in COUNTING and group.may_differ(choices):
+                if differ := prompt.protocol.boundary in COUNTING and group.may_differ(choices):
                     after_own = self.groups(request, request.context())[number]
                     (asked,) = self._locate(prompt, [after_own], prompt.protocol.boundary)
                     choices = comparable(asked, choices, prompt.encodings.tokenizer)
+                elif group in repeated:
+                    prompt.repeat_spans(request.item.id, *repeated[group])
+                    continue
                 for place, text, choice in zip(group.places, group.continuations, choices, strict=True):
                     question = self._question(choice)
                     prompt.add_span(request.item.id, place, question, null=null, continuation=text, choice=choice)
+                if not differ:
+                    repeated[group] = prompt.last_spans(len(choices))
 
     def _locate(self, prompt: PromptRows, groups: Sequence[ChoiceGroup], policy: str) -> list[list[ChoiceQuestion]]:
         """The tokens of every choice that are scored, cut or refused where they do not fit the window."""

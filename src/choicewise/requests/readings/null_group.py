@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from choicewise.protocols.boundary import APART, COUNTING
 from choicewise.requests.readings.choice_group import ChoiceGroup
@@ -13,8 +13,7 @@ from choicewise.tokens.tokenizer import Tokenizer
 OTHER_TEXT = "a token straddles the end of the context or of the null context, so that they have other text scored"
 
 
-@dataclass(frozen=True, slots=True)
-class NullGroup:
+class NullGroup(NamedTuple):
     """Continuations that are asked together after a null context; equal groups are the same questions.
 
     ``spaced``: whether the null context holds the space that the continuations begin with after their own context.

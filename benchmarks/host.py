@@ -104,6 +104,7 @@ def main() -> None:
         "per_second": model.computed / seconds,
         "per_cpu_second": model.computed / cpu,
         "tree": model.seconds,
+        "lossless": model.tokenizer.lossless,
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
     }
     print(json.dumps(measured))

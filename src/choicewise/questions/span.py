@@ -12,7 +12,7 @@ Ids = npt.NDArray[np.int32]
 """Token ids, shape [tokens]."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # not frozen, which makes a span take twice as long to make: there are millions
 class Span:
     """Score ``continuation`` given ``context``: log P(continuation[j] | context, continuation[:j]) for every j.
 
@@ -39,6 +39,9 @@ class Span:
         return len(self.context) + len(self.continuation) - 1
 
 
+_LITTLE = np.dtype("<i4")
+
+
 def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
     """32 hex digits that identify a question by its kind, its context and the ``rest`` that it is about."""
     global _latest
@@ -46,10 +49,10 @@ def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
     if of_context is not context or of_kind != kind:
         begun = hashlib.blake2b(kind, digest_size=16)
         begun.update(len(context).to_bytes(8, "little"))
-        begun.update(np.ascontiguousarray(context, dtype="<i4").tobytes())
+        begun.update(context.astype(_LITTLE, copy=False).tobytes())
         _latest = kind, context, begun
     digest = begun.copy()
-    digest.update(np.ascontiguousarray(rest, dtype="<i4").tobytes())
+    digest.update(rest.astype(_LITTLE, copy=False).tobytes())
     return digest.hexdigest()
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from choicewise.questions.span import Ids
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen, as spans are not
 class TokenScores:
     """What a model says about the scored (or generated) tokens; all arrays have shape [tokens].
 

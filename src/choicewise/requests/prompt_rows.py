@@ -78,9 +78,26 @@ class PromptRows:
             before = self._want(choice.before)
         if choice.after is not None:
             after = self._want(choice.after)
-        flags = (choice.merged, choice.noncanonical, choice.lossy, choice.unknown, choice.bos, choice.missing)
-        texts = (self.protocol.prompt_digest, item, *place, null, context, continuation)
-        self.block.spans.append(SpanRow(*texts, key, tokens, choice.tokens_dropped, before, after, *flags))
+        row = SpanRow(
+            self.protocol.prompt_digest,
+            item,
+            *place,
+            null,
+            context,
+            continuation,
+            key,
+            tokens,
+            choice.tokens_dropped,
+            before,
+            after,
+            choice.merged,
+            choice.noncanonical,
+            choice.lossy,
+            choice.unknown,
+            choice.bos,
+            choice.missing,
+        )
+        self.block.spans.append(row)
 
     def last_spans(self, count: int) -> tuple[list[SpanRow], int]:
         """The last ``count`` spans and their inputs."""

@@ -24,6 +24,9 @@ SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
 BATCH = 16_384
 """Rows of a batch."""
 
+REPEATED = ["prompt", "item", "subject", "null", "continuation", "missing"]
+"""Columns with few different values; to look for repetitions in the others takes time in vain."""
+
 ITEMS_AT_ONCE = 20_000
 """Items that are written together, a row group of their table."""
 
@@ -34,7 +37,7 @@ Rows = Sequence[tuple[Any, ...]]
 def write_table(path: Path, schema: pa.Schema, rows: Rows) -> None:
     """One Parquet file (zstd) of exactly this schema."""
     with disk_errors(path):
-        pq.write_table(_table(schema, rows), path, compression="zstd")
+        pq.write_table(_table(schema, rows), path, compression="zstd", use_dictionary=REPEATED)
 
 
 def _table(schema: pa.Schema, rows: Rows) -> pa.Table:

@@ -24,7 +24,8 @@ from choicewise.tokens.tokenizer import Tokenizer
 class PreparedBlock:
     """Rows of the run folder's ``requests`` and ``spans`` tables, and the unique questions to the model by key.
 
-    ``inputs``: tokens when every choice of every protocol is a sequence of its own, as usually asked.
+    ``inputs``: tokens when every choice of every protocol is a sequence of its own, as usually asked;
+    ``deepest``: those of the longest.
     ``null_choices``: choices after null contexts, by how they are asked.  ``repeated``: likewise, the spans that
     several prompts and items share, with their inputs.
     """
@@ -33,6 +34,7 @@ class PreparedBlock:
     spans: list[SpanRow] = field(default_factory=list)
     wanted: dict[str, BlockQuestion] = field(default_factory=dict)
     inputs: int = 0
+    deepest: int = 0
     null_choices: dict[Hashable, dict[NullGroup, list[ChoiceQuestion]]] = field(default_factory=dict)
     repeated: dict[Hashable, dict[NullGroup, tuple[list[SpanRow], int]]] = field(default_factory=dict)
     _encodings: dict[str, Encodings] = field(default_factory=dict)

@@ -73,7 +73,9 @@ class PromptRows:
         tokens = 0
         if question is not None:
             key, tokens = self._want(question), _context_tokens(question)
-            self.block.inputs += question.inputs
+            inputs = question.inputs
+            self.block.inputs += inputs
+            self.block.deepest = max(self.block.deepest, inputs)
         if choice.before is not None:
             before = self._want(choice.before)
         if choice.after is not None:

@@ -86,7 +86,7 @@ class InProcess:
                 job = next(jobs, job)
                 new = observed.without(list(prepared.wanted))
                 wanted = {key: prepared.wanted[key] for key in new}
-                selfcheck = self.model.check(max((question.inputs for question in wanted.values()), default=0))
+                selfcheck = self.model.check(prepared.deepest if wanted else 0)
                 rows = prepared.inputs, prepared.requests, prepared.spans
                 yield BlockResult(block, selfcheck, *rows, len(wanted), observe(self.model, wanted))
                 observed.add(new)

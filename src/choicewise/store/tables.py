@@ -37,7 +37,7 @@ Rows = Sequence[tuple[Any, ...]]
 def write_table(path: Path, schema: pa.Schema, rows: Rows) -> None:
     """One Parquet file (zstd) of exactly this schema."""
     with disk_errors(path):
-        pq.write_table(_table(schema, rows), path, compression="zstd", use_dictionary=REPEATED)
+        pq.write_table(_table(schema, rows), path, compression="zstd", use_dictionary=REPEATED, write_statistics=False)
 
 
 def _table(schema: pa.Schema, rows: Rows) -> pa.Table:

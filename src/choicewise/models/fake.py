@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.questions import KINDS, Answers, Cosine, Generation, Ids, MaskedLoss, Mass, Question, Span, TokenScores
-from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
+from choicewise.tokens.tokenizer import BYTES, ByteTokenizer, Tokenizer
 
 SURE, UNSURE, REFUSED = -1e-6, -10.0, -20.0
 """Nats per token of a choice that an oracle prefers, does not know and rejects; length can't make up for the steps."""
@@ -101,7 +101,12 @@ class HashModel(_Fake):
 
     def _after(self, context: Ids) -> Any:
         """The hash of a text, which can be continued."""
-        return hashlib.shake_256(self._seed + b"".join(self.tokenizer.token_bytes[token] for token in context))
+        return hashlib.shake_256(self._seed + self._bytes(context))
+
+    def _bytes(self, context: Ids) -> bytes:
+        if type(self.tokenizer) is ByteTokenizer:  # the same as below, a hundred times faster
+            return context[context < BYTES].astype(np.uint8).tobytes()
+        return b"".join(self.tokenizer.token_bytes[token] for token in context)
 
     def _weights(self, text: Any) -> Weights:
         """Integers, so that their sum is the same on every machine; squares, so that some tokens stand out."""

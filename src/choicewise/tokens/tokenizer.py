@@ -42,21 +42,25 @@ def common_prefix(sequences: Sequence[Ids]) -> int:
     return length
 
 
+BYTES = 256
+"""Tokens of :class:`ByteTokenizer` that are bytes."""
+
+
 class ByteTokenizer:
     """Every UTF-8 byte is a token, 256 is BOS: for the fakes and for tests."""
 
-    bos_id: int | None = 256
+    bos_id: int | None = BYTES
     eos_id: int | None = None
     unknown_id: int | None = None
     digest = "0" * 64
 
     def __init__(self) -> None:
-        self.token_bytes: Sequence[bytes] = [*(bytes([byte]) for byte in range(256)), b""]
+        self.token_bytes: Sequence[bytes] = [*(bytes([byte]) for byte in range(BYTES)), b""]
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Token ids of each text, with a BOS in front when ``special``."""
-        start = [256] if special else []
-        return [np.asarray(start + list(text.encode()), dtype=np.int32) for text in texts]
+        start = np.asarray([BYTES] if special else [], dtype=np.int32)
+        return [np.concatenate([start, np.frombuffer(text.encode(), dtype=np.uint8)], dtype=np.int32) for text in texts]
 
     def decode(self, ids: Ids) -> str:
         """The text of ``ids``; bytes that are not UTF-8 become U+FFFD."""

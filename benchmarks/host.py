@@ -95,7 +95,7 @@ def main() -> None:
         profile.disable()
     seconds, cpu = perf_counter() - start, process_time() - cpu
     measured = {
-        "subjects": choice.subject or "all",
+        "subjects": ", ".join(choice.subject) if choice.subject else "all",
         "protocols": len(resolve(*protocols)),
         "tokenizer": choice.tokenizer.name,
         "unique": model.computed,
@@ -111,7 +111,9 @@ def main() -> None:
     if choice.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(35)
         return
-    choice.results.write_text(json.dumps({"machine": machine(), "measured": measured}, indent=1) + "\n")
+    kept = json.loads(choice.results.read_text()) if choice.results.exists() else []
+    kept = [one for one in kept if (one["subjects"], one["tokenizer"]) != (measured["subjects"], measured["tokenizer"])]
+    choice.results.write_text(json.dumps([*kept, {**measured, "machine": machine()}], indent=1) + "\n")
 
 
 if __name__ == "__main__":

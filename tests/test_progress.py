@@ -153,3 +153,18 @@ def test_python_shows_the_same_progress(tmp_path: Path, capsys: pytest.CaptureFi
     assert told.err == "fake:hash: 100 %, under 1 s\n"
     choicewise.evaluate(**asked, out=tmp_path / "silent", progress=False)
     assert capsys.readouterr().err == ""
+
+
+def test_a_model_that_checks_itself_is_seen_to_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 100, 10))
+    monkeypatch.setattr(running_progress.time, "monotonic", lambda: next(clock))
+    lines: list[str] = []
+    tokens = iter([None, 12_345, 20_000])
+    report = ProgressReport("m", lines.append, computed=lambda: next(tokens))
+    for _ in range(3):
+        report(0, 100)
+    assert [line.split(", ", 2)[2] for line in lines] == [
+        "waiting for the first answer",
+        "checking the model, 12,345 tokens so far",
+        "checking the model, 20,000 tokens so far",
+    ]

@@ -15,10 +15,13 @@ Progress = Callable[[int, int], None]
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Progress]:
-    """A progress reporter for one long piece of work; each call is a safe point for Ctrl-C."""
+def progress(title: str, computed: Callable[[], int | None] = lambda: None) -> Iterator[Progress]:
+    """A progress reporter for one long piece of work; each call is a safe point for Ctrl-C.
+
+    ``computed``: how many input tokens a model has computed, which shows until it answers.
+    """
     live = sys.stderr.isatty()
-    report = ProgressReport(title, _fit if live else tell, live=live)
+    report = ProgressReport(title, _fit if live else tell, live=live, computed=computed)
 
     def update(done: int, total: int) -> None:
         check_interrupt()

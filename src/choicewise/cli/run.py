@@ -90,8 +90,9 @@ def run(
     from choicewise.results.ranks import ranked
     from choicewise.running.evaluate import evaluate
 
-    with progress(language_model.name) as report:
+    with progress(language_model.name, lambda: language_model.computed) as report:
         result = evaluate(model=language_model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
+    del dataset  # a table of many items needs the memory
     print_rows(ranked([row for row in result.rows() if row.protocol in recipes]), json)
     _tell_summary(result, out, command_line("check", "--model", model, *([] if dtype is None else ["--dtype", dtype])))
 

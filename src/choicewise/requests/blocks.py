@@ -18,13 +18,13 @@ from choicewise.requests.request import Request
 from choicewise.requests.schedule import Ask, request_source
 
 BLOCK_TOKENS = 16_000_000
-"""Tokens that the requests of a block hold in memory, by an estimate: some 200 MB with their texts and rows."""
+"""What the requests of a block hold in memory, by an estimate, in tokens of 8 bytes with their text: some 130 MB."""
 
 CHARACTERS = 3
 """Of one token, in the estimate: few, so that blocks are rather too small."""
 
-ROW_TOKENS = 150
-"""As many tokens take the memory of the question, its key and its row that every choice has."""
+ROW_TOKENS, REQUEST_TOKENS = 175, 250
+"""As many tokens take the memory of a choice (its question, key and row), and of a request beside its text."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,6 @@ def _held(
                 texts = (len(request.proposals) or 1) + len(request.views) if ask.null is None else 0
                 around = max(len(request.context()) - int(characters[0]), 0)
                 rows = sum(map(len, request.parts)) + sum(len(view.continuations) for view in request.views)
-                fixed += texts * around / CHARACTERS + rows * ROW_TOKENS
+                fixed += texts * (around / CHARACTERS + REQUEST_TOKENS) + rows * ROW_TOKENS
                 variable += texts / CHARACTERS
     return np.asarray(fixed + variable * characters, dtype=np.float64)

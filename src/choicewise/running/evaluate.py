@@ -4,6 +4,7 @@ import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
 from pathlib import Path
@@ -80,7 +81,8 @@ def evaluate(
         versions=_versions(),
     )
     if isinstance(progress, bool) or progress is None:
-        progress = ProgressReport(model.name) if progress else lambda done, total: None
+        tokens = partial(getattr, model, "computed")
+        progress = ProgressReport(model.name, computed=tokens) if progress else lambda done, total: None
     if new := not (Path(out) / MANIFEST).exists():  # a bad item is refused before anything is written
         work.check(list(work.stretches()))
     with open_folder(Path(out), wanted, _item_rows(work.sections)) as folder:

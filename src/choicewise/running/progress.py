@@ -27,10 +27,18 @@ class ProgressReport:
 
     ``show`` gets the lines, by default those of a log.  ``live``: it replaces its last line by each, so that they may
     come often, and have a bar.  Another total, or little done after everything was, begins another piece of the work.
+    ``computed``: how many input tokens the model computed, which checks itself before the first answer.
     """
 
-    def __init__(self, title: str, show: Callable[[str], None] = print_line, *, live: bool = False) -> None:
-        self._title, self._show, self._live = title, show, live
+    def __init__(
+        self,
+        title: str,
+        show: Callable[[str], None] = print_line,
+        *,
+        live: bool = False,
+        computed: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._title, self._show, self._live, self._computed = title, show, live, computed
         self._lock = Lock()
         self._start = self._shown = time.monotonic()
         self._done = self._total = -1
@@ -66,8 +74,12 @@ class ProgressReport:
         if self._done < self._total:
             left = self._left.seconds(now)
             parts += [f"about {duration(left)} left"] if left is not None else []
-            parts += [] if self._left.answered else ["waiting for the first answer"]
+            parts += [] if self._left.answered else [self._waiting()]
         return f"{self._title}: {bar}{', '.join(parts)}"
+
+    def _waiting(self) -> str:
+        tokens = self._computed()
+        return f"checking the model, {tokens:,} tokens so far" if tokens else "waiting for the first answer"
 
 
 def duration(seconds: float) -> str:

@@ -18,6 +18,9 @@ from choicewise.protocols.protocol import Protocol
 
 Shots = tuple[Item, ...]
 
+FRESH = ("harness-v0",)
+"""Samplers that draw other shots for every item."""
+
 Positions = npt.NDArray[np.int64]
 """Which rows of a pool, counted from 0."""
 
@@ -39,7 +42,7 @@ def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: range | No
         return [()] * len(asked)
     pool, count, seed = _pool(protocol, dataset, subject), protocol.shots, protocol.seed
     key = (protocol.sampler, protocol.split, protocol.shot_split, subject, count, seed)
-    if protocol.sampler == "harness-v0":
+    if protocol.sampler in FRESH:
         if key not in dataset.drawn:
             dataset.drawn[key] = draw_harness_v0(len(items), len(pool), count, seed)
         drawn = dataset.drawn[key][asked.start : asked.stop]

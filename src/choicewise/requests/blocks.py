@@ -6,12 +6,12 @@ from itertools import pairwise
 from math import ceil
 
 import numpy as np
-import numpy.typing as npt
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.shots import FRESH
 from choicewise.records.manifest import Place
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.request import Request
@@ -40,7 +40,7 @@ class Section:
 class Block:
     """Items of one subject, from position ``start`` of the subject on, and the ways of asking about them.
 
-    ``work`` grows with what is computed for them: the characters of the items, times the ways of asking.
+    ``work`` grows with what is computed for them: about the characters that are computed.
     """
 
     split: str
@@ -77,33 +77,62 @@ def cut_blocks(
 ) -> Iterator[Block]:
     """The items ``start`` to ``stop`` (exclusive) of a section in as few blocks of about one size as fit in memory."""
     items = section.items[start:stop]
-    characters = np.fromiter((1 + len(item.question) + sum(map(len, item.choices)) for item in items), dtype=np.int64)
-    held = _held(section, start, characters, asks, data, rendered)
+    choices = np.fromiter((1 + sum(map(len, item.choices)) for item in items), dtype=np.int64)
+    texts = choices + np.fromiter((len(item.question) for item in items), dtype=np.int64)
+    cost = _cost(section, start, int(texts[0]), asks, data, rendered)
+    held = cost.held + cost.held_by_character * texts
     total = held.sum()
     number = (np.cumsum(held) - held / 2) * ceil(total / BLOCK_TOKENS) // total  # an item goes where its middle lies
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(items)]
     for first, end in pairwise(edges):
-        work = int(characters[first:end].sum()) * len(asks)
+        own = cost.contexts * int(texts[first:end].sum()) + cost.nulls * int(choices[first:end].sum())
+        work = cost.shared + cost.fresh * (end - first) + own
         yield Block(section.split, section.subject, start + first, items[first:end], asks, work)
 
 
-def _held(
+@dataclass
+class _Cost:
+    """What asking costs, judged by the requests of one item.
+
+    Tokens in memory: ``held`` by an item, and ``held_by_character`` for each character of it.  Characters to compute:
+    ``shared`` by a block, ``fresh`` for each item beside its own text, which stands in so many ``contexts``; its
+    choices follow so many ``nulls``.
+    """
+
+    held: float = 1.0
+    held_by_character: float = 0.0
+    shared: int = 0
+    fresh: int = 0
+    contexts: int = 0
+    nulls: int = 0
+
+
+def _cost(
     section: Section,
     start: int,
-    characters: npt.NDArray[np.int64],
+    own: int,
     asks: Sequence[Ask],
     data: Dataset,
     rendered: Sequence[RenderedRequests],
-) -> npt.NDArray[np.float64]:
-    """The tokens that each item holds in memory, judged by the requests of the first one."""
-    fixed, variable = 1.0, 0.0  # tokens of an item, and tokens for each of its characters
+) -> _Cost:
+    """The cost of ``asks``, judged by item ``start``, which has ``own`` characters."""
+    cost = _Cost()
     for ask in asks:
         source = request_source(ask.protocol, data, rendered)
         for request in source.requests(section.subject, section.items[start : start + 1], start):
-            if isinstance(request, Request):
-                texts = (len(request.proposals) or 1) + len(request.views) if ask.null is None else 0
-                around = max(len(request.context()) - int(characters[0]), 0)
-                rows = sum(map(len, request.parts)) + sum(len(view.continuations) for view in request.views)
-                fixed += texts * (around / CHARACTERS + REQUEST_TOKENS) + rows * ROW_TOKENS
-                variable += texts / CHARACTERS
-    return np.asarray(fixed + variable * characters, dtype=np.float64)
+            if not isinstance(request, Request):
+                continue
+            rows = sum(map(len, request.parts)) + sum(len(view.continuations) for view in request.views)
+            cost.held += rows * ROW_TOKENS
+            if ask.null is not None:
+                cost.nulls += 1
+                continue
+            around, texts = max(len(request.context()) - own, 0), (len(request.proposals) or 1) + len(request.views)
+            cost.held += texts * (around / CHARACTERS + REQUEST_TOKENS)
+            cost.held_by_character += texts / CHARACTERS
+            cost.contexts += texts
+            if ask.protocol.sampler in FRESH:
+                cost.fresh += around
+            else:
+                cost.shared += around
+    return cost

@@ -89,10 +89,12 @@ def run(
         chosen["rescore_near_ties"] = partial(load, dtype="float32")
     from choicewise.results.ranks import ranked
     from choicewise.running.evaluate import evaluate
+    from choicewise.running.memory import give_memory_back
 
     with progress(language_model.name, lambda: language_model.computed) as report:
         result = evaluate(model=language_model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
-    del dataset  # a table of many items needs the memory
+    del dataset
+    give_memory_back()  # the table of a run of many items needs it
     print_rows(ranked([row for row in result.rows() if row.protocol in recipes]), json)
     _tell_summary(result, out, command_line("check", "--model", model, *([] if dtype is None else ["--dtype", dtype])))
 

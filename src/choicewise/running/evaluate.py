@@ -25,6 +25,7 @@ from choicewise.requests.blocks import Section
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.results.run import Run, open_run
 from choicewise.running.executor import Executor, InProcess
+from choicewise.running.memory import give_memory_back
 from choicewise.running.progress import ProgressReport
 from choicewise.running.pulse import Progress, Pulse
 from choicewise.running.rare_collection import rare_collection
@@ -90,6 +91,7 @@ def evaluate(
             if not new:
                 work.check(stretches)
             _observe(folder, InProcess(model, data, rendered, skip_bad_items), work, stretches, progress)
+            give_memory_back()
         if rescore_near_ties is not None and (undecided := open_items(open_run(out))):
             rescore(folder, rescore_near_ties(), work, undecided, progress)
         folder.finish()

@@ -58,6 +58,11 @@ class PreparedBlock:
             self._encodings[bos] = Encodings(tokenizer, bos)
         return self._encodings[bos]
 
+    def forget_sequences(self) -> None:
+        """Free the tokens of whole texts, which hardly two prompts share and which are long."""
+        for encodings in self._encodings.values():
+            encodings.sequences.clear()
+
     def forget_texts(self) -> None:
         """Free what only preparing needs."""
         self._encodings.clear()
@@ -100,5 +105,6 @@ def prepare_block(
             prepared.add(ask.protocol, requests[digest], model)
         else:
             prepared.add_null(ask.protocol, ask.null, requests[digest], model)
+        prepared.forget_sequences()
     prepared.forget_texts()
     return prepared

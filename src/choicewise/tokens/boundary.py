@@ -115,8 +115,11 @@ def _context(request: TokenizedRequest, before: int | Ids, contexts: dict[int, I
 
 def _locate(policy: str, request: TokenizedRequest) -> list[Located]:
     """Where the scored tokens of every choice are."""
-    pairs = zip(request.choices, request.ends[1:], _pairs(policy, request), strict=True)
-    return [_located(policy, request, choice, joined, *pair) for choice, joined, pair in pairs]
+    parts = zip(request.choices, request.ends[1:], _pairs(policy, request), strict=True)
+    return [  # copies, as a part of an array keeps all of it in memory
+        _located(policy, request, choice, joined, before, continuation.copy())
+        for choice, joined, (before, continuation) in parts
+    ]
 
 
 def _located(

@@ -160,3 +160,14 @@ def test_json_has_no_word_for_nan() -> None:
 
     (row,) = json.loads(choicewise(*asked, "--json").stdout, parse_constant=refused)
     assert row["greedy"] is None
+
+
+def test_every_bad_row_has_a_line_of_its_own(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data")
+    with (data / "test" / "tides_test.csv").open("a") as file:
+        file.write("Three?,one,two,three,C\nFive?,1st,2nd,3rd,4th,5th,E\n")
+    found = choicewise("run", "--model", "fake:hash", "--data", data, "--protocol", "mmlu", "--out", tmp_path / "run")
+    assert found.returncode == 3
+    heading, *rows = found.stderr.splitlines()
+    assert heading.startswith("error: 2 rows can't be used")
+    assert ["5 columns" in rows[0], "7 columns" in rows[1], len(rows)] == [True, True, 2]

@@ -227,7 +227,7 @@ def test_bad_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
 def test_repeated_ids_are_listed_beside_bad_rows(tmp_path: Path) -> None:
     rows = [{"id": "1", **GOOD}, {"id": "1", **GOOD}, {"id": "2", **GOOD, "answer": "Z"}, {"id": "1", **GOOD}]
     with pytest.raises(
-        DataError, match=r"(?s)^.*row 2 .*none of A, B; correct the row.*\n2 rows repeat an id.*row 1 .*row 3"
+        DataError, match=r"(?s)^.*row 2 .*none of A, B; correct the row.*\n  2 rows repeat an id.*row 1 .*row 3"
     ):
         open_dataset(jsonl(tmp_path, *rows))
 

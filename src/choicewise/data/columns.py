@@ -83,7 +83,7 @@ def read_mapping(path: Path) -> Columns:
         )
     if problems:
         known = f"the keys of a mapping are {', '.join(kinds)}"
-        raise DataError("\n  ".join([f"{path}: {problems[0]}", *problems[1:], known]))
+        raise DataError(f"{path}: {problems[0]}", [*problems[1:], known])
     return Columns(**{**values, "question": values.get("question", "question") or None})
 
 

@@ -49,12 +49,12 @@ def build_dataset(name: str, rows: Iterable[IntakeRow], on_bad_item: str = "erro
     problems: list[str] = []
     if bad and on_bad_item == "error":
         reasons = [f"{RowPlace(Path(each.file), each.row)}: {each.reason}" for each in bad]
-        problems.append(_together(reasons, count, "rows can't be used", "correct the row, or skip bad items"))
+        problems += _together(reasons, count, "rows can't be used", "correct the row, or skip bad items")
     repeats = [repeat for taken in splits.values() for repeat in taken.repeats()]
     if repeats:
-        problems.append(_together(repeats[:LISTED], len(repeats), "rows repeat an id", "ids must differ"))
+        problems += _together(repeats[:LISTED], len(repeats), "rows repeat an id", "ids must differ")
     if problems:
-        raise DataError("\n".join(problems))
+        raise DataError(problems[0], problems[1:])
     if not splits:
         why = f"; every row was skipped, the first because {bad[0].reason}" if bad else ""
         raise DataError(f"{name} holds no questions that can be used{why}")
@@ -97,11 +97,12 @@ class _Split:
         return RowPlace(self._files[number][1], self._rows[position])
 
 
-def _together(problems: list[str], count: int, what: str, remedy: str) -> str:
+def _together(problems: list[str], count: int, what: str, remedy: str) -> list[str]:
+    """The lines of a message about ``count`` problems, of which some are listed."""
     if count == 1:
-        return f"{problems[0]}; {remedy}"
+        return [f"{problems[0]}; {remedy}"]
     more = [f"and {count - len(problems)} more"] if count > len(problems) else []
-    return "\n  ".join([f"{count} {what}; {remedy.replace('the row', 'them')}:", *problems, *more])
+    return [f"{count} {what}; {remedy.replace('the row', 'them')}:", *problems, *more]
 
 
 def _quoted(text: str) -> str:

@@ -131,7 +131,8 @@ def _observe(
     """Have everything answered that the folder lacks, and write what comes."""
     blocks = work.blocks(stretches)
     lacking = sum(block.work for block in blocks)
-    before = int(lacking * (work.questions / sum(len(block.items) * len(block.asks) for block in blocks) - 1))
+    unanswered = sum(len(block.items) * len(block.asks) for block in blocks)
+    before = int(lacking * (work.questions / unanswered - 1))  # as if a question took as much as those to come
     tracker, total = Tracker(executor, before), before + lacking
     pulses, running = Pulse(lambda: progress(tracker.done, total)), closing(executor.run(blocks, folder.observed()))
     with rare_collection(), pulses as pulse, running as results:

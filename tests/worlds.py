@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from choicewise.requests import blocks
@@ -26,7 +25,7 @@ def write_mmlu(folder: Path, subjects: tuple[str, ...] = ("tides", "trees"), que
 def set_block_size(monkeypatch: pytest.MonkeyPatch, items: int) -> None:
     """Runs have blocks of at most so many items from now on."""
     monkeypatch.setattr(blocks, "BLOCK_TOKENS", items)
-    monkeypatch.setattr(blocks, "_held", lambda section, start, characters, *_: np.ones(len(characters)))
+    monkeypatch.setattr(blocks, "_cost", lambda *_: blocks._Cost(contexts=1))
 
 
 def _row(subject: str, split: str, number: int) -> list[str]:

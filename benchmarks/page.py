@@ -147,10 +147,11 @@ HOST = """\
 
 A whole run of the family `mmlu` around a model that costs nothing: data, rendering, tokens, the tree, rows and files,
 in one process. Before blocks were bounded, `professional_law` took 25.9 s (222,148 unique tokens a second, 2.06 GB) and
-`high_school_biology` 2.4 s (159,395, 0.64 GB) on such a machine. A run of the family on all of MMLU with `fake:hash`, whose
-tokens are bytes (130 million unique ones), and its table took 7.7 minutes and 6.5 GB before, and now 4.2 minutes beside
-another job, and 0.62 GB (`/usr/bin/time -v choicewise run --model fake:hash --data MMLU --protocol mmlu --out RUN`); its
-`--dry-run` takes 70 s.
+`high_school_biology` 2.4 s (159,395, 0.64 GB) on such a machine.
+
+With `fake:hash`, whose tokens are bytes (130 million unique ones), the family on all of MMLU and its table took 7.7
+minutes and 6.5 GB before, and now 4.2 minutes beside another job, and 0.62 GB
+(`/usr/bin/time -v choicewise run --model fake:hash --data MMLU --protocol mmlu --out RUN`); its `--dry-run` takes 70 s.
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,18 +128,22 @@ def gpu(found: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", *notes, ""])
 
 
+REPORT = """\
+## report: `python benchmarks/report.py`
+
+Before, the report of MMLU took 4.7 GB.
+"""
+
+
 def report(found: Sequence[Mapping[str, Any]]) -> str:
     """One table of the runs that were reported."""
-    before = "Before, the report of MMLU took 4.7 GB."
-    lines = ["## report: `python benchmarks/report.py`", "", before, "", _machine(found[0]), ""]
     head = "| run | verb | items | numbers | blocks | MB on disk | peak GB | CPU seconds | seconds |"
-    lines += [head, _rule(head)]
-    lines += [
+    rows = (
         f"| {one['run']} | {one['verb']} | {one['items']:,} | {one['numbers']} | {one['blocks']:,} "
         f"| {one['megabytes']:.0f} | {one['peak GB']:.2f} | {one['cpu']:.1f} | {one['seconds']:.1f} |"
         for one in found
-    ]
-    return "\n".join([*lines, "", _load(found), ""])
+    )
+    return _section(REPORT, found, head, rows)
 
 
 HOST = """\
@@ -158,13 +162,12 @@ minutes and 6.5 GB before, and now 4.2 minutes beside another job, and 0.62 GB
 def host(found: Sequence[Mapping[str, Any]]) -> str:
     """One row a selection of subjects."""
     head = "| subjects | tokenizer | unique tokens | seconds | unique a second | seconds in the tree | peak GB |"
-    lines = [HOST, _machine(found[0]), "", head, _rule(head)]
-    lines += [
+    rows = (
         f"| {one['subjects']} | {one['tokenizer']} | {one['unique']:,} | {one['seconds']:.1f} "
         f"| {one['per_second']:,.0f} | {one['tree']:.1f} | {one['peak_gb']:.2f} |"
         for one in found
-    ]
-    return "\n".join([*lines, "", _load(found), ""])
+    )
+    return _section(HOST, found, head, rows)
 
 
 ITEMS = """\
@@ -178,13 +181,17 @@ million took 1.8 GB while they were asked and 5.7 GB at the final table.
 def items(found: Sequence[Mapping[str, Any]]) -> str:
     """One row a step."""
     head = "| step | items | format | protocols | seconds | CPU seconds | peak GB |"
-    lines = [ITEMS, _machine(found[0]), "", head, _rule(head)]
-    lines += [
+    rows = (
         f"| {one['step']} | {one['items']:,} | {one['ending'][1:]} | {', '.join(one['protocols'])} "
         f"| {one['seconds']:.1f} | {one['cpu']:.1f} | {one['peak']:.2f} |"
         for one in found
-    ]
-    return "\n".join([*lines, "", _load(found), ""])
+    )
+    return _section(ITEMS, found, head, rows)
+
+
+def _section(words: str, found: Sequence[Mapping[str, Any]], head: str, rows: Iterable[str]) -> str:
+    """Words that end with a line break, and a table with where it was measured."""
+    return "\n".join([words, _machine(found[0]), "", head, _rule(head), *rows, "", _load(found), ""])
 
 
 def _machine(one: Mapping[str, Any]) -> str:

@@ -24,10 +24,9 @@ from choicewise.tokens.tokenizer import Tokenizer
 class PreparedBlock:
     """Rows of the run folder's ``requests`` and ``spans`` tables, and the unique questions to the model by key.
 
-    ``inputs``: tokens when every choice of every protocol is a sequence of its own, as usually asked;
-    ``deepest``: those of the longest.
-    ``null_choices``: choices after null contexts, by how they are asked.  ``repeated``: likewise, the spans that
-    several prompts and items share, with their inputs.
+    ``inputs``: tokens when every choice of every protocol is a sequence of its own, as usually asked.  ``deepest``:
+    those of the longest question.  ``null_choices``: choices after null contexts, by how they are asked.  ``repeated``:
+    likewise, the spans that several prompts and items share, with their inputs.
     """
 
     requests: list[RequestRow] = field(default_factory=list)

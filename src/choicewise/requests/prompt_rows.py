@@ -73,9 +73,7 @@ class PromptRows:
         tokens = 0
         if question is not None:
             key, tokens = self._want(question), _context_tokens(question)
-            inputs = question.inputs
-            self.block.inputs += inputs
-            self.block.deepest = max(self.block.deepest, inputs)
+            self.block.inputs += question.inputs
         if choice.before is not None:
             before = self._want(choice.before)
         if choice.after is not None:
@@ -116,6 +114,7 @@ class PromptRows:
         """Register a question; its key."""
         key = question.key
         self.block.wanted.setdefault(key, question)
+        self.block.deepest = max(self.block.deepest, question.inputs)
         return key
 
 

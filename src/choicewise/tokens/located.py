@@ -1,4 +1,4 @@
-"""Where the scored tokens of a choice are, told from the end of its context alone."""
+"""Where the scored tokens of a choice are, as far as the end of its context decides it."""
 
 from typing import NamedTuple
 

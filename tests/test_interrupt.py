@@ -51,6 +51,13 @@ def press():
     except BaseException:
         pass
 """
+PRESS_IN_A_CLASS = """
+class Pressed:
+    def __set_name__(self, owner, name):
+        os.kill(os.getpid(), signal.SIGINT)
+def press():
+    type("Interrupted", (), {"name": Pressed()})  # Python makes a RuntimeError of it
+"""
 COMMAND = "from choicewise.cli import main; main()"
 READY = f"""{HEARD}
 import choicewise.cli as cli
@@ -78,7 +85,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("press", [PRESS, PRESS_IN_A_FINALISER, PRESS_UNDER_A_LIBRARY])
+@pytest.mark.parametrize("press", [PRESS, PRESS_IN_A_FINALISER, PRESS_UNDER_A_LIBRARY, PRESS_IN_A_CLASS])
 def test_an_interrupted_command_keeps_what_it_saw_and_goes_on(press: str, tmp_path: Path) -> None:
     data, out = write_mmlu(tmp_path / "data"), tmp_path / "run"
     stopped = run(PRESSED + press, data, out)

@@ -48,9 +48,11 @@ def _run() -> int:
     try:
         from choicewise.cli.commands import invoke
 
-        code = invoke(sys.argv[1:])
-        sys.stdout.flush()
-        check_interrupt()
+        try:
+            code = invoke(sys.argv[1:])
+            sys.stdout.flush()
+        finally:
+            check_interrupt()  # also where the interrupt became another exception, as in the middle of defining a class
     except KeyboardInterrupt:
         end_watch()
         tell("interrupted; a run that was under way keeps what it observed, and the same command continues it")

@@ -137,15 +137,26 @@ def packed(texts: list[str] | None) -> bytes:
     return b"".join([*(len(each).to_bytes(4, "little") for each in [encoded, *encoded]), *encoded])
 
 
+def test_proposals_and_views_are_texts_as_well(data: Path, tmp_path: Path) -> None:
+    names = ["options/permuted-cyclic", "options/permuted-full", "options/yes-no"]
+    run = evaluate(model=HashModel(), data=data, protocols=names, out=tmp_path / "run")
+    cyclic, _, asked = run.protocols.values()
+    recipes = {"given": replace(cyclic, views="given", calibration="none")}
+    recipes["other"] = replace(asked, proposal=asked.proposal.replace("correct", "right"))
+    other = evaluate(model=HashModel(), data=data, protocols=recipes, out=tmp_path / "other")
+    found = [row.i for row in (*run.rows(), *other.rows())]
+    assert len(set(found)) == len(found)
+
+
 def test_the_ids_of_some_items_are_those_of_a_run_of_them(run: Run, data: Path, tmp_path: Path) -> None:
     few = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "few", limit=2)
     run.rows()
     for name, row in by_name(few).items():
-        evidence = run.measurements[name].evidence
+        evidence, protocol = run.measurements[name].evidence, run.protocols[name]
         places = np.array([place for place, item in enumerate(evidence.ids) if item[-2:] in ("/0", "/1")])
-        assert text_id(evidence, places) == row.i
-        assert token_id(evidence, run.protocols[name].null, places[::-1]) == row.t
-        assert text_id(evidence) != row.i
+        assert text_id(evidence, protocol, places) == row.i
+        assert token_id(evidence, protocol, places[::-1]) == row.t
+        assert text_id(evidence, protocol) != row.i
 
 
 def test_the_run_id_is_of_all_but_names_and_time(run: Run) -> None:

@@ -4,17 +4,15 @@ Texts of data, models and paths may hold line ends and escape sequences; people 
 (:mod:`choicewise.report.visible_text`), and JSON holds them as JSON's own escapes.
 """
 
-import os
-import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from json import dumps
-from pathlib import Path
 from threading import RLock
 from typing import NoReturn
 
 from choicewise.errors import ChoicewiseError
+from choicewise.report.command_line import command_line as command_line
 from choicewise.report.visible_text import json_safe, safe
 
 _lock = RLock()
@@ -62,19 +60,6 @@ def tell_live(line: str) -> None:
         sys.stderr.write(f"\r\x1b[K{safe(line)}")
         sys.stderr.flush()
         _live = bool(line)
-
-
-def command_line(*words: str | Path) -> str:
-    """``choicewise`` with these arguments, quoted so that a shell reads them as they are."""
-    return " ".join(["choicewise", *map(_quoted, words)])
-
-
-def _quoted(word: str | Path) -> str:
-    text = f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word)
-    if text.isprintable():
-        return shlex.quote(text)
-    spelled = (chr(byte) if chr(byte).isalnum() and byte < 0x80 else f"\\x{byte:02x}" for byte in os.fsencode(text))
-    return f"$'{''.join(spelled)}'"
 
 
 def fail(error: ChoicewiseError) -> NoReturn:

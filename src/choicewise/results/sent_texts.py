@@ -80,7 +80,7 @@ def _columns(portion: ObservedPortion) -> list[list[Any]]:
 
 def _texts(run: Run, measured: Measurement, item: int) -> str:
     """What was sent about the item at that place of the item table."""
-    (tables,) = RunEvidence(run.folder, run.manifest, only=item).portion_tables()
+    (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
     ((context, continuations, gold),) = zip(
         *_columns(ObservedPortion(tables, measured.protocol.prompt_digest)), strict=True
     )

@@ -71,7 +71,7 @@ def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
 
 def _texts(run: RunEvidence, measured: Measurement, item: int) -> str:
     """What was sent about the item at that place of the item table."""
-    (tables,) = RunEvidence(run.folder, run.manifest, only=item).portion_tables()
+    (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
     requests = ObservedPortion(tables, measured.protocol.prompt_digest).requests
     context, continuations, gold = (requests[name][0].as_py() for name in ("context", "continuations", "gold"))
     return f"{context or ''}{'|'.join(continuations or [])} (right: {', '.join(map(str, gold))})"

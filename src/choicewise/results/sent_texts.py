@@ -82,7 +82,7 @@ def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
 
 def _texts(run: RunEvidence, measured: Measurement, item: int) -> tuple[str, str, str, str]:
     """The ``PARTS`` of the item at that place of the item table; why it could not be asked in place of its prompt."""
-    (tables,) = RunEvidence(run.folder, run.manifest, only=item).portion_tables()
+    (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
     requests = ObservedPortion(tables, measured.protocol.prompt_digest).requests
     context, *lists = (requests[name][0].as_py() for name in _TOLD)
     continuations, options, gold = ("|".join(map(str, each or ())) for each in lists)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from choicewise import evaluate, open_run
 from choicewise.models.fake import HashModel
 from choicewise.records.manifest import SelfCheckRecord
+from choicewise.report.table import legend, report_tables
 from choicewise.results.identity import run_id, text_id, token_id
 from choicewise.results.row import Row
 from choicewise.results.row_bytes import row_bytes
@@ -67,6 +70,19 @@ def test_every_row_says_what_was_measured(run: Run) -> None:
         assert {content[name][1:].isalnum() for name in ("data", "id", "i", "t", "r")} == {True}
         assert content["chance"] == row.chance == row.diagnosis.chance == 0.25
         assert content["family"] in ("letters", "cloze")
+
+
+def test_tables_have_the_ids(run: Run) -> None:
+    rows = run.rows()
+    for width in (160, 80):
+        shown = StringIO()
+        Console(width=width, file=shown).print(*report_tables(rows, width))
+        title, head, *lines = (line.split() for line in shown.getvalue().splitlines())
+        assert title[:5] == ["fake:hash", rows[0].r, "on", "data0", f"{rows[0].data},"]
+        assert ("ids" in head) == (width == 160)  # where there is no room they stand under the name
+        for row in rows:
+            assert any([row.id, row.i, row.t] == [word for word in line if word[0] == "#"] for line in lines)
+    assert "#T tokens asked and scored" in " ".join(legend(rows))
 
 
 def test_protocols_share_what_they_ask(run: Run) -> None:

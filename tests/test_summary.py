@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -182,6 +184,14 @@ def test_other_code_computes_again(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(summary_file, "_code", lambda: "other")
     assert state(run.manifest) != before
     assert summary_file.read_summary(run.folder, run.manifest) is None
+
+
+def test_the_code_that_counts_is_all_that_a_summary_imports() -> None:
+    """What a summary needs must lie in the rooms whose source makes the key; errors are raised, not computed with."""
+    code = "import sys, choicewise.results.summary; print(*sys.modules)"
+    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    rooms = {name.split(".")[1] for name in names if name.startswith("choicewise.")}
+    assert rooms <= {*summary_file.ROOMS, "errors"}
 
 
 def test_what_decides_the_numbers_decides_the_state(run: Run) -> None:

@@ -34,8 +34,8 @@ def _comparable(shown: Sequence[PublishedComparison]) -> Iterator[str]:
     part = f" ({safe(first.selection)})" if first.selection else ""
     yield from _wrapped(
         "comparable: numbers published under the same protocol. Their data and texts are not known here: they must be "
-        f"about what this run is about, {safe(first.dataset)} {first.data}{part}. Below, inside and above are of the run's "
-        "95 % interval"
+        f"about what this run is about, {safe(first.dataset)} {first.data}{part}. "
+        "Below, inside and above are of the run's 95 % interval"
     )
     for each in shown:
         for row in each.rows:

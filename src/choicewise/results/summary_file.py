@@ -30,8 +30,8 @@ from choicewise.store.atomic import new_file
 from choicewise.store.damage import damaged_blocks
 from choicewise.store.tables import SCHEMAS, block_file
 
-ROOMS = ("data", "protocols", "questions", "records", "requests", "results", "scoring", "store")
-"""The rooms of the package that decide what follows from a run folder."""
+ROOMS = ("data", "protocols", "questions", "records", "requests", "results", "scoring", "store", "tokens")
+"""The rooms of the package that decide what follows from a run folder: all that reading a run imports."""
 
 _KEY = b"choicewise.state"
 

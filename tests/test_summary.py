@@ -280,6 +280,12 @@ def test_a_copied_run_is_checked_once(run: Run, tmp_path: Path, forbidden: pytes
     assert checked == [len(run.manifest.blocks), 0]
 
 
+def test_some_of_the_protocols_are_not_kept(run: Run) -> None:
+    some = keep_summary(run.choose(NAMES[:2]))
+    assert [each.name for each in some.outcomes.outcomes] == NAMES[:2]
+    assert not (run.folder / SUMMARY).exists()
+
+
 def test_a_damaged_item_table_is_an_error(run: Run) -> None:
     summarize(run.folder)
     _flip(run.folder / "items.parquet")

@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from choicewise.results.published import published
 from choicewise.results.row import Row
 from choicewise.web import labels
 from choicewise.web.charts.frame import (
@@ -22,7 +23,6 @@ from choicewise.web.charts.frame import (
     where,
     words,
 )
-from choicewise.web.published import published
 from choicewise.web.theme import ACCENT, INK, PAPER, SMALL, SOFT
 
 _STEP, _DENSE, _MANY = 9, 5, 120

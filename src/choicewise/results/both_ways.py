@@ -70,11 +70,12 @@ def both_ways(run: Run, start: End, end: End, names: Mapping[Protocol, str]) -> 
     (:meth:`choicewise.results.run.Run.under`).
     """
     ends = run.on_its_split({start.name: start.protocol, end.name: end.protocol})
-    candidates = ends | run.protocols | run.on_its_split(protocols_between(start, end, names)) | ends
-    lacking = run.lacking({name: protocol for name, protocol in candidates.items() if name not in ends})
-    known = {protocol: name for name, protocol in reversed(candidates.items()) if name not in lacking}
-    inside = between([*known], *ends.values()) if len(set(ends.values())) > 1 else []
-    chosen = ends | {list(known.values())[place]: list(known)[place] for place in inside}
+    named = run.on_its_split(protocols_between(start, end, names)) | run.protocols | ends
+    lacking = run.lacking({name: protocol for name, protocol in named.items() if name not in ends})
+    known = {protocol: name for name, protocol in named.items() if name not in lacking}
+    known |= {protocol: name for name, protocol in (run.protocols | ends).items()}  # rather than by another name
+    inside = set(between([*known], *ends.values()) if len(set(ends.values())) > 1 else ())
+    chosen = ends | {name: protocol for place, (protocol, name) in enumerate(known.items()) if place in inside}
     outcomes = OutcomeKeeper().keep(run.under(chosen))
     there, back = chain(outcomes, start.name, end.name), chain(outcomes, end.name, start.name)[::-1]
     return BothWays(over(there, outcomes), over(back, outcomes), turns(there, back))

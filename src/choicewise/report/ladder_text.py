@@ -6,7 +6,6 @@ from rich.console import Group
 
 from choicewise.report.axis_text import axes_text
 from choicewise.report.table import percent, points, table, titled
-from choicewise.report.visible_text import safe
 from choicewise.results.both_ways import EXACT, LEVEL, BothWays, Turn
 from choicewise.results.ladder import Ladder, Step
 from choicewise.scoring.statistics.quantile import two_sided
@@ -18,17 +17,21 @@ _STAR = " *"
 def ladder_table(both: BothWays) -> Group:
     """The two numbers, a line for every axis that changes something, on either way, and how to read it."""
     shown = table("axis", "in order", "items", "%", "in reverse", "items", "differ")
-    still: list[str] = []
+    still, moved = list[str](), list[Step]()
     for turn in both.turns:
         early, late = (_within(turn, side.steps) for side in (both.in_order, both.in_reverse))
-        if not any(step.gained or step.lost or abs(step.change) > EXACT for step in (*early, *late)):
+        if not any(map(_moves, (*early, *late))):
             still += turn.axes
             continue
-        reached = percent(early[-1].value)
-        cells = *_cells(early, turn.in_order), reached, *_cells(late, turn.in_reverse)
+        moved += (*early, *late)
+        cells = *_cells(early, turn.in_order), percent(early[-1].value), *_cells(late, turn.in_reverse)
         shown.add_row(_axes(both, turn, early), *cells, _difference(turn) if turn.differ else "")
     unmoved = [f"no item and no value changes with {', '.join(still)}"] if still else []
-    return titled(_title(both.in_order), shown, *unmoved, *_notes(both))
+    return titled(_title(both.in_order), shown, *unmoved, *_notes(both, moved))
+
+
+def _moves(step: Step) -> bool:
+    return bool(step.gained or step.lost) or not abs(step.change) <= EXACT
 
 
 def _title(climbed: Ladder) -> str:
@@ -60,7 +63,7 @@ def _difference(turn: Turn) -> str:
     return f"by {points(abs(turn.difference), turn.se).removeprefix('+')}"
 
 
-def _notes(both: BothWays) -> list[str]:
+def _notes(both: BothWays, moved: Sequence[Step]) -> list[str]:
     steps = (*both.in_order.steps, *both.in_reverse.steps)
     fewest, most = min(step.n for step in steps), max(step.n for step in steps)
     of = f"of {most}" if fewest == most else f"of those that both score, {fewest} to {most}"
@@ -69,8 +72,8 @@ def _notes(both: BothWays) -> list[str]:
         "in order: the first axes change first, and give the % beside; in reverse: the last ones first",
         f"differ: the changes are apart by more than {two_sided(LEVEL):.2f} paired standard errors of their difference",
     ]
-    if any(step.together for step in steps):
+    if any(step.together for step in moved):
         notes.append("axes in one line change together: no protocol has the value of one without the others'")
     if both.coarse:
-        notes.append("* not asked one by one: there are protocols between, which the run did not ask")
-    return [safe(note) for note in notes]
+        notes.append(f"{_STAR.strip()} not one by one: the run did not ask the protocols between")
+    return notes

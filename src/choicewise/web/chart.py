@@ -40,7 +40,7 @@ class Chart:
         lines = folded(self.caption, (width - 24) / SMALL)
         title = {"text": cut(self.title, (width - 24) / TITLE), "subtitle": lines, "offset": padding["top"]}
         title |= {"anchor": "start", "frame": "group", "dx": 12 - padding["left"]}
-        padding["top"] += TITLE + 12 + (SMALL + 4) * len(lines) + 12
+        padding["top"] += TITLE + (SMALL + 4) * len(lines) + 30
         return coloured({**alone, "padding": padding, "title": title, "background": LIGHT[PAPER]})
 
     def for_page(self) -> dict[str, Any]:

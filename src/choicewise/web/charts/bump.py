@@ -35,8 +35,8 @@ _TAU, _NAME = 8, 42
 
 CAPTION = (
     "Every column is a protocol; neighbours order the models alike. Lines are thick where two models change places and "
-    "each is significantly ahead on its side (paired test, Holm's correction over protocols). Pale bars: 95 % intervals."
-    " τ: Kendall's rank agreement with the first column."
+    "each is significantly ahead on its side (paired test, Holm's correction over protocols). Pale bars: 95 % "
+    "intervals. τ: Kendall's rank agreement with the first column."
 )
 
 
@@ -52,7 +52,7 @@ def spec(values: Records, rank: bool = True, width: int = WIDTH) -> dict[str, An
     right = MODEL * NORMAL + 48
     width = max(width, _LEFT + right + columns * _COLUMN)
     at = "place" if rank else "value"
-    scale = {"domain": [0.5, models + 0.5], "reverse": True} if rank else {"domain": [0, 1]}
+    scale: dict[str, Any] = {"domain": [0.5, models + 0.5], "reverse": True} if rank else {"domain": [0, 1]}
     scale |= {"nice": False, "zero": False}
     up = number(at, scale=scale, axis=_axis(models) if rank else {**PERCENT_AXIS, "grid": True})
     across = number("column", axis=None, scale={"domain": [-0.5, max(columns, 1) - 0.5], "nice": False, "zero": False})
@@ -119,12 +119,10 @@ def _lines(across: Mapping[str, Any], up: Mapping[str, Any], rank: bool, columns
 
 def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
     beside = number("label_at")
-    sign = {"type": "point", "filled": True, "opacity": 1, "size": 60}
+    sign = {"type": "point", "filled": True, "opacity": 1, "size": 60, "xOffset": 7}
     text = {"type": "text", "align": "left", "baseline": "middle", "color": INK, "limit": MODEL * NORMAL + 8}
     return [
-        layer(
-            "model", {**sign, "xOffset": 7}, x={"value": "width"}, y=beside, color=_slots(MODELS), shape=_slots(SHAPES)
-        ),
+        layer("model", sign, x={"value": "width"}, y=beside, color=_slots(MODELS), shape=_slots(SHAPES)),
         layer("model", {**text, "dx": 17}, x={"value": "width"}, y=beside, text=words("label")),
     ]
 
@@ -150,6 +148,4 @@ def _with_room(values: Records, at: str, apart: float, bounds: tuple[float, floa
 
 def _about(models: int, columns: int, rank: bool) -> str:
     what = "ranks" if rank else "values"
-    return (
-        f"The {what} of {models} models under {columns} protocols, which are sorted by the similarity of their orders"
-    )
+    return f"The {what} of {models} models under {columns} protocols, sorted by the similarity of their orders"

@@ -127,8 +127,8 @@ def _place(row: Row | None, model: str, models: int, slot: int, at: int, beside:
         name = labels.cut(model, labels.SAID)
         return {**record, "value": math.nan, "rank": None, "description": f"{name}: no item was scored"}
     bounds = "" if row.rank_low is None else f" (95 %: {row.rank_low} to {row.rank_high})"
-    about = f"{labels.cut(model, labels.SAID)} under {labels.cut(row.protocol, labels.SAID)}: rank {row.rank} of {models}{bounds}, "
-    about += f"{labels.share(row.value)} of {count(row.n, 'item')}{labels.bounds(row.ci_low, row.ci_high)}"
+    about = f"{labels.cut(model, labels.SAID)} under {labels.cut(row.protocol, labels.SAID)}: "
+    about += f"rank {row.rank} of {models}{bounds}, {labels.share(row.value)} of {count(row.n, 'item')}{labels.bounds(row.ci_low, row.ci_high)}"
     return {
         **record,
         "protocol": row.protocol,

@@ -248,7 +248,11 @@ def _published_layer() -> dict[str, Any]:
 
 def _name_layers(narrow: bool) -> list[dict[str, Any]]:
     """The names; on narrow charts only what stands right of the middle, as the families' names stand on the left."""
-    sides = {"center": {"align": "center"}, "left": {"align": "left"}, "right": {"align": "right"}}
+    sides: dict[str, dict[str, Any]] = {
+        "center": {"align": "center"},
+        "left": {"align": "left"},
+        "right": {"align": "right"},
+    }
     sides |= {"before": {"align": "right", "dx": -6}, "after": {"align": "left", "dx": 8}}
     kept = [{"field": "at", "gte": 0.6}] if narrow else []
     layers = []

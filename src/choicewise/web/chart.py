@@ -38,9 +38,9 @@ class Chart:
         padding = dict(alone["padding"])
         width = padding["left"] + alone["width"] + padding["right"]
         lines = folded(self.caption, (width - 24) / SMALL)
-        title = {"text": cut(self.title, (width - 24) / TITLE), "subtitle": lines, "offset": padding["top"]}
+        title = {"text": cut(self.title, (width - 24) / TITLE), "subtitle": lines, "offset": padding["top"] + 4}
         title |= {"anchor": "start", "frame": "group", "dx": 12 - padding["left"]}
-        padding["top"] += TITLE + (SMALL + 4) * len(lines) + 30
+        padding["top"] += TITLE + (SMALL + 4) * len(lines) + 34
         return coloured({**alone, "padding": padding, "title": title, "background": LIGHT[PAPER]})
 
     def for_page(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ TITLE: Final = 14
 """Sizes in pixels: notes and axes, names, the title of a chart that stands alone."""
 
 INK: Final = "var(--ink)"
-SOFT: Final = "var(--soft)"
+SOFT: Final = "var(--quiet)"
 LINE: Final = "var(--line)"
 ACCENT: Final = "var(--accent)"
 PAPER: Final = "var(--paper)"
@@ -75,6 +75,7 @@ CONFIG: Final[Mapping[str, Any]] = {
         "gridColor": LINE,
         "labelColor": SOFT,
         "labelFontSize": SMALL,
+        "labelFlush": False,
         "labelPadding": 6,
         "titleColor": SOFT,
         "titleFontSize": SMALL,

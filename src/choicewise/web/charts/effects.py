@@ -59,7 +59,7 @@ def spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
     scale = around_zero(0.05, (record["change"] for record in values if record["kind"] == "pair"))
     across = number("mean", scale=scale, axis=POINTS_AXIS)
     edges = {"x": {"value": -left}, "x2": {"value": width - left}, "y": lane("lane", bandPosition=0)}
-    tick = {"type": "tick", "orient": "vertical", "thickness": 1, "size": 16, "color": SOFT, "opacity": 0.45}
+    tick = {"type": "point", "shape": "M0,-1L0,1", "size": 256, "stroke": SOFT, "strokeWidth": 1, "opacity": 0.45}
     bar = {"type": "rule", "color": INK, "strokeWidth": 1.5}
     point = {"type": "point", "shape": "circle", "fill": INK, "stroke": PAPER, "strokeWidth": 1, "opacity": 1}
     known = {"field": "low", "valid": True}

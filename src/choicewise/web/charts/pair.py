@@ -101,28 +101,21 @@ def spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
             layer("difference", {**point, "fill": fill}, *filters, x=across, y=lane(), description=DESCRIPTION)
         )
     name, edge = {"value": 12 - left}, {"value": width - left - 12}
-    layers += [
-        layer(
-            "difference", note(align="left", color=INK), x=name, y=lane(), text=words("short" if narrow else "label")
-        ),
-        *([] if narrow else [layer("difference", note(align="right"), x=edge, y=lane(), text=words("result"))]),
-        layer("side", note(align="left"), where("side", "left"), x={"value": 0}, y={"value": -12}, text=words("label")),
-        layer(
-            "side",
-            note(align="right"),
-            where("side", "right"),
-            x={"value": "width"},
-            y={"value": -12},
-            text=words("label"),
-        ),
-    ]
+    label = words("short" if narrow else "label")
+    layers.append(layer("difference", note(align="left", color=INK), x=name, y=lane(), text=label))
+    if not narrow:
+        layers.append(layer("difference", note(align="right"), x=edge, y=lane(), text=words("result")))
+    above = {"left": (0, -27 if narrow else -12), "right": ("width", -12)}
+    for side, (x, y) in above.items():
+        place = {"x": {"value": x}, "y": {"value": y}}
+        layers.append(layer("side", note(align=side), where("side", side), **place, text=words("label")))
     return frame(
         values,
         layers,
         width=width,
         left=left,
         right=right,
-        top=28,
+        top=40 if narrow else 28,
         bottom=42,
         height={"step": _STEP},
         about=f"The difference between two models under {count(len(rows), 'protocol')}, in points",

@@ -18,6 +18,7 @@ from choicewise.web.charts.frame import (
     hairline,
     lane,
     layer,
+    named,
     note,
     number,
     words,
@@ -76,15 +77,8 @@ def spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
     }
     dot = {"type": "point", "shape": "circle", "fill": INK, "stroke": PAPER, "strokeWidth": 1, "opacity": 1}
     name = {"type": "text", "align": "left", "baseline": "middle", "color": INK}
-    counted = [
-        layer(
-            "rank",
-            note(align="center", dy=-step * 0.29, baseline="bottom"),
-            x=number("rank"),
-            y=lane(),
-            text=words("label"),
-        )
-    ]
+    above = note(align="center", dy=-step * 0.29, baseline="bottom")
+    counted = named("rank", above, x=number("rank"), y=lane(), text=words("label"))
     layers = [
         layer("model", hairline(), x={"value": 0}, x2={"value": "width"}, y=lane()),
         layer(

@@ -28,8 +28,8 @@ class Chart:
 
     name: str
     title: str
-    caption: str
     page_spec: Mapping[str, Any]
+    caption: str = ""
 
     @property
     def spec(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def _strip(study: Study, choices: Choices) -> Chart:
     records = strip.values(run.rows, chosen)
     numbers = count(sum(not math.isnan(row.value) for row in run.rows), "number")
     spec = strip.spec(records, bool(choices.rank), choices.width)
-    return Chart("strip", f"{_about(run)}: {numbers}", strip.CAPTION, spec)
+    return Chart("strip", f"{_about(run)}: {numbers}", spec, strip.CAPTION)
 
 
 def _ladder(study: Study, choices: Choices) -> Chart:
@@ -49,14 +49,14 @@ def _ladder(study: Study, choices: Choices) -> Chart:
         raise UsageError(f"a ladder has two ends; name its first and its last protocol, {_such_as(run)}")
     climbed = climb(run.outcomes, choices.start, choices.end)
     title = f"{_about(run)}: from {safe(choices.start)} to {safe(choices.end)}"
-    return Chart("ladder", title, ladder.CAPTION, ladder.spec(ladder.values(climbed), choices.width))
+    return Chart("ladder", title, ladder.spec(ladder.values(climbed), choices.width), ladder.CAPTION)
 
 
 def _effects(study: Study, choices: Choices) -> Chart:
     run = _one(study, choices)
     records = effects.values(main_effects(run.outcomes))
     title = f"{_about(run)}: what each axis of the protocols does"
-    return Chart("effects", title, effects.CAPTION, effects.spec(records, choices.width))
+    return Chart("effects", title, effects.spec(records, choices.width), effects.CAPTION)
 
 
 def _bump(study: Study, choices: Choices) -> Chart:
@@ -66,15 +66,15 @@ def _bump(study: Study, choices: Choices) -> Chart:
     ahead = significant(study, pairs(Study(tuple(run for run in study.runs if run.label in shown))), shown)
     records = bump.values(study.rows, ahead, highlight, first)
     rank = choices.rank is not False
-    return Chart("bump", _together(study), bump.CAPTION, bump.spec(records, rank, choices.width))
+    return Chart("bump", _together(study), bump.spec(records, rank, choices.width), bump.CAPTION)
 
 
 def _ranks(study: Study, choices: Choices) -> Chart:
     if choices.protocol is None:
-        return Chart("ranks", _together(study), ranks.CAPTION, ranks.spec(ranks.values(study.rows), choices.width))
+        return Chart("ranks", _together(study), ranks.spec(ranks.values(study.rows), choices.width), ranks.CAPTION)
     name = _protocol(study.runs[0], choices.protocol)
     spec = ranks.spec(ranks.values(study.rows, name), choices.width)
-    return Chart("ranks", f"{_together(study)}: {safe(name)}", ranks.CAPTION_ONE, spec)
+    return Chart("ranks", f"{_together(study)}: {safe(name)}", spec, ranks.CAPTION_ONE)
 
 
 def _pair(study: Study, choices: Choices) -> Chart:
@@ -87,7 +87,7 @@ def _pair(study: Study, choices: Choices) -> Chart:
         raise UsageError(f"{left.label} and {right.label} can't be compared: {compared.reason}")
     records = pair.values(left.label, right.label, compared.contests)
     title = f"{left.label} minus {right.label} on {left.manifest.dataset.name}"
-    return Chart("pair", title, pair.CAPTION, pair.spec(records, choices.width))
+    return Chart("pair", title, pair.spec(records, choices.width), pair.CAPTION)
 
 
 def significant(study: Study, compared: Sequence[Pair], labels: Sequence[str] | None = None) -> frozenset[Ahead]:

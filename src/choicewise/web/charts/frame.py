@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from choicewise.results.json_value import json_value
+from choicewise.web.labels import harmless
 from choicewise.web.theme import CONFIG, LINE, PAPER, SMALL, SOFT
 
 Record = dict[str, Any]
@@ -57,9 +58,14 @@ def frame(
         "autosize": {"type": "none"},
         "padding": {"left": left, "right": right, "top": top, "bottom": bottom},
         "config": dict(CONFIG),
-        "data": {"values": json_value(list(values))},
+        "data": {"values": [_harmless(record) for record in values]},
         "layer": list(layers),
     }
+
+
+def _harmless(record: Record) -> Record:
+    """The record as JSON can hold it."""
+    return {name: harmless(value) if isinstance(value, str) else json_value(value) for name, value in record.items()}
 
 
 def layer(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _RANK, _LOWEST, _HIGHEST, _VALUE = 44, 190, 640, 380
 _APART = 15
 """Pixels between two names of models."""
 
-_TAU, _NAME = 8, 42
+_TAU, _NAME = 8, 48
 """Pixels below the columns at which Kendall's τ and the names of protocols begin."""
 
 CAPTION = (

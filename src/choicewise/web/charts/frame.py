@@ -34,6 +34,13 @@ POINTS_AXIS: Mapping[str, Any] = {
 }
 
 
+def rank_axis(models: int) -> dict[str, Any]:
+    """The axis of ranks: whole numbers, the first and the last among them."""
+    step = next(size for size in (1, 2, 5, 10, 20, 25, 50, 100, 10**6) if models / size <= 12)
+    between = [rank for rank in range(step, models, step) if rank > 1 and models - rank >= step / 2]
+    return {"values": list(dict.fromkeys([1, *between, models])), "format": "d", "title": "rank (1 is the best)"}
+
+
 def frame(
     values: Records,
     layers: Sequence[Mapping[str, Any]],
@@ -88,9 +95,14 @@ def number(field: str, **more: Any) -> dict[str, Any]:
     return {"field": field, "type": "quantitative", **more}
 
 
-def lane(field: str = "lane", **more: Any) -> dict[str, Any]:
-    """The vertical channel of charts in lanes, which are counted from 0 at the top."""
-    scale = {"type": "band", "paddingInner": 0, "paddingOuter": 0}
+def lane(field: str = "lane", last: int | None = None, **more: Any) -> dict[str, Any]:
+    """The vertical channel of charts in lanes, which are counted from 0 at the top.
+
+    ``last``: the last lane, to be given in one layer where there are empty ones.
+    """
+    scale: dict[str, Any] = {"type": "band", "paddingInner": 0, "paddingOuter": 0}
+    if last is not None:
+        scale["domain"] = list(range(last + 1))
     return {"field": field, "type": "ordinal", "axis": None, "scale": scale, **more}
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from choicewise.protocols.protocol import Protocol
 from choicewise.records.manifest import Manifest
 from choicewise.results.identity import run_id
-from choicewise.results.outcome import Outcome, Outcomes
+from choicewise.results.outcome import Outcome, OutcomeKeeper, Outcomes
 from choicewise.results.ranks import bounded, ranked
 from choicewise.results.row import Row
+from choicewise.results.run import Run
 from choicewise.results.summary import Summary, summarize
 
 
@@ -90,6 +91,12 @@ def read_study(folders: Iterable[str | Path]) -> Study:
     """The study of the runs in ``folders``, each named once; StoreError for what is no run folder."""
     paths = dict.fromkeys(Path(folder).resolve() for folder in folders)
     return make_study([summarize(path) for path in paths])
+
+
+def study_of(runs: Sequence[Run]) -> Study:
+    """The study of ``runs`` under the protocols that each was opened with."""
+    keeper = OutcomeKeeper()
+    return make_study([Summary(run.folder, run.manifest, tuple(run.rows()), keeper.keep(run)) for run in runs])
 
 
 def make_study(summaries: Sequence[Summary]) -> Study:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import UsageError
-from choicewise.web.theme import INK, LIGHT, PAPER, TITLE, coloured
+from choicewise.web.labels import cut, folded
+from choicewise.web.theme import LIGHT, PAPER, SMALL, TITLE, coloured
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -20,13 +21,14 @@ _VERSION = "6.4"
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawn chart: ``name`` and ``title`` in words, and its specification for pages (colours are CSS variables).
+    """A drawn chart: what is seen in it (``title``), how to read it (``caption``), and its specification for pages.
 
-    A notebook shows it as it is.
+    A notebook shows it as it is.  ``page_spec``: without these texts, its colours variables of CSS.
     """
 
     name: str
     title: str
+    caption: str
     page_spec: Mapping[str, Any]
 
     @property
@@ -34,9 +36,12 @@ class Chart:
         """The Vega-Lite specification that stands alone: with its title, on white, in literal colours."""
         alone = deepcopy(dict(self.page_spec))
         padding = dict(alone["padding"])
-        heading = {"text": self.title, "anchor": "start", "frame": "group", "dx": -padding["left"] + 12, "offset": 14}
-        padding["top"] += 3 * TITLE
-        return coloured({**alone, "padding": padding, "title": {**heading, "color": INK}, "background": LIGHT[PAPER]})
+        width = padding["left"] + alone["width"] + padding["right"]
+        lines = folded(self.caption, (width - 24) / SMALL)
+        title = {"text": cut(self.title, (width - 24) / TITLE), "subtitle": lines, "offset": padding["top"]}
+        title |= {"anchor": "start", "frame": "group", "dx": 12 - padding["left"]}
+        padding["top"] += TITLE + (SMALL + 4) * len(lines) + 30
+        return coloured({**alone, "padding": padding, "title": title, "background": LIGHT[PAPER]})
 
     def for_page(self) -> dict[str, Any]:
         """The specification without title and background, its colours the variables of :mod:`~choicewise.web.theme`."""

@@ -20,7 +20,16 @@ LINE: Final = "var(--line)"
 ACCENT: Final = "var(--accent)"
 PAPER: Final = "var(--paper)"
 MODELS: Final = tuple(f"var(--model-{place})" for place in range(1, 9))
-SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "stroke")
+SHAPES: Final = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "triangle-down",
+    "cross",
+    "triangle-right",
+    "triangle-left",
+)
 """Of models in this order: nobody has to tell them apart by colour alone."""
 
 LIGHT: Final[Mapping[str, str]] = {
@@ -73,7 +82,15 @@ CONFIG: Final[Mapping[str, Any]] = {
         "titlePadding": 6,
     },
     "text": {"color": INK, "fontSize": NORMAL},
-    "title": {"color": INK, "fontSize": TITLE, "fontWeight": 600, "subtitleColor": SOFT, "subtitleFontSize": NORMAL},
+    "title": {
+        "color": INK,
+        "fontSize": TITLE,
+        "fontWeight": 600,
+        "subtitleColor": SOFT,
+        "subtitleFontSize": SMALL,
+        "subtitleLineHeight": SMALL + 4,
+        "subtitlePadding": 6,
+    },
 }
 
 

@@ -9,6 +9,8 @@ from choicewise.web.theme import CONFIG, LINE, PAPER, SMALL, SOFT
 Record = dict[str, Any]
 """One row of a chart's data: its ``kind`` says which layer draws it, NaN is null."""
 
+Records = Sequence[Record]
+
 WIDTH = 760
 """Pixels of a chart unless the caller says otherwise."""
 
@@ -26,7 +28,7 @@ PERCENT_AXIS: Mapping[str, Any] = {
 
 
 def frame(
-    values: Sequence[Record],
+    values: Records,
     layers: Sequence[Mapping[str, Any]],
     *,
     width: int,

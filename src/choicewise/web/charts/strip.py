@@ -12,6 +12,7 @@ from choicewise.web.charts.frame import (
     PERCENT_AXIS,
     WIDTH,
     Record,
+    Records,
     frame,
     hairline,
     lane,
@@ -22,17 +23,23 @@ from choicewise.web.charts.frame import (
     where,
     words,
 )
+from choicewise.web.number import count
 from choicewise.web.published import published
-from choicewise.web.theme import ACCENT, INK, PAPER, SMALL, SOFT
+from choicewise.web.theme import ACCENT, INK, NORMAL, PAPER, SOFT
 
 _STEP, _DENSE, _MANY = 9, 5, 120
 """Pixels of a lane, and of one where there are more lanes than this."""
 
-_FAMILY, _PROTOCOL = 22, 24
+_FAMILY, _PROTOCOL = 11, 14
 """Widths of the names of families and protocols, in sizes of the font."""
 
 _PLOT = 38
 """Width of the area between 0 and 100 % that names of protocols can count on, in sizes of their font."""
+
+CAPTION = (
+    "Every dot is a number of the model under one protocol, the line its 95 % interval. Dashed: what guessing would "
+    "give. Hollow: published numbers of other models on MMLU."
+)
 
 
 def values(rows: Sequence[Row], chosen: Collection[str] = ()) -> list[Record]:
@@ -44,7 +51,7 @@ def values(rows: Sequence[Row], chosen: Collection[str] = ()) -> list[Record]:
     families: dict[str, list[Row]] = {}
     for row in rows:
         families.setdefault(row.family, []).append(row)
-    prefix = _shared_prefix(rows)
+    prefix = labels.shared_prefix([row.protocol for row in rows])
     records: list[Record] = []
     top = 0
     for own in families.values():
@@ -58,10 +65,10 @@ def values(rows: Sequence[Row], chosen: Collection[str] = ()) -> list[Record]:
     return records + _chances(records)
 
 
-def spec(values: Sequence[Record], rank: bool = False, width: int = WIDTH) -> dict[str, Any]:
+def spec(values: Records, rank: bool = False, width: int = WIDTH) -> dict[str, Any]:
     """The chart of such values; ``rank``: of the rank among the models measured alike instead of the value."""
     narrow = width < NARROW
-    left, right = (12, 28) if narrow else (_FAMILY * SMALL // 2 + 24, 32)
+    left, right = (12, 28) if narrow else (_FAMILY * NORMAL + 24, 32)
     at, low, high = ("rank", "rank_low", "rank_high") if rank else ("value", "ci_low", "ci_high")
     across = number(at, **(_rank_axis(values) if rank else {"scale": {"domain": [0, 1]}, "axis": PERCENT_AXIS}))
     layers = [layer("family", hairline(), x={"value": -left}, x2={"value": "width"}, y=lane("top", bandPosition=0))]
@@ -69,7 +76,15 @@ def spec(values: Sequence[Record], rank: bool = False, width: int = WIDTH) -> di
     for chosen, line, dot in ((False, SOFT, INK), (True, ACCENT, ACCENT)):
         own = ({"field": at, "valid": True}, where("chosen", chosen))
         bar = {"type": "rule", "color": line, "strokeWidth": 2 if chosen else 1.25}
-        point = {"type": "point", "shape": "circle", "fill": dot, "stroke": PAPER, "strokeWidth": 1, "opacity": 1, "size": 40}
+        point = {
+            "type": "point",
+            "shape": "circle",
+            "fill": dot,
+            "stroke": PAPER,
+            "strokeWidth": 1,
+            "opacity": 1,
+            "size": 40,
+        }
         layers.append(layer("number", bar, *own, x=number(low), x2={"field": high}, y=lane()))
         layers.append(layer("number", point, *own, x=across, y=lane(), description=DESCRIPTION))
     missing = {"x": {"value": 0}, "y": lane(), "text": words("absent"), "description": DESCRIPTION}
@@ -90,33 +105,27 @@ def spec(values: Sequence[Record], rank: bool = False, width: int = WIDTH) -> di
     )
 
 
-def _shared_prefix(rows: Sequence[Row]) -> str:
-    """``mmlu/`` where all protocols are of that benchmark, so that nothing is said by repeating it."""
-    prefixes = {row.protocol.partition("/")[0] for row in rows if "/" in row.protocol}
-    return f"{prefixes.pop()}/" if len(prefixes) == 1 and all("/" in row.protocol for row in rows) else ""
-
-
 def _family(rows: Sequence[Row], top: int, start: int) -> Record:
     shares = [row.value for row in rows if not math.isnan(row.value)]
     spread = f"{labels.share(min(shares))} to {labels.share(max(shares))}" if shares else "no item was scored"
-    name, count = labels.cut(rows[0].family, _FAMILY), labels.counted(len(rows), "number")
+    name, numbers = labels.cut(rows[0].family, _FAMILY), count(len(rows), "number")
     return {
         "kind": "family",
         "family": rows[0].family,
         "label": name,
-        "count": count,
-        "heading": f"{name}, {count}",
+        "count": numbers,
+        "heading": f"{name}, {numbers}",
         "top": top,
         "under_top": top + 1,
         "middle": (top + start + len(rows)) // 2,
-        "description": f"{name}: {count}, {spread}",
+        "description": f"{name}: {numbers}, {spread}",
     }
 
 
 def _number(row: Row, place: int, chosen: bool) -> Record:
-    name = labels.cut(row.protocol, 60) + (f", {labels.cut(row.subject, 40)}" if row.subject else "")
-    about = f"{name}: {labels.share(row.value)} of {labels.counted(row.n, 'item')}"
-    about += labels.interval(row.ci_low, row.ci_high)
+    name = labels.cut(row.protocol, labels.SAID) + (f", {labels.cut(row.subject, labels.SAID)}" if row.subject else "")
+    about = f"{name}: {labels.share(row.value)} of {count(row.n, 'item')}"
+    about += labels.bounds(row.ci_low, row.ci_high)
     if row.rank is not None:
         bounds = "" if row.rank_low is None else f" (95 %: {row.rank_low} to {row.rank_high})"
         about += f", rank {row.rank}{bounds}"
@@ -159,7 +168,8 @@ def _names(rows: Sequence[Row], start: int, prefix: str, chosen: Collection[str]
     for place, (row, name) in enumerate(list(zip(known, names, strict=True))[1:-1], start + 1):
         if row.protocol in chosen:
             room = (1 - row.ci_high) * _PLOT > labels.em(name) + 1
-            shown.append(_name(row, name, place, row.ci_high if room else row.ci_low, "after" if room else "before", chosen))
+            at, side = (row.ci_high, "after") if room else (row.ci_low, "before")
+            shown.append(_name(row, name, place, at, side, chosen))
     return shown
 
 
@@ -184,14 +194,14 @@ def _published(row: Row, place: int) -> list[Record]:
     ]
     if numbers:
         best = max(numbers, key=lambda each: each.value)
-        name = f"published: {labels.cut(best.model.rpartition('/')[2], 16)}"
+        name = f"published: {labels.cut(best.model.rpartition('/')[2], 9)}"
         end = best.value + (labels.em(name) + 1) / _PLOT
         if row.ci_high < best.value or row.ci_low > end:
             shown.append(_name(row, name, place, best.value, "after", ()))
     return shown
 
 
-def _chances(records: Sequence[Record]) -> list[Record]:
+def _chances(records: Records) -> list[Record]:
     """A line per stretch of families with the same chance of guessing, named at its top."""
     lines: list[Record] = []
     tops = {record["family"]: record["top"] for record in records if record["kind"] == "family"}
@@ -238,7 +248,11 @@ def _published_layer() -> dict[str, Any]:
 
 def _name_layers(narrow: bool) -> list[dict[str, Any]]:
     """The names; on narrow charts only what stands right of the middle, as the families' names stand on the left."""
-    sides = {"center": {"align": "center"}, "left": {"align": "left"}, "right": {"align": "right"}}
+    sides: dict[str, dict[str, Any]] = {
+        "center": {"align": "center"},
+        "left": {"align": "left"},
+        "right": {"align": "right"},
+    }
     sides |= {"before": {"align": "right", "dx": -6}, "after": {"align": "left", "dx": 8}}
     kept = [{"field": "at", "gte": 0.6}] if narrow else []
     layers = []
@@ -250,7 +264,7 @@ def _name_layers(narrow: bool) -> list[dict[str, Any]]:
     return layers
 
 
-def _rank_axis(values: Sequence[Record]) -> dict[str, Any]:
+def _rank_axis(values: Records) -> dict[str, Any]:
     """The best rank on the right, as the greatest value is."""
     ranks = [record[name] for record in values if record["kind"] == "number" for name in ("rank", "rank_high")]
     most = max((rank for rank in ranks if rank is not None), default=1)
@@ -259,7 +273,7 @@ def _rank_axis(values: Sequence[Record]) -> dict[str, Any]:
     return {"scale": scale, "axis": {**ticks, "title": "rank among the models (1 is the best)"}}
 
 
-def _about(values: Sequence[Record]) -> str:
+def _about(values: Records) -> str:
     shares = [record["value"] for record in values if record["kind"] == "number" and not math.isnan(record["value"])]
     if not shares:
         return "All numbers of one model: no item was scored"

@@ -74,7 +74,7 @@ def steps(run: ShownRun) -> Steps:
         ends.setdefault(end, (_start(last), last))
         for pair, record, step in zip(pairwise(way), drawn, climbed.steps, strict=True):
             if pair not in records:
-                records[pair] = {**record, "changes": spelled(step.axes)}
+                records[pair] = {**record, "changes": spelled(step.axes), "reached": percent(step.value)}
     return Steps(ways, records, ends)
 
 

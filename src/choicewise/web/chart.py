@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import UsageError
 from choicewise.web.labels import cut, folded
-from choicewise.web.theme import LIGHT, PAPER, SMALL, TITLE, coloured
+from choicewise.web.theme import LIGHT, PAPER, SMALL, SOFT, TITLE, coloured
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -28,20 +28,28 @@ class Chart:
 
     name: str
     title: str
-    caption: str
     page_spec: Mapping[str, Any]
+    caption: str = ""
 
     @property
     def spec(self) -> dict[str, Any]:
         """The Vega-Lite specification that stands alone: with its title, on white, in literal colours."""
         alone = deepcopy(dict(self.page_spec))
         padding = dict(alone["padding"])
-        width = padding["left"] + alone["width"] + padding["right"]
-        lines = folded(self.caption, (width - 24) / SMALL)
-        title = {"text": cut(self.title, (width - 24) / TITLE), "subtitle": lines, "offset": padding["top"]}
-        title |= {"anchor": "start", "frame": "group", "dx": 12 - padding["left"]}
-        padding["top"] += TITLE + (SMALL + 4) * len(lines) + 30
-        return coloured({**alone, "padding": padding, "title": title, "background": LIGHT[PAPER]})
+        room = padding["left"] + alone["width"] + padding["right"] - 24
+        title, lines = cut(self.title, room / TITLE), folded(self.caption, room / SMALL)
+        texts = (
+            {"text": title, "fontSize": TITLE, "fontWeight": 600},
+            {"text": lines, "fontSize": SMALL, "color": SOFT},
+        )
+        space = 2 * TITLE + len(lines) * (SMALL + 4) + 4
+        for text, above in zip(texts, (space, space - TITLE - 7), strict=True):
+            place = {"x": {"value": 12 - padding["left"]}, "y": {"value": -padding["top"] - above}}
+            look = {"type": "text", "align": "left", "baseline": "top", "lineHeight": SMALL + 4, "aria": False}
+            alone["layer"] = [*alone["layer"], {"data": {"values": [{}]}, "mark": look | text, "encoding": place}]
+        padding["top"] += space + 12
+        about = f"{title}. {alone['description']}"
+        return coloured({**alone, "description": about, "padding": padding, "background": LIGHT[PAPER]})
 
     def for_page(self) -> dict[str, Any]:
         """The specification without title and background, its colours the variables of :mod:`~choicewise.web.theme`."""

@@ -15,7 +15,7 @@ TITLE: Final = 14
 """Sizes in pixels: notes and axes, names, the title of a chart that stands alone."""
 
 INK: Final = "var(--ink)"
-SOFT: Final = "var(--soft)"
+SOFT: Final = "var(--quiet)"
 LINE: Final = "var(--line)"
 ACCENT: Final = "var(--accent)"
 PAPER: Final = "var(--paper)"
@@ -34,8 +34,8 @@ SHAPES: Final = (
 
 LIGHT: Final[Mapping[str, str]] = {
     INK: "#1a1a1a",
-    SOFT: "#5c5c5c",
-    LINE: "#d9d9d9",
+    SOFT: "#595959",
+    LINE: "#dadada",
     ACCENT: "#0a58a6",
     PAPER: "#ffffff",
     **dict(
@@ -51,7 +51,7 @@ LIGHT: Final[Mapping[str, str]] = {
 DARK: Final[Mapping[str, str]] = {
     INK: "#e8e8e6",
     SOFT: "#a6a8ab",
-    LINE: "#3a3d42",
+    LINE: "#383b40",
     ACCENT: "#7db7f2",
     PAPER: "#15171a",
     **dict(
@@ -75,6 +75,7 @@ CONFIG: Final[Mapping[str, Any]] = {
         "gridColor": LINE,
         "labelColor": SOFT,
         "labelFontSize": SMALL,
+        "labelFlush": False,
         "labelPadding": 6,
         "titleColor": SOFT,
         "titleFontSize": SMALL,
@@ -82,15 +83,6 @@ CONFIG: Final[Mapping[str, Any]] = {
         "titlePadding": 6,
     },
     "text": {"color": INK, "fontSize": NORMAL},
-    "title": {
-        "color": INK,
-        "fontSize": TITLE,
-        "fontWeight": 600,
-        "subtitleColor": SOFT,
-        "subtitleFontSize": SMALL,
-        "subtitleLineHeight": SMALL + 4,
-        "subtitlePadding": 6,
-    },
 }
 
 

@@ -21,7 +21,7 @@ from choicewise.web.theme import INK, LINE, MODELS, NORMAL, PAPER, SHAPES, SMALL
 
 __all__ = ["spec", "values"]
 
-_LEFT, _COLUMN = 64, 11
+_LEFT, _COLUMN = 64, 12
 """Pixels left of the columns, and of a column at least."""
 
 _RANK, _LOWEST, _HIGHEST, _VALUE = 44, 190, 640, 380

@@ -9,7 +9,6 @@ import numpy as np
 
 from choicewise.results.order import order_agreement, seriated
 from choicewise.results.row import Row
-from choicewise.results.two_models import Ahead
 from choicewise.web import labels
 from choicewise.web.charts.frame import Record
 from choicewise.web.number import count
@@ -26,6 +25,9 @@ _BESIDE, _FEW = 0.5, 70
 
 _TIED = 0.3
 """How far apart lines of equal rank are, in ranks."""
+
+Ahead = tuple[str, str, str]
+"""(protocol, model, model): under the protocol the first model is significantly ahead of the second."""
 
 Column = Mapping[str, Row]
 """What was measured the same way, by model."""
@@ -52,7 +54,7 @@ def values(
     names = [next(iter(column.values())).protocol for column in columns]
     order = seriated(table, names.index(first) if first in names else None)
     columns, names, table = [columns[each] for each in order], [names[each] for each in order], table[order]
-    shown = _shown(models, columns, highlight)
+    shown = shown_models(rows, highlight)
     drawn = [_places(column, models) for column in columns]
     agreement = order_agreement(table)[0].tolist() if columns else []
     prefix = labels.shared_prefix(names)
@@ -70,6 +72,16 @@ def values(
     return records + _models(columns, drawn, shown)
 
 
+def shown_models(rows: Sequence[Row], highlight: Sequence[str] = ()) -> list[str]:
+    """The models in colour, in the order of all models: of ``highlight``, else of all, those with the best ranks."""
+    ranks: dict[str, list[float]] = {}
+    for row in rows:
+        ranks.setdefault(row.model, []).append(math.inf if row.rank is None else row.rank)
+    chosen = [model for model in ranks if model in highlight] if highlight else list(ranks)
+    best = sorted(chosen, key=lambda model: median(ranks[model]))[:SHOWN]
+    return [model for model in ranks if model in best]
+
+
 def _columns(rows: Sequence[Row], fewest: int) -> list[Column]:
     columns: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
@@ -83,16 +95,6 @@ def _columns(rows: Sequence[Row], fewest: int) -> list[Column]:
 
 def _value(column: Column, model: str) -> float:
     return column[model].value if model in column else math.nan
-
-
-def _shown(models: Sequence[str], columns: Sequence[Column], highlight: Sequence[str]) -> list[str]:
-    """The models in colour, in the order of all models."""
-    if len(models) <= SHOWN and not highlight:
-        return [*models]
-    ranks = {model: [column[model].rank or math.inf for column in columns if model in column] for model in models}
-    chosen = [model for model in models if model in highlight] if highlight else list(models)
-    best = sorted(chosen, key=lambda model: median(ranks[model] or [math.inf]))[:SHOWN]
-    return [model for model in models if model in best]
 
 
 def _places(column: Column, models: Sequence[str]) -> dict[str, float]:
@@ -128,7 +130,8 @@ def _place(row: Row | None, model: str, models: int, slot: int, at: int, beside:
         return {**record, "value": math.nan, "rank": None, "description": f"{name}: no item was scored"}
     bounds = "" if row.rank_low is None else f" (95 %: {row.rank_low} to {row.rank_high})"
     about = f"{labels.cut(model, labels.SAID)} under {labels.cut(row.protocol, labels.SAID)}: "
-    about += f"rank {row.rank} of {models}{bounds}, {labels.share(row.value)} of {count(row.n, 'item')}{labels.bounds(row.ci_low, row.ci_high)}"
+    about += f"rank {row.rank} of {models}{bounds}, {labels.share(row.value)} of {count(row.n, 'item')}"
+    about += labels.bounds(row.ci_low, row.ci_high)
     return {
         **record,
         "protocol": row.protocol,

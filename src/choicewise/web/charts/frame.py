@@ -1,6 +1,7 @@
 """What the specifications of all charts share: the frame around the marks, and layers of one kind of records."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from choicewise.results.json_value import json_value
@@ -22,8 +23,13 @@ _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 PERCENT_AXIS: Mapping[str, Any] = {
     "values": [0, 0.25, 0.5, 0.75, 1],
     "labelExpr": "format(100 * datum.value, '.0f') + ' %'",
-    "labelFlush": False,
     "title": None,
+}
+
+POINTS_AXIS: Mapping[str, Any] = {
+    "labelExpr": "(datum.value > 0 ? '+' : datum.value < 0 ? '−' : '') + format(100 * abs(datum.value), '.0f')",
+    "tickCount": 7,
+    "title": "points",
 }
 
 
@@ -80,6 +86,13 @@ def lane(field: str = "lane", **more: Any) -> dict[str, Any]:
     """The vertical channel of charts in lanes, which are counted from 0 at the top."""
     scale = {"type": "band", "paddingInner": 0, "paddingOuter": 0}
     return {"field": field, "type": "ordinal", "axis": None, "scale": scale, **more}
+
+
+def around_zero(least: float, edges: Iterable[float]) -> dict[str, Any]:
+    """The scale of differences: from the lowest to the highest of ``edges``, at least ``least`` either side of zero."""
+    known = [edge for edge in edges if not math.isnan(edge)]
+    domain = [min([-least, *known]), max([least, *known])]
+    return {"domain": domain, "nice": True, "zero": True}
 
 
 def words(field: str) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from pathlib import Path
 from choicewise.protocols.protocol import Protocol
 from choicewise.records.manifest import Manifest
 from choicewise.results.identity import run_id
-from choicewise.results.outcome import Outcome, Outcomes
+from choicewise.results.outcome import Outcome, OutcomeKeeper, Outcomes
 from choicewise.results.ranks import bounded, ranked
 from choicewise.results.row import Row
+from choicewise.results.run import Run
 from choicewise.results.summary import Summary, summarize
 from choicewise.results.summary_file import read_summary
 from choicewise.store.damage import Damage, damaged_blocks
@@ -95,6 +96,12 @@ def read_study(folders: Iterable[str | Path]) -> Study:
     paths = dict.fromkeys(Path(folder).resolve() for folder in folders)
     summaries = [summarize(path) for path in paths]
     return make_study(summaries, {each.folder: _damages(each) for each in summaries})
+
+
+def study_of(runs: Sequence[Run]) -> Study:
+    """The study of ``runs`` under the protocols that each was opened with."""
+    keeper = OutcomeKeeper()
+    return make_study([Summary(run.folder, run.manifest, tuple(run.rows()), keeper.keep(run)) for run in runs])
 
 
 def make_study(summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Damage]] | None = None) -> Study:

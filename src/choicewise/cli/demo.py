@@ -34,7 +34,10 @@ def demo(
         where = out / folder.name
         with progress(folder.name) as report:
             model = load_model(str(folder))
-            runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report))
+            command = ("--model", str(folder), "--data", str(BENCHMARK))
+            runs.append(
+                evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report, command=command)
+            )
     print_parts(report_tables(ranked([row for run in runs for row in keep_summary(run).rows])))
     print_parts([published_table()])
     wrote = [run.folder for run in runs]

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from choicewise.report.lead_text import lead_sentences
 from choicewise.report.table import percent
 from choicewise.report.visible_text import short
-from choicewise.report.words import NAME, are, count, protocols, sentence
+from choicewise.report.words import NAME, REASON, are, count, protocols, sentence
 from choicewise.results.finding import Finding, Numbers
-
-REASON = 120
-"""Characters that a sentence gives to the reason why something is missing."""
 
 
 def sentences(finding: Finding) -> list[str]:

@@ -161,6 +161,14 @@ def percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:.1f}"
 
 
+def points(share: float, se: float = math.nan) -> str:
+    """A difference of shares of 1 in points with its sign, and its standard error where there is one."""
+    if math.isnan(share):
+        return "-"
+    rounded = round(100 * share, 1)
+    return (f"{rounded:+.1f}" if rounded else "0.0") + ("" if math.isnan(se) else f" ± {100 * se:.1f}")
+
+
 def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]]:
     grouped, parts = len({row.subject for row in rows}) > 1, len({row.selection for row in rows}) > 1
     cells: dict[str, dict[str, tuple[float, int | None]]] = {}

@@ -64,7 +64,9 @@ _SCHEMA = pa.schema(
 
 def state(manifest: Manifest) -> str:
     """sha256 (64 hex) of what decides the numbers: the manifest, but for names and time spent, and the code."""
-    renamed = replace(manifest, model=replace(manifest.model, name=""), dataset=replace(manifest.dataset, name=""))
+    renamed = replace(
+        manifest, model=replace(manifest.model, name=""), dataset=replace(manifest.dataset, name=""), command=()
+    )
     content = asdict(replace(renamed, engine=replace(manifest.engine, spent=None)))
     content["protocols"] = list(manifest.protocols.items())
     return hashlib.sha256(f"{_code()}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()

@@ -176,7 +176,7 @@ def test_groups_have_a_line_each() -> None:
     assert long(rows)
     (shown,) = family_tables(rows, 80)
     lines = printed([shown], 80)
-    assert lines[0] == "model #R123456 on isles #D123456, 1 to 8 items, 24 numbers"
+    assert lines[0] == "model #R123456 on isles #D123456, 1 to 8 items a group, 24 numbers"
     assert [line.split()[0] for line in lines[2:]] == [*"abcdefgh", "all"]
     assert not long([made(subject=str(n)) for n in range(2 * LONG)])  # nothing to put together
 

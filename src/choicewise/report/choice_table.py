@@ -60,13 +60,13 @@ def texts(asked: AskedPrompt) -> tuple[tuple[int, int, str, str], ...]:
 
 def _part(rows: Sequence[tuple[str, Cells]], choices: Sequence[int], label: int, most: int) -> Padding:
     """``label``, ``most``: columns of the terminal for names, on eight lines at most, and for a choice's cut text."""
-    shown = Table(box=None, pad_edge=False, show_header=False)
-    shown.add_column(overflow="fold", width=label)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(overflow="fold", width=label)
     for _ in choices:
-        shown.add_column(justify="right", no_wrap=True, overflow="ellipsis", max_width=most)
+        table.add_column(justify="right", no_wrap=True, overflow="ellipsis", max_width=most)
     for name, cells in rows:
-        shown.add_row(short(name, 8 * LABEL), *(cells.get(choice, "") for choice in choices))
-    return Padding(shown, (0, 0, 0, INDENT), expand=False)
+        table.add_row(short(name, 8 * LABEL), *(cells.get(choice, "") for choice in choices))
+    return Padding(table, (0, 0, 0, INDENT), expand=False)
 
 
 def _texts(asked: AskedPrompt) -> list[tuple[str, Cells]]:

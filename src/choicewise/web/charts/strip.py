@@ -69,7 +69,15 @@ def spec(values: Sequence[Record], rank: bool = False, width: int = WIDTH) -> di
     for chosen, line, dot in ((False, SOFT, INK), (True, ACCENT, ACCENT)):
         own = ({"field": at, "valid": True}, where("chosen", chosen))
         bar = {"type": "rule", "color": line, "strokeWidth": 2 if chosen else 1.25}
-        point = {"type": "point", "shape": "circle", "fill": dot, "stroke": PAPER, "strokeWidth": 1, "opacity": 1, "size": 40}
+        point = {
+            "type": "point",
+            "shape": "circle",
+            "fill": dot,
+            "stroke": PAPER,
+            "strokeWidth": 1,
+            "opacity": 1,
+            "size": 40,
+        }
         layers.append(layer("number", bar, *own, x=number(low), x2={"field": high}, y=lane()))
         layers.append(layer("number", point, *own, x=across, y=lane(), description=DESCRIPTION))
     missing = {"x": {"value": 0}, "y": lane(), "text": words("absent"), "description": DESCRIPTION}
@@ -159,7 +167,9 @@ def _names(rows: Sequence[Row], start: int, prefix: str, chosen: Collection[str]
     for place, (row, name) in enumerate(list(zip(known, names, strict=True))[1:-1], start + 1):
         if row.protocol in chosen:
             room = (1 - row.ci_high) * _PLOT > labels.em(name) + 1
-            shown.append(_name(row, name, place, row.ci_high if room else row.ci_low, "after" if room else "before", chosen))
+            shown.append(
+                _name(row, name, place, row.ci_high if room else row.ci_low, "after" if room else "before", chosen)
+            )
     return shown
 
 

@@ -21,10 +21,11 @@ from choicewise.questions import Question, TokenScores
 from choicewise.report.comparison_text import comparison_lines
 from choicewise.results.comparison import VERDICTS, Comparison, comparisons
 from choicewise.results.evidence import Evidence
+from choicewise.results.identity import text_id
 from choicewise.results.json_value import json_value
 from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.run import Run
-from choicewise.results.sent_texts import read_texts, text_digest, text_digests
+from choicewise.results.sent_texts import TEXTS, read_texts, text_digests
 from choicewise.scoring.statistics.sign_flip import SignFlip
 from tests.worlds import write_mmlu
 
@@ -157,8 +158,8 @@ def test_protocols_that_differ_only_in_the_score_send_the_same_texts(run: Run) -
     recipe = run.protocols["mmlu/cloze:sum"]
     both = run.under({"a": recipe, "b": replace(recipe, score="char_mean")})
     left, right = both.measurements.values()
-    read_texts(both, [left.protocol.prompt_digest])
-    assert text_digest(left.evidence) == text_digest(right.evidence)
+    read_texts(both.evidence, [left.protocol.prompt_digest])
+    assert text_id(left.evidence) == text_id(right.evidence)
     found = one(both, None, "a", "b")
     assert [axis.axis for axis in found.axes] == ["score"]
     assert (found.verdict, found.parting) == ("not comparable", None)
@@ -170,12 +171,12 @@ def test_the_text_digest_moves_with_every_text(run: Run) -> None:
 
     def digest() -> str:
         evidence = Evidence(run.folder, whole.items, items)
-        evidence.columns["texts",] = text_digests(whole)
-        return text_digest(evidence)
+        evidence.columns[TEXTS] = text_digests(whole)
+        return text_id(evidence)
 
     before = digest()
-    read_texts(run, [prompt])
-    assert text_digest(run.measurements["mmlu/original"].evidence) == before
+    read_texts(run.evidence, [prompt])
+    assert text_id(run.measurements["mmlu/original"].evidence) == before
     context = whole.requests["context"].to_pylist()
     position = whole.requests.schema.get_field_index("context")
     whole.requests = whole.requests.set_column(position, "context", [[context[0] + " ", *context[1:]]])

@@ -52,7 +52,8 @@ class Reading:
     ``proposal``: whether the axis of that name must name the option, because the continuations don't.
     ``one_likelihood``: whether it observes one log-likelihood of each choice and nothing else, so that numeric noise
     has a known effect.  ``text``: whether a rule reads its answer from generated text.  ``renormalised``: whether it
-    changes the model's probabilities before they are scored.
+    changes the model's probabilities before they are scored.  ``family``: what it asks for
+    (:mod:`choicewise.protocols.family`), empty where the continuation says it.
     """
 
     about: str
@@ -65,6 +66,7 @@ class Reading:
     one_likelihood: bool = False
     text: bool = False
     renormalised: bool = False
+    family: str = ""
 
     @property
     def several(self) -> bool:
@@ -96,6 +98,7 @@ READINGS: Mapping[str, Reading] = {
         needs=(Generation,),
         takes=frozenset({"shots", "new_tokens"}),
         text=True,
+        family="generated answers",
     ),
     "surprisal": Reading(
         "log P of every token that holds a byte of the continuation, the two texts encoded as one",
@@ -113,14 +116,22 @@ READINGS: Mapping[str, Reading] = {
         fits=("drop-last-shot", "drop-last-shot-then-cut-end", "refuse"),
     ),
     "spellings": _labels("log of the summed P of several spellings of the option's label", lines=(1, 20)),
-    "yes-no": _labels("log P(first line | context, option) - log P(second line | ·)", lines=(2, 2), proposal=True),
-    "rating": _labels("expected rating, the lines being its labels from the lowest up", lines=(2, 20), proposal=True),
+    "yes-no": _labels(
+        "log P(first line | context, option) - log P(second line | ·)", lines=(2, 2), proposal=True, family="yes or no"
+    ),
+    "rating": _labels(
+        "expected rating, the lines being its labels from the lowest up",
+        lines=(2, 20),
+        proposal=True,
+        family="ratings",
+    ),
     "noisy-channel": Reading(
         "log P(question | proposal of the option)",
         (*SUMS, *TOKENWISE),
         takes=frozenset({"correction"}),
         proposal=True,
         one_likelihood=True,
+        family="noisy channel",
     ),
     "chain-of-thought": Reading(
         "P(continuation | context, chain, proposal) over sampled chains",
@@ -128,9 +139,13 @@ READINGS: Mapping[str, Reading] = {
         needs=(Generation, Sampling, Span),
         takes=frozenset({"shots", "new_tokens", "chains"}),
         fits=("drop-last-shot", "refuse"),
+        family="chains of thought",
     ),
     "embedding": Reading(
-        "cosine of the last token's last hidden states of context and continuation", ("none",), needs=(Cosine,)
+        "cosine of the last token's last hidden states of context and continuation",
+        ("none",),
+        needs=(Cosine,),
+        family="embeddings",
     ),
 }
 """Every reading by the name it has on the axis ``reading``."""

@@ -7,3 +7,5 @@ VERSION = 3
 MANIFEST = "manifest.json"
 ITEM_FILE = "items.parquet"
 BLOCK_FOLDER = "blocks"
+SUMMARY = "summary.parquet"
+"""What follows from the others, kept so that it need not be computed again; no run depends on it."""

@@ -13,7 +13,8 @@ from choicewise.scoring.statistics.sign_flip import SignFlip
 def comparison_lines(compared: Comparison) -> Iterator[str]:
     """The two numbers, the verdict, what differs, the paired difference, and the items that flip."""
     for name, side in (("A", compared.left), ("B", compared.right)):
-        yield f"{name}  {percent(side.value):>5} %  {safe(side.model)}, {side.protocol}  {side.p} {side.i} {side.r}"
+        ids = f"{side.p} {side.i} {side.t} {side.r}"
+        yield f"{name}  {percent(side.value):>5} %  {safe(side.model)}, {side.protocol}  {ids}"
         yield f"   {safe(side.folder)}"
     yield from _wrapped(f"{compared.verdict}: {VERDICTS[compared.verdict]}")
     if compared.axes:

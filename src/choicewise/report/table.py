@@ -41,7 +41,14 @@ _NARROW = 120
 _NAME, _RANKED = 34, 13
 """Columns that a table of ranks gives to the name of a row, and to a value with its rank."""
 
-_TEXT = ("protocol", "group", "metric", "doubts", "id", "model", "axis")
+_TEXT = ("protocol", "group", "metric", "doubts", "ids", "model", "axis")
+
+
+IDS = (
+    "ids: #P protocol (its signature is in the JSON), #I texts sent, #T tokens asked and scored, #R model as computed, "
+    "#D data; where they agree, so does what they stand for"
+)
+"""What the short ids are of."""
 
 
 class _Plain(Console):
@@ -74,7 +81,7 @@ def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         part = f" ({row.selection})" if row.selection else ""
-        runs.setdefault((row.model, f"{row.dataset} {row.data}{part}"), []).append(row)
+        runs.setdefault((f"{row.model} {row.r}", f"{row.dataset} {row.data}{part}"), []).append(row)
     several = len({row.model for row in rows}) > 1
     tables = [_run_table(f"{model} on {dataset}", own, several, width) for (model, dataset), own in runs.items()]
     return [*tables, rank_table("accuracy in % and rank", _cells(rows), width)] if several else tables
@@ -99,7 +106,7 @@ def legend(rows: Sequence[Row]) -> list[str]:
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
     lines += _reasons(rows)
-    return [*lines, "id: short digest of the signature; the signature itself is in the JSON"]
+    return [*lines, IDS]
 
 
 def alarms(rows: Sequence[Row]) -> list[str]:
@@ -189,7 +196,7 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
         "n": [str(row.n) for row in rows],
         "rank": [f"{row.rank or ''}" + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low else "") for row in rows],
         "doubts": [_doubts(row) for row in rows],
-        "id": [row.id for row in rows],
+        "ids": [f"{row.id} {row.i} {row.t}" for row in rows],
     }
     if len(set(columns["metric"])) == 1:
         title = f"{title}, {columns.pop('metric')[0]}"
@@ -206,7 +213,7 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
 
 def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """The columns with all text but the name on a second line under the name."""
-    below = [columns[name] for name in ("id", "group", "metric", "doubts") if name in columns]
+    below = [columns[name] for name in ("ids", "group", "metric", "doubts") if name in columns]
     lines = [" ".join(filter(None, cells)) for cells in zip(*below, strict=True)]
     names = [f"{name}\n  {line}" for name, line in zip(columns["protocol"], lines, strict=True)]
     kept = {name: cells for name, cells in columns.items() if name in ("%", "95 % interval", "numeric", "n", "rank")}

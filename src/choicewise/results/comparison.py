@@ -1,7 +1,5 @@
 """Two numbers compared: the same measurement, comparable, or neither, and what the difference is made of."""
 
-import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,10 +9,11 @@ import numpy as np
 
 from choicewise.errors import UsageError
 from choicewise.protocols.signature import axis_differences, short_signature
+from choicewise.results.identity import engine_path, run_id, text_id, token_id
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits, paired_predictions, same_items, shared_items
 from choicewise.results.run import Run
-from choicewise.results.sent_texts import FirstDifference, first_difference, read_texts, text_digest
+from choicewise.results.sent_texts import FirstDifference, first_difference, read_texts
 from choicewise.scoring.statistics.clustered import FEWEST
 from choicewise.scoring.statistics.paired import Difference, minimum_detectable_effect, paired_difference
 from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
@@ -30,13 +29,17 @@ VERDICTS = {
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two numbers: its folder, model and protocol, with the identities in short (``#P``, ``#I``, ``#R``)."""
+    """One of the two numbers: its folder, model and protocol, with their short ids.
+
+    ``p``, ``i``, ``t`` and ``r`` are those of :mod:`choicewise.results.identity`.
+    """
 
     folder: str
     model: str
     protocol: str
     p: str
     i: str
+    t: str
     r: str
     value: float
 
@@ -126,7 +129,7 @@ def _one(run: Run, protocol: str) -> Measurement:
 
 def _compared(left: Run, right: Run, pairs: Sequence[tuple[Measurement, Measurement]]) -> list[Comparison]:
     for run, measured in zip((left, right), zip(*pairs, strict=True), strict=True):
-        read_texts(run, dict.fromkeys(each.protocol.prompt_digest for each in measured))
+        read_texts(run.evidence, (each.protocol.prompt_digest for each in measured))
     return [_compare(left, one, right, other) for one, other in pairs]
 
 
@@ -142,7 +145,7 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
         detectable = minimum_detectable_effect(float(deviations.std(ddof=1)), len(deviations))
     axes = [Axis(*axis) for axis in axis_differences(left_measured.protocol, right_measured.protocol)]
     axes += _identity(left, right)
-    parting = None if sides[0].i == sides[1].i else first_difference((left, right), pair)
+    parting = None if sides[0].i == sides[1].i else first_difference((left.evidence, right.evidence), pair)
     identities = {"not comparable": "p", "other inputs": "i", "comparable": "r"}
     differing = (verdict for verdict, name in identities.items() if getattr(sides[0], name) != getattr(sides[1], name))
     return Comparison(
@@ -152,16 +155,9 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
 
 
 def _side(run: Run, measured: Measurement) -> Side:
-    model = {**asdict(run.manifest.model), "name": ""}
-    identity = {"model": model, "versions": run.manifest.versions, "engine": _rung(run)}
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    short = short_signature(measured.protocol), f"#I{text_digest(measured.evidence)[:6]}", f"#R{digest[:6]}"
-    return Side(str(run.folder), run.manifest.model.name, measured.name, *short, measured.overall)
-
-
-def _rung(run: Run) -> str:
-    check = run.manifest.engine.selfcheck
-    return "-" if check is None else check.rung
+    protocol, evidence, manifest = measured.protocol, measured.evidence, run.manifest
+    ids = short_signature(protocol), text_id(evidence), token_id(evidence, protocol.null), run_id(manifest)
+    return Side(str(run.folder), manifest.model.name, measured.name, *ids, measured.overall)
 
 
 def _identity(left: Run, right: Run) -> list[Axis]:
@@ -169,7 +165,7 @@ def _identity(left: Run, right: Run) -> list[Axis]:
     one, other = (
         {"data": run.manifest.dataset.digest}
         | {f"model {name}": value for name, value in asdict(run.manifest.model).items()}
-        | {"engine path": _rung(run)}
+        | {"engine path": engine_path(run.manifest)}
         | {f"version of {package}": run.manifest.versions.get(package) for package in packages}
         for run in (left, right)
     )

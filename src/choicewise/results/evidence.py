@@ -26,6 +26,11 @@ class Evidence:
         self.columns: dict[Name, Column] = {}
         """Arrays by the name of the reduction that made them."""
 
+    @cached_property
+    def order(self) -> Integers:
+        """The places of the items in the order of their ids, int64 [items]."""
+        return np.asarray(pc.sort_indices(self.about["item"]).to_numpy(), dtype=np.int64)
+
     @property
     def ids(self) -> list[str]:
         """The items' ids, as a new list: of a million items it takes 100 MB."""

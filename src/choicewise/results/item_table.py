@@ -32,6 +32,14 @@ def read_item_table(folder: Path, manifest: Manifest) -> pa.Table:
     return table.append_column("position", pa.array(np.arange(len(table))))
 
 
+def read_item_names(folder: Path) -> pa.Table:
+    """Columns ``item`` and ``subject`` alone, of an item file that was checked before."""
+    columns = ("item", "subject")
+    batches = [pa.table({name: batch[name] for name in columns}) for batch in item_batches(folder, columns)]
+    names = pa.concat_tables(batches) if batches else _empty().select(columns)
+    return names.set_column(1, "subject", names["subject"].dictionary_encode()).combine_chunks()
+
+
 def places_of(items: pa.Table) -> dict[Subject, Integers]:
     """The rows of every subject of every split, in the order of the table, int64 [items of the subject]."""
     if not len(items):

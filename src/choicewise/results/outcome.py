@@ -79,8 +79,7 @@ class OutcomeKeeper:
 
     def _outcome(self, run: Run, measured: Measurement) -> Outcome:
         values, codes = np.unique(measured.credit, return_inverse=True)
-        codes = codes.astype(np.uint8 if len(values) <= _FEW else np.int32)
-        predicted = measured.prediction.astype(np.min_scalar_type(-1 - int(measured.prediction.max(initial=0))))
+        codes, predicted = small_codes(codes, len(values)), small_choices(measured.prediction)
         named = measured.name, measured.protocol, measured.categories, selection(run.manifest, measured)
         return Outcome(
             *named, self._items(measured.evidence.about.select(["item", "subject"])), values, codes, predicted
@@ -92,3 +91,13 @@ class OutcomeKeeper:
                 return table
         self._tables.append(items)
         return items
+
+
+def small_codes(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """``codes`` of ``count`` different values in few bytes."""
+    return codes.astype(np.uint8 if count <= _FEW else np.int32)
+
+
+def small_choices(choices: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Indices of choices, -1 for none, in few bytes."""
+    return choices.astype(np.min_scalar_type(-1 - int(choices.max(initial=0))))

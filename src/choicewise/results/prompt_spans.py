@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.records.tables import GENERATED
+from choicewise.results.elsewhere import KEYS
 from choicewise.results.run_tables import RunTables
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, row_of
@@ -82,6 +83,17 @@ class PromptSpans:
         rows[self._row(scored)] = value[scored]
         return rows
 
+    def questions(self, null: str | None) -> list[list[str]]:
+        """By item, every question after its own context, or the ``null`` context: choice, part and keys, sorted."""
+        asked = self._after(null)
+        spans = self._spans.filter(asked)
+        columns = [pc.cast(spans[name], pa.string()) for name in ("choice", "part", *KEYS)]
+        lines = pc.binary_join_element_wise(*columns, " ", null_handling="replace", null_replacement="-")
+        by_item: list[set[str]] = [set() for _ in range(self._items)]
+        for item, line in zip(self._item[asked.to_numpy()].tolist(), lines.to_pylist(), strict=True):
+            by_item[item].add(line)
+        return list(map(sorted, by_item))
+
     @property
     def no_number(self) -> Mask:
         """Items about which the model answered with NaN somewhere, bool [items]."""
@@ -101,10 +113,14 @@ class PromptSpans:
 
     def _scored(self, null: str | None, part: int) -> tuple[Mask, Integers]:
         """Which spans score a choice after this context, bool [spans], and the row of each."""
-        context = pc.is_null(self._spans["null"]) if null is None else pc.equal(self._spans["null"], null)
-        spans = pc.fill_null(pc.and_(context, pc.equal(self._spans["part"], part)), False).to_numpy()
+        spans = pc.fill_null(pc.and_(self._after(null), pc.equal(self._spans["part"], part)), False).to_numpy()
         chosen = np.asarray(spans & (self._choice >= 0), dtype=np.bool_)
         return chosen, self._row(chosen)
+
+    def _after(self, null: str | None) -> pa.ChunkedArray:
+        """Which spans come after the request's own context, or the ``null`` context."""
+        column = self._spans["null"]
+        return pc.is_null(column) if null is None else pc.fill_null(pc.equal(column, null), False)
 
     def _row(self, spans: Mask) -> Integers:
         return np.asarray(self._item_offsets[:-1][self._item[spans]] + self._choice[spans], dtype=np.int64)

@@ -1,12 +1,14 @@
 """What is kept of the observations under a prompt for the measurements that are made of them."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from choicewise.protocols.option_orders import PERMUTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
+from choicewise.results.asked_tokens import token_digests, tokens_column
 from choicewise.results.column import Column, Name, Reductions
 from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.reasons import Reasons
@@ -26,6 +28,8 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
         ("no number",): lambda portion: portion.no_number,
         ("reasons", protocol.null): lambda portion: _reasons(portion, protocol.null, reasons),
     }
+    for null in dict.fromkeys((None, protocol.null)):
+        wanted[tokens_column(null)] = partial(token_digests, null=null)
     if protocol.calibration == "none":
         wanted["decision", protocol] = lambda portion: combiner(protocol.reading).decision(protocol, portion)
     if protocol.calibration != "none" or protocol.views in PERMUTED:

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from choicewise.protocols.family import family
 from choicewise.protocols.signature import short_signature, signature
 from choicewise.protocols.unused import unused
 from choicewise.records.manifest import Manifest, Selection, SkippedRow
 from choicewise.results.diagnosis import Diagnosis, diagnose
+from choicewise.results.identity import data_id, run_id, text_id, token_id
 from choicewise.results.interval import check_clusters, interval
 from choicewise.results.json_value import json_value
 from choicewise.results.measurement import Measurement
@@ -26,7 +28,9 @@ MANY = 3
 class Row:
     """One number with everything that is needed to trust or distrust it.
 
-    ``data`` and ``id`` are the short digests of dataset and protocol.  ``selection`` says in words which part of the
+    ``data``, ``id``, ``i``, ``t`` and ``r`` are short ids of dataset and protocol, of what was sent in texts and asked
+    in tokens, and of the model as it was computed (:mod:`choicewise.results.identity`).  ``family`` says what the
+    protocol asks for (:mod:`choicewise.protocols.family`).  ``selection`` says in words which part of the
     data the run is about, nothing for all of it.  ``value``, ``se``, ``ci_low`` and ``ci_high`` are shares of 1, NaN
     where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and ``high`` bound the value
     that numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the items that are tied exactly,
@@ -50,7 +54,11 @@ class Row:
     subject: str
     protocol: str
     signature: str
+    family: str
     id: str
+    i: str
+    t: str
+    r: str
     metric: str
     value: float
     se: float
@@ -80,11 +88,16 @@ class Row:
     missing_reasons: tuple[MissingReason, ...] = ()
     skipped_reasons: tuple[MissingReason, ...] = ()
 
+    @property
+    def chance(self) -> float:
+        """Expected accuracy of guessing, the mean over the row's items; NaN without any."""
+        return self.diagnosis.chance
+
     def as_json(self) -> dict[str, Any]:
         """The row as JSON knows it: NaN and infinity become null, flags stand beside the numbers."""
         content = asdict(self)
         diagnosis = content.pop("diagnosis")
-        return json_value({**content, "flags": diagnosis.pop("flags"), "diagnosis": diagnosis})
+        return json_value({**content, "chance": self.chance, "flags": diagnosis.pop("flags"), "diagnosis": diagnosis})
 
 
 def rows(
@@ -93,6 +106,7 @@ def rows(
     """The rows of one measurement: under the protocol's own aggregation, or one row per group of ``by``.
 
     ``intervals`` names another interval (:mod:`choicewise.results.interval`); ``siblings`` are the run's measurements.
+    The texts were read before (:func:`choicewise.results.sent_texts.read_texts`).
     """
     protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
     aggregation = by or protocol.aggregation
@@ -109,12 +123,16 @@ def rows(
         row = Row(
             model=manifest.model.name,
             dataset=dataset.name,
-            data=f"#D{dataset.digest[:6]}",
+            data=data_id(dataset),
             selection=selection(manifest, measured),
             subject=group,
             protocol=measured.name,
             signature=signature(protocol),
+            family=family(protocol),
             id=short_signature(protocol),
+            i=text_id(evidence),
+            t=token_id(evidence, protocol.null),
+            r=run_id(manifest),
             metric=protocol.metric,
             interval=interval_name,
             low=extremes[group][0],

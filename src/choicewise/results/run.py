@@ -24,6 +24,7 @@ from choicewise.results.measurement import Measurement, measure
 from choicewise.results.row import Row, rows
 from choicewise.results.run_evidence import RunEvidence
 from choicewise.results.run_tables import RunTables
+from choicewise.results.sent_texts import read_texts
 from choicewise.scoring.ragged import row_of
 from choicewise.store.manifest import read_manifest
 
@@ -177,6 +178,7 @@ class Run:
         beta-binomial or clustered (by subject).
         """
         measured = list(self.measurements.values())
+        read_texts(self.evidence, (each.protocol.prompt_digest for each in measured))
         return [row for each in measured for row in rows(self.manifest, each, by, interval, measured)]
 
 

@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
 from choicewise.results.column import Name, Reductions
-from choicewise.results.evidence import Evidence
 from choicewise.results.measurement import Measurement
 from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.pairing import shared_items
-from choicewise.results.run import Run
 from choicewise.results.run_evidence import RunEvidence
 
 BEFORE, SHOWN = 20, 80
 """Characters shown of a text: before its first difference, and in all."""
 
-_TEXTS: Name = ("texts",)
+TEXTS: Name = ("texts",)
+"""The name of the column with :func:`text_digests`."""
+
 _SIZE = 16
 """Bytes of the digest of an item's texts."""
 
@@ -36,25 +35,18 @@ class FirstDifference:
     right: str
 
 
-def read_texts(run: Run, prompts: Iterable[str]) -> None:
+def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
     """Read the texts under all ``prompts`` at once, so that what is asked about them needs no further reading."""
-    wanted: Reductions = {_TEXTS: text_digests}
-    run.evidence.gather(dict.fromkeys(prompts, wanted), texts=True)
+    wanted: Reductions = {TEXTS: text_digests}
+    evidence.gather(dict.fromkeys(prompts, wanted), texts=True)
 
 
-def text_digest(evidence: Evidence) -> str:
-    """sha256 (64 hex) over digests of the texts sent and the right answers, in the order of the items' ids.
-
-    It agrees for two models that were asked the same, whatever their tokenizers.
-    """
-    order = pc.sort_indices(evidence.about["item"]).to_numpy()
-    return hashlib.sha256(np.ascontiguousarray(evidence.columns[_TEXTS][order]).tobytes()).hexdigest()
-
-
-def first_difference(runs: tuple[Run, Run], pair: tuple[Measurement, Measurement]) -> FirstDifference | None:
+def first_difference(
+    runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]
+) -> FirstDifference | None:
     """The first item of the left measurement that the right one has with other texts."""
     ids, places = shared_items(pair)
-    digests = [each.evidence.columns[_TEXTS][place] for each, place in zip(pair, places, strict=True)]
+    digests = [each.evidence.columns[TEXTS][place] for each, place in zip(pair, places, strict=True)]
     differing = np.flatnonzero(digests[0] != digests[1])
     if not len(differing):
         return None
@@ -75,13 +67,13 @@ def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
 
 
 def _columns(portion: ObservedPortion) -> list[list[Any]]:
-    return [portion.requests[name].to_pylist() for name in ("context", "continuations", "gold")]
+    return [portion.requests[name].to_pylist() for name in ("context", "continuations", "options", "gold")]
 
 
-def _texts(run: Run, measured: Measurement, item: int) -> str:
+def _texts(run: RunEvidence, measured: Measurement, item: int) -> str:
     """What was sent about the item at that place of the item table."""
     (tables,) = RunEvidence(run.folder, run.manifest, only=item).portion_tables()
-    ((context, continuations, gold),) = zip(
+    ((context, continuations, _, gold),) = zip(
         *_columns(ObservedPortion(tables, measured.protocol.prompt_digest)), strict=True
     )
     return f"{context or ''}{'|'.join(continuations or [])} (right: {', '.join(map(str, gold))})"

@@ -1,0 +1,74 @@
+"""The short ids that stand beside every number: two of them agree where the same was measured the same way.
+
+``#P`` the protocol (:func:`choicewise.protocols.signature.short_signature`), ``#I`` the texts that were sent, ``#T``
+what was asked and scored in tokens, ``#R`` the model and how it was computed, ``#D`` the data.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from choicewise.records.manifest import DatasetRecord, Manifest
+from choicewise.results.asked_tokens import tokens_column
+from choicewise.results.evidence import Evidence
+from choicewise.results.sent_texts import TEXTS
+from choicewise.scoring.ragged import Integers
+
+DIGITS = 6
+"""Hex digits of a short id."""
+
+
+def text_id(evidence: Evidence, places: Integers | None = None) -> str:
+    """``#I``: the texts sent about the items at ``places`` (None: all) and their right answers, in the order of ids.
+
+    It agrees for two models that were asked the same, whatever their tokenizers.  The texts were read before
+    (:func:`choicewise.results.sent_texts.read_texts`).
+    """
+    return f"#I{_digest([_ordered(evidence, evidence.columns[TEXTS], places)])}"
+
+
+def token_id(evidence: Evidence, null: str | None = None, places: Integers | None = None) -> str:
+    """``#T``: the tokens that were asked and scored, after ``null`` as well where a score needs it, as :func:`text_id`.
+
+    It agrees for two models with the same tokenizer that were asked the same, whatever their weights and type.
+    """
+    contexts = dict.fromkeys((None, null))
+    return f"#T{_digest([_ordered(evidence, evidence.columns[tokens_column(each)], places) for each in contexts])}"
+
+
+def run_id(manifest: Manifest) -> str:
+    """``#R``: the model but for its name, the path by which it was computed, and the versions."""
+    model = {**asdict(manifest.model), "name": ""}
+    identity = {"model": model, "versions": manifest.versions, "engine": engine_path(manifest)}
+    return f"#R{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:DIGITS]}"
+
+
+def engine_path(manifest: Manifest) -> str:
+    """The path by which the model was computed; ``-`` where it has only one."""
+    check = manifest.engine.selfcheck
+    return "-" if check is None else check.rung
+
+
+def data_id(dataset: DatasetRecord) -> str:
+    """``#D``: the data."""
+    return f"#D{dataset.digest[:DIGITS]}"
+
+
+def _ordered(evidence: Evidence, column: npt.NDArray[Any], places: Integers | None) -> npt.NDArray[Any]:
+    if places is None:
+        return column[evidence.order]
+    wanted = np.zeros(len(column), dtype=np.bool_)
+    wanted[places] = True
+    return column[evidence.order[wanted[evidence.order]]]
+
+
+def _digest(columns: Sequence[npt.NDArray[Any]]) -> str:
+    digest = hashlib.sha256()
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()[:DIGITS]

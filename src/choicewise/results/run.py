@@ -59,7 +59,7 @@ class Run:
         return html_table(str(self.folder), facts | {"complete": "yes" if self.manifest.complete else "no"})
 
     def _sizes(self) -> dict[str, int]:
-        return {"items": _count_items(self.manifest.blocks), "protocols": len(self.protocols)}
+        return {"items": count_items(self.manifest.blocks), "protocols": len(self.protocols)}
 
     @property
     def tables(self) -> RunTables:
@@ -182,7 +182,7 @@ class Run:
         return [row for each in measured for row in rows(self.manifest, each, by, interval, measured)]
 
 
-def _count_items(blocks: Sequence[BlockRecord]) -> int:
+def count_items(blocks: Sequence[BlockRecord]) -> int:
     """How many items the blocks are about, those of several blocks counted once."""
     stops: dict[tuple[str, str], int] = {}
     count = 0

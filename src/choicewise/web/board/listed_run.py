@@ -6,6 +6,7 @@ from pathlib import Path
 
 from choicewise.records.manifest import Manifest
 from choicewise.results.row import Row
+from choicewise.web.board.artefact import Artefact
 
 
 class State(StrEnum):
@@ -24,7 +25,8 @@ class ListedRun:
     ``id`` stands in addresses and does not change while the run grows; ``label`` is the folder below the one that is
     served.  ``version`` is the sha256 of its manifest.  ``reason`` says in words why a run is not read.  ``manifest``
     has no blocks, which a board has no use for and which take memory; None where it can't be read.  ``computed`` is the
-    id ``#R`` of the model as it was computed.  ``rows`` are not ranked; only complete runs have them.
+    id ``#R`` of the model as it was computed.  ``rows`` are not ranked; only complete runs have them, and
+    ``artefacts``.
     """
 
     id: str
@@ -36,6 +38,7 @@ class ListedRun:
     manifest: Manifest | None = None
     computed: str = ""
     rows: tuple[Row, ...] = ()
+    artefacts: tuple[Artefact, ...] = ()
 
     @property
     def model(self) -> str:

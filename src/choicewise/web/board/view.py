@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from choicewise.web.board.board import Board
@@ -38,6 +38,10 @@ class View:
     doubt: str = ""
     sort: str = ""
     order: Order = ""
+
+    def with_(self, **changes: Any) -> "View":
+        """The same state but for these changes."""
+        return replace(self, **changes)
 
     def query(self) -> str:
         """The state as the query of an address, without what it does not say; one state has one spelling."""

@@ -25,6 +25,7 @@ def demo(
     from choicewise.report.published import published_table
     from choicewise.report.table import report_tables
     from choicewise.results.ranks import ranked
+    from choicewise.results.summary import keep_summary
     from choicewise.running.evaluate import evaluate
 
     dataset, protocols = open_dataset(BENCHMARK), resolve("mmlu")
@@ -34,7 +35,7 @@ def demo(
         with progress(folder.name) as report:
             model = load_model(str(folder))
             runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report))
-    print_parts(report_tables(ranked([row for run in runs for row in run.rows()])))
+    print_parts(report_tables(ranked([row for run in runs for row in keep_summary(run).rows])))
     print_parts([published_table()])
     wrote = [run.folder for run in runs]
     tell(f"wrote {' '.join(map(str, wrote))}", f"`{command_line('report', *wrote)}` shows the tables again")

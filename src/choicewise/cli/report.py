@@ -76,7 +76,7 @@ def report(
         _print_agreement(runs, json)
     elif distribution:
         _print_distribution(runs, 1.0 if temperature is None else temperature, condition, json)
-    else:
+    elif protocol or by or interval:
         from choicewise.results.outcome import OutcomeKeeper, Outcomes
         from choicewise.results.ranks import bounded, ranked
 
@@ -88,6 +88,13 @@ def report(
                 kept.append(keeper.keep(run))
             run.release()
         print_rows(bounded(ranked(rows), kept, by), json)
+    else:
+        from choicewise.results.ranks import bounded, ranked
+        from choicewise.results.summary import summarize
+
+        summaries = [summarize(folder) for folder in folders]
+        rows = ranked([row for each in summaries for row in each.rows])
+        print_rows(bounded(rows, [each.outcomes for each in summaries]), json)
 
 
 def print_rows(rows: Sequence[Row], json: bool) -> None:

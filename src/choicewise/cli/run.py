@@ -88,6 +88,7 @@ def run(
             options.refuse_without_use(f"{model} computes in {language_model.dtype} here and has", **rescore)
         chosen["rescore_near_ties"] = partial(load, dtype="float32")
     from choicewise.results.ranks import ranked
+    from choicewise.results.summary import keep_summary
     from choicewise.running.evaluate import evaluate
     from choicewise.running.memory import give_memory_back
 
@@ -95,7 +96,7 @@ def run(
         result = evaluate(model=language_model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
     del dataset
     give_memory_back()  # the table of a run of many items needs it
-    print_rows(ranked([row for row in result.rows() if row.protocol in recipes]), json)
+    print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in recipes]), json)
     _tell_summary(result, out, command_line("check", "--model", model, *([] if dtype is None else ["--dtype", dtype])))
 
 

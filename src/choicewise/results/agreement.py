@@ -128,7 +128,7 @@ def _retrieved(protocol: Protocol, portion: ObservedPortion) -> tuple[Floats, np
 
 def _text(run: Run, measured: Measurement, item: int, choice: int) -> str:
     """The scored text of an option; ``item``: its place in the item table."""
-    (tables,) = RunEvidence(run.folder, run.manifest, only=item).portion_tables()
+    (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
     portion = ObservedPortion(tables, measured.protocol.prompt_digest)
     options = combiner(measured.protocol.reading).retrieved(measured.protocol, portion)
     return "" if options is None else options.text[choice]

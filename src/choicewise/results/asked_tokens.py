@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from choicewise.results.column import Name
 from choicewise.results.observed_portion import ObservedPortion
+from choicewise.results.row_bytes import row_bytes
 
 _SIZE = 16
 """Bytes of the digest of an item's tokens."""
@@ -23,6 +24,6 @@ def token_digests(portion: ObservedPortion, null: str | None) -> npt.NDArray[np.
     The key of a question is made of its kind and the ids of its tokens, so neither the model's weights nor their type
     count.
     """
-    rows = zip(portion.about["item"].to_pylist(), portion.questions(null), strict=True)
-    digests = (hashlib.blake2b("\n".join([item, *asked]).encode(), digest_size=_SIZE).digest() for item, asked in rows)
+    rows = zip(row_bytes(portion.about["item"]), portion.questions(null), strict=True)
+    digests = (hashlib.blake2b(item + asked, digest_size=_SIZE).digest() for item, asked in rows)
     return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))

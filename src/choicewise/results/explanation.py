@@ -1,7 +1,7 @@
 """One item of a run in full: what was sent, which tokens were scored, and what every protocol decides."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from choicewise.protocols.readings import READINGS
 from choicewise.protocols.unused import unused
 from choicewise.records.tables import FLOAT32, GENERATED
 from choicewise.results.elsewhere import KEYS
-from choicewise.results.item_table import read_item
+from choicewise.results.item_table import read_item_rows
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.scoring.calibration import ACROSS_ITEMS
@@ -125,41 +125,69 @@ def explain(run: Run, item: str) -> Explanation:
 
     Raises UsageError, with the nearest ids, when the run has no such item.
     """
-    items = run.evidence.items
-    place = pc.index(items["item"], item).as_py()
-    if place < 0:
-        raise UsageError(f"{run.folder} has no item {item!r}; {did_you_mean(item, items['item'].to_pylist())}")
-    about = read_item(run.folder, place)
-    alone = run.about(place)
+    (explanation,) = explain_items(run, [item])
+    return explanation
+
+
+def explain_items(run: Run, items: Sequence[str]) -> list[Explanation]:
+    """The same of several items, in their order; the blocks that hold them are read once.
+
+    Everything observed of these items is in memory at once: take no more than some hundreds.
+    """
+    known = run.evidence.items["item"]
+    places = pc.fill_null(pc.index_in(pa.array(items, pa.string()), known.combine_chunks()), -1).to_pylist()
+    for item, place in zip(items, places, strict=True):
+        if place < 0:
+            raise UsageError(f"{run.folder} has no item {item!r}; {did_you_mean(item, known.to_pylist())}")
+    alone = run.about(*set(places))
     (tables,) = alone.evidence.portion_tables()
-    spans = list(tables.spans.to_pylist())
-    answers = _answers(tables.observations, spans)
-    decided = alone.measurements
-    rescored = {each.protocol.prompt_digest for each in decided.values() if each.evidence.rescored.any()}
+    across = {name: each for name, each in run.protocols.items() if each.calibration in ACROSS_ITEMS}
+    decided = alone.measurements | Run(run.evidence, across).measurements
+    requests, spans = _by_item(tables.requests), _by_item(tables.spans)
+    answers = {row["key"]: row for row in tables.observations.to_pylist()}
+    texts = read_item_rows(run.folder, places)
+    return [
+        _explanation(run, texts[place], requests.get(item, []), spans.get(item, []), answers, decided)
+        for item, place in zip(items, places, strict=True)
+    ]
+
+
+def _by_item(table: pa.Table) -> dict[str, list[Record]]:
+    rows: dict[str, list[Record]] = {}
+    for row in table.to_pylist():
+        rows.setdefault(row["item"], []).append(row)
+    return rows
+
+
+def _explanation(
+    run: Run,
+    about: Record,
+    requests: Sequence[Record],
+    spans: Sequence[Record],
+    answers: Mapping[str, Record],
+    measured: Mapping[str, Measurement],
+) -> Explanation:
     prompts: dict[str, dict[str, Protocol]] = {}
     for name, protocol in run.protocols.items():
         prompts.setdefault(protocol.prompt_digest, {})[name] = protocol
     asked = []
-    for request in tables.requests.to_pylist():
+    for request in requests:
         if protocols := prompts.get(request["prompt"]):
             own = [span for span in spans if span["prompt"] == request["prompt"]]
-            suffix = FLOAT32 if request["prompt"] in rescored else ""
+            suffix = FLOAT32 if any(_rescored(measured[name], about["item"]) for name in protocols) else ""
             lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
             asked.append(replace(_asked(protocols, request, own, answers, suffix), unused=lacks))
-    across = {name: each for name, each in run.protocols.items() if each.calibration in ACROSS_ITEMS}
-    decided = decided | Run(run.evidence, across).measurements
-    decisions = (_decision(decided[name], item) for name in run.protocols)
-    names = item, about["subject"], about["question"]
+    decisions = (_decision(measured[name], about["item"]) for name in run.protocols)
+    names = about["item"], about["subject"], about["question"]
     choices, gold = tuple(about["choices"]), tuple(about["gold"])
     model, known = run.manifest.model.name, tuple(each for each in decisions if each is not None)
     return Explanation(*names, choices, gold, model, tuple(asked), known)
 
 
-def _answers(observations: pa.Table, spans: list[Record]) -> dict[str, Record]:
-    """The observations of these spans by key, those of a float32 copy included."""
-    named = {span[column] for span in spans for column in KEYS} - {None}
-    keys = pa.array([key + suffix for key in sorted(named) for suffix in ("", FLOAT32)], pa.string())
-    return {row["key"]: row for row in observations.filter(pc.is_in(observations["key"], keys)).to_pylist()}
+def _rescored(measured: Measurement, item: str) -> bool:
+    """Whether the answers of a float32 copy of the model count for the item."""
+    place = pc.index(measured.ids, item).as_py()
+    return place >= 0 and bool(measured.evidence.rescored[place])
 
 
 def _asked(

@@ -1,6 +1,6 @@
 """The items of a run as far as reports count them: without the texts of their questions and choices."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,17 @@ def item_batches(folder: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBa
     return read_batches(folder / ITEM_FILE, ITEMS, columns)
 
 
-def read_item(folder: Path, place: int) -> dict[str, Any]:
-    """Everything the item file says about one item, by column."""
-    for batch in item_batches(folder, tuple(ITEMS.names)):
-        if place < len(batch):
-            return dict(batch.slice(place, 1).to_pylist()[0])
-        place -= len(batch)
-    raise IndexError(place)
+def read_item_rows(folder: Path, places: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Everything the item file says about the items at these ``places``, by place and column."""
+    rows: dict[int, dict[str, Any]] = {}
+    start, waiting = 0, sorted(set(places))
+    for batch in item_batches(folder, tuple(ITEMS.names)) if waiting else ():
+        own = [place for place in waiting if start <= place < start + len(batch)]
+        rows |= zip(own, batch.take(pa.array([place - start for place in own], pa.int64())).to_pylist(), strict=True)
+        start += len(batch)
+        if start > waiting[-1]:
+            break
+    return rows
 
 
 def _counted(batch: pa.RecordBatch) -> dict[str, pa.Array]:

@@ -121,8 +121,8 @@ class ObservedPortion:
         """Tokens that each row is scored after, int64 [rows]; those of its item where it was generated."""
         return self._spans.column("context_tokens")
 
-    def questions(self, null: str | None = None) -> list[list[str]]:
-        """What was asked about every item after its own context, or the ``null`` context: choice, part and keys."""
+    def questions(self, null: str | None = None) -> Iterator[bytes]:
+        """By item, every question after its own context, or the ``null`` context: choice, part and keys."""
         return self._spans.questions(null)
 
     @property

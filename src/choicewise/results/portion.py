@@ -100,12 +100,15 @@ def segments(
                 yield places[subject][start:stop], list(covering)
 
 
-def covering_portion(blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers], place: int) -> Portion:
-    """The portion of the one item at ``place`` of the item table."""
+def covering_portion(
+    blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers], items: Sequence[int]
+) -> Portion:
+    """The portion of these ``items``, which are places of the item table in its order."""
+    wanted, names = np.array(items, dtype=np.int64), set[str]()
     for rows, covering in segments(blocks, places):
-        if place in rows:
-            return Portion(np.array([place]), tuple(block for block in blocks if block in covering))
-    return Portion(np.array([place]), ())
+        if np.isin(wanted, rows).any():
+            names.update(block.name for block in covering)
+    return Portion(wanted, tuple(block for block in blocks if block.name in names))
 
 
 def _weight(folder: Path, block: BlockRecord) -> int:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from choicewise.records.tables import GENERATED
 from choicewise.results.elsewhere import KEYS
+from choicewise.results.row_bytes import row_bytes
 from choicewise.results.run_tables import RunTables
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, row_of
@@ -83,16 +84,18 @@ class PromptSpans:
         rows[self._row(scored)] = value[scored]
         return rows
 
-    def questions(self, null: str | None) -> list[list[str]]:
-        """By item, every question after its own context, or the ``null`` context: choice, part and keys, sorted."""
+    def questions(self, null: str | None) -> Iterator[bytes]:
+        """By item, every question after its own context, or the ``null`` context: choice, part and keys in order."""
         asked = self._after(null)
-        spans = self._spans.filter(asked)
-        columns = [pc.cast(spans[name], pa.string()) for name in ("choice", "part", *KEYS)]
+        spans, item = self._spans.filter(asked), self._item[asked.to_numpy()]
+        place = np.stack([spans["part"].to_numpy(), spans["choice"].to_numpy(), item]).astype(np.int64)
+        order = np.lexsort(place)
+        order = order[np.append(True, (np.diff(place[:, order]) != 0).any(axis=0))[: len(order)]]
+        columns = (pc.cast(spans[name].take(pa.array(order)), pa.string()) for name in ("choice", "part", *KEYS))
         lines = pc.binary_join_element_wise(*columns, " ", null_handling="replace", null_replacement="-")
-        by_item: list[set[str]] = [set() for _ in range(self._items)]
-        for item, line in zip(self._item[asked.to_numpy()].tolist(), lines.to_pylist(), strict=True):
-            by_item[item].add(line)
-        return list(map(sorted, by_item))
+        ends = np.searchsorted(item[order], np.arange(self._items + 1))
+        by_item = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), lines.combine_chunks())
+        return row_bytes(pa.chunked_array([by_item]))
 
     @property
     def no_number(self) -> Mask:

@@ -99,9 +99,9 @@ class Run:
             chosen |= {name: self.protocols[name]} if name in self.protocols else resolve(name)
         return self.under(chosen)
 
-    def about(self, place: int) -> Run:
-        """What the run observed of the one item at ``place`` of the item table; no more than that is read."""
-        return Run(RunEvidence(self.folder, self.manifest, place, self.evidence.items), self.protocols)
+    def about(self, *places: int) -> Run:
+        """What the run observed of the items at these ``places`` of the item table; no more than that is read."""
+        return Run(RunEvidence(self.folder, self.manifest, sorted(places), self.evidence.items), self.protocols)
 
     @cached_property
     def measurements(self) -> dict[str, Measurement]:

@@ -1,6 +1,6 @@
 """The evidence of a run under each of its prompts, read portion by portion."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from warnings import warn
@@ -33,11 +33,12 @@ from choicewise.store.damage import Damage, damaged_blocks, present_blocks
 class RunEvidence:
     """The evidence of the run in ``folder`` under each of its prompts.  Reads nothing before it is needed.
 
-    ``only``: a row of the item table ``items``; then the evidence is that of this item, and only its blocks are read.
+    ``only``: rows of the item table ``items``, in its order; then the evidence is that of these items, and only their
+    blocks are read.
     """
 
     def __init__(
-        self, folder: Path, manifest: Manifest, only: int | None = None, items: pa.Table | None = None
+        self, folder: Path, manifest: Manifest, only: Sequence[int] | None = None, items: pa.Table | None = None
     ) -> None:
         self.folder, self.manifest, self.only = folder, manifest, only
         if items is not None:
@@ -150,8 +151,8 @@ class RunEvidence:
 
     @cached_property
     def _alone(self) -> RunTables:
-        """Everything about the one item, observations and texts."""
+        """Everything about these items alone, observations and texts."""
         return read_portion_tables(self.folder, self._portions[0], self.items, self._elsewhere, texts=True)
 
     def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Portion:
-        return covering_portion(blocks, self._places, self.only or 0)
+        return covering_portion(blocks, self._places, self.only or ())

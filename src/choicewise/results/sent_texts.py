@@ -1,11 +1,9 @@
 """The texts that were sent to a model, whatever its tokenizer."""
 
 import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +12,7 @@ from choicewise.results.column import Name, Reductions
 from choicewise.results.measurement import Measurement
 from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.pairing import shared_items
+from choicewise.results.row_bytes import row_bytes
 from choicewise.results.run_evidence import RunEvidence
 
 BEFORE, SHOWN = 20, 80
@@ -21,6 +20,9 @@ BEFORE, SHOWN = 20, 80
 
 TEXTS: Name = ("texts",)
 """The name of the column with :func:`text_digests`."""
+
+_TOLD = ("context", "continuations", "options", "gold")
+"""The columns of the requests that the digests are of; contexts of a choice's own follow from its text as shown."""
 
 _SIZE = 16
 """Bytes of the digest of an item's texts."""
@@ -60,20 +62,16 @@ def first_difference(
 
 
 def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
-    """A digest per item, of its id and texts."""
-    rows = zip(portion.about["item"].to_pylist(), *_columns(portion), strict=True)
-    digests = (hashlib.blake2b(json.dumps(row).encode(), digest_size=_SIZE).digest() for row in rows)
+    """A digest per item, of its id, its texts, its choices as shown and its right answers: [items] of 16 bytes."""
+    columns = [portion.about["item"], *(portion.requests[name] for name in _TOLD)]
+    rows = zip(*map(row_bytes, columns), strict=True)
+    digests = (hashlib.blake2b(b"".join(row), digest_size=_SIZE).digest() for row in rows)
     return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
-
-
-def _columns(portion: ObservedPortion) -> list[list[Any]]:
-    return [portion.requests[name].to_pylist() for name in ("context", "continuations", "options", "gold")]
 
 
 def _texts(run: RunEvidence, measured: Measurement, item: int) -> str:
     """What was sent about the item at that place of the item table."""
-    (tables,) = RunEvidence(run.folder, run.manifest, only=item).portion_tables()
-    ((context, continuations, _, gold),) = zip(
-        *_columns(ObservedPortion(tables, measured.protocol.prompt_digest)), strict=True
-    )
+    (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
+    requests = ObservedPortion(tables, measured.protocol.prompt_digest).requests
+    context, continuations, gold = (requests[name][0].as_py() for name in ("context", "continuations", "gold"))
     return f"{context or ''}{'|'.join(continuations or [])} (right: {', '.join(map(str, gold))})"

@@ -45,16 +45,16 @@ def summarize(folder: str | Path) -> Summary:
     path = Path(folder)
     manifest = read_manifest(path)
     kept = read_summary(path, manifest)
-    return keep_summary(open_run(path)) if kept is None else _restored(path, manifest, kept)
+    return keep_summary(open_run(path)) if kept is None else _summary(path, manifest, kept)
 
 
 def keep_summary(run: Run) -> Summary:
     """The summary of a ``run`` under all its own protocols, written to its folder where that has none of this state."""
-    rows, outcomes = tuple(run.rows()), OutcomeKeeper().keep(run)
+    rows = run.rows()
+    kept = [_kept(run, each, rows) for each in OutcomeKeeper().keep(run).outcomes]
     if not run.evidence.damages and read_summary(run.folder, run.manifest) is None:
-        kept = [_kept(run, each, rows) for each in outcomes.outcomes]
         write_summary(run.folder, run.manifest, kept)
-    return Summary(run.folder, run.manifest, rows, outcomes)
+    return _summary(run.folder, run.manifest, kept)
 
 
 def _kept(run: Run, outcome: Outcome, rows: Sequence[Row]) -> KeptOutcome:
@@ -63,7 +63,7 @@ def _kept(run: Run, outcome: Outcome, rows: Sequence[Row]) -> KeptOutcome:
     return KeptOutcome(outcome.name, outcome.selection, own, items, outcome.values, outcome.codes, outcome.predicted)
 
 
-def _restored(folder: Path, manifest: Manifest, kept: Sequence[KeptOutcome]) -> Summary:
+def _summary(folder: Path, manifest: Manifest, kept: Sequence[KeptOutcome]) -> Summary:
     check_items(folder, manifest)
     table = _item_names(_ItemFile(manifest.files[ITEM_FILE].sha256, folder))
     protocols = {name: parse_signature(text) for name, text in manifest.protocols.items()}

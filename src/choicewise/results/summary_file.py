@@ -85,7 +85,7 @@ def write_summary(folder: Path, manifest: Manifest, outcomes: Sequence[KeptOutco
     """Replace the file; nothing where the folder can't be written."""
     table = _table(outcomes).replace_schema_metadata({_KEY: state(manifest).encode()})
     with suppress(StoreError), new_file(folder / SUMMARY) as partial:
-        pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
+        pq.write_table(table, partial, compression="zstd", write_statistics=False, write_page_checksum=True)
 
 
 def _table(outcomes: Sequence[KeptOutcome]) -> pa.Table:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from choicewise.scoring.ragged import Floats
+from choicewise.scoring.ragged import Floats, Integers
 
 FEWEST = 10
 """Clusters from which on a standard error is clustered; of fewer it would come out too small."""
@@ -25,15 +25,15 @@ class ClusteredError:
     freedom: float
 
 
-def clustered_error(values: Floats, clusters: Sequence[str]) -> ClusteredError:
+def clustered_error(values: Floats, clusters: Sequence[str] | Integers) -> ClusteredError:
     """√(Σ_clusters (Σᵢ vᵢ - v̄)² / (1 - share)) / n, with ``share`` the part of the ``n`` values in the cluster.
 
     The cluster-robust error of Miller 2024 ("Adding Error Bars to Evals") with the small-sample correction CR2, which
     makes it unbiased for values that do not cluster, and its Satterthwaite degrees of freedom, one less than there are
     clusters where all have the same size and fewer where not (Bell & McCaffrey 2002; Imbens & Kolesár 2016).
-    ``clusters`` names each value's cluster.  The plain standard error when every value is its own cluster.
+    ``clusters`` names or numbers each value's cluster.  The plain standard error when every value is its own cluster.
     """
-    numbers = np.unique(np.asarray(clusters, dtype=str), return_inverse=True)[1]
+    numbers = np.unique(np.asarray(clusters), return_inverse=True)[1]
     sizes = np.bincount(numbers)
     if len(sizes) < 2:
         return ClusteredError(math.nan, math.nan)

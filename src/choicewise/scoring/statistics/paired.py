@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from choicewise.scoring.ragged import Floats
+from choicewise.scoring.ragged import Floats, Integers
 from choicewise.scoring.statistics.clustered import clustered_error, standard_error
 from choicewise.scoring.statistics.quantile import two_sided
 
@@ -27,7 +27,7 @@ class Difference:
     missing: int
 
 
-def paired_difference(left: Floats, right: Floats, clusters: Sequence[str] | None = None) -> Difference:
+def paired_difference(left: Floats, right: Floats, clusters: Sequence[str] | Integers | None = None) -> Difference:
     """left - right item by item, credits [items] with NaN for missing; normal 95 % interval (Miller 2024).
 
     Pairing removes what makes an item hard for both.  With ``clusters`` the standard error is clustered, and the
@@ -41,7 +41,7 @@ def paired_difference(left: Floats, right: Floats, clusters: Sequence[str] | Non
     elif clusters is None:
         se = standard_error(differences)
     else:
-        error = clustered_error(differences, [name for name, kept in zip(clusters, both, strict=True) if kept])
+        error = clustered_error(differences, np.asarray(clusters)[both])
         se, freedom = error.se, error.freedom
     value = float(differences.mean()) if n else math.nan
     half = two_sided(0.95, freedom) * se

@@ -43,6 +43,9 @@ def sign_flip(left: Floats, right: Floats, steps: int = STEPS) -> SignFlip:
     left_only = int(((left == 1) & (right == 0)).sum())
     right_only = int(((left == 0) & (right == 1)).sum())
     both = ~(np.isnan(left) | np.isnan(right))
+    plain = both.any() and all(np.isin(side[both], (0, 1)).all() for side in (left, right))
+    if plain and steps:
+        return SignFlip(left_only, right_only, 0, binomial_tail(left_only, right_only), True)
     differences = integer_differences(left[both], right[both])
     observed, largest = abs(sum(differences)), sum(map(abs, differences))
     exact = len(differences) * ((largest - observed) // 2 + 1) <= steps
@@ -75,6 +78,14 @@ def exact_tail(differences: Sequence[int]) -> float:
             flipped[size:] += flipped[:-size]
         flipped /= 2
     return min(1.0, 2 * float(flipped.sum()))
+
+
+def binomial_tail(left_only: int, right_only: int) -> float:
+    """The same as :func:`exact_tail` where all differences are 1 or -1: McNemar's exact test."""
+    from scipy.special import bdtr
+
+    differing = left_only + right_only
+    return min(1.0, 2 * float(bdtr(min(left_only, right_only), differing, 0.5))) if differing else 1.0
 
 
 def normal_tail(differences: Sequence[int]) -> float:

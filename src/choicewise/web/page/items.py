@@ -1,0 +1,90 @@
+"""Section E: the items, those that flip most first, and as many of them in full as there is room and time for."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from choicewise.errors import StoreError, UsageError
+from choicewise.results.explanation import Explanation, explain_items
+from choicewise.results.run import open_run
+from choicewise.web.json_text import json_text
+from choicewise.web.page.item_detail import Texts, item_detail
+from choicewise.web.page.item_index import ItemIndex, index_items, packed
+from choicewise.web.page.study import ShownRun, Study
+
+MOST_RUNS = 24
+"""Runs whose answers to every item are on a page; there are two bytes an item and protocol less with every other run."""
+
+INSIDE = 1_200_000
+"""Characters that items in full may take in the page itself."""
+
+AT_ONCE = 100
+"""Items that are read together, and that stand in one part beside the page."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """The items of one dataset.
+
+    ``places``: its runs in the study, no more than there is room for; ``index``: a line per item.
+    """
+
+    dataset: str
+    places: tuple[int, ...]
+    index: ItemIndex
+
+
+def study_items(study: Study) -> list[Items]:
+    """The items of every dataset of the study."""
+    chosen = [(digest, places[:MOST_RUNS]) for digest, places in study.datasets.items()]
+    return [
+        Items(digest, tuple(places), index_items([study.runs[place] for place in places])) for digest, places in chosen
+    ]
+
+
+def index_data(items: Items, protocols: Sequence[str]) -> dict[str, Any]:
+    """The index for the page's script: columns, and a bit for each item and protocol."""
+    index, number = items.index, {name: place for place, name in enumerate(protocols)}
+    subjects = list(dict.fromkeys(index.subjects))
+    place_of = {subject: place for place, subject in enumerate(subjects)}
+    runs = []
+    for place, each in zip(items.places, index.answered, strict=True):
+        whole = [bool(row.all()) for row in each.measured]
+        runs.append(
+            {
+                "run": place,
+                "protocols": [number[name] for name in each.protocols],
+                "right": each.rights.tolist(),
+                "of": each.measures.tolist(),
+                "bits": [packed(row) for row in each.right],
+                "asked": ["" if all_ else packed(row) for all_, row in zip(whole, each.measured, strict=True)],
+            }
+        )
+    return {
+        "ids": index.ids,
+        "subjects": subjects,
+        "subject": [place_of[subject] for subject in index.subjects],
+        "questions": index.questions,
+        "gold": index.golds,
+        "flips": index.flips.tolist(),
+        "runs": runs,
+    }
+
+
+def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple[Texts, list[dict[str, Any]]]]:
+    """The items at the ``chosen`` places of the index in full, so many at once; each batch has its own texts."""
+    protocols = list(study.protocols)
+    for start in range(0, len(chosen), AT_ONCE):
+        ids = [items.index.ids[place] for place in chosen[start : start + AT_ONCE]]
+        explained: dict[str, list[tuple[int, Explanation]]] = {name: [] for name in ids}
+        for place in items.places:
+            for explanation in _explained(study.runs[place], ids):
+                explained[explanation.item].append((place, explanation))
+        texts = Texts()
+        yield texts, [item_detail(each, protocols, texts) for each in explained.values() if each]
+
+
+def _explained(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
+    asked = {item for each in run.outcomes.outcomes for item in pc.unique(each.ids).to_pylist()}
+    return explain_items(open_run(run.folder), [name for name in ids if name in asked])

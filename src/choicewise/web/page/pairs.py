@@ -1,0 +1,174 @@
+"""Section D: two models under every protocol that both were measured with, or why they can't be compared."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from choicewise.report.table import percent
+from choicewise.results.outcome import Outcome
+from choicewise.results.pairing import same_items, shared_items
+from choicewise.scoring.ragged import Floats, Integers
+from choicewise.scoring.statistics.clustered import FEWEST
+from choicewise.scoring.statistics.holm import holm
+from choicewise.scoring.statistics.paired import Difference, minimum_detectable_effect, paired_difference
+from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
+from choicewise.web import number
+from choicewise.web.page.study import ShownRun, Study
+
+MOST_RUNS = 24
+"""Runs of which every pair is compared on a page; with more, the page says which command compares two."""
+
+LEVEL = 0.05
+"""Of significance, after Holm's correction for all protocols of a pair."""
+
+COLUMNS = (
+    ("protocol", ""),
+    ("A − B", "number"),
+    ("95 % interval", "number"),
+    ("exact p", "number"),
+    ("only A right", "number"),
+    ("only B right", "number"),
+    ("could show", "number"),
+    ("items", "number"),
+    ("", ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A under one protocol against B; ``detectable``: the difference that so many items show with probability 0.8."""
+
+    protocol: str
+    difference: Difference
+    test: SignFlip
+    detectable: float
+    other_texts: bool
+    p_holm: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two runs by their places; ``reason``: why they can't be compared, nothing where they can."""
+
+    left: int
+    right: int
+    reason: str
+    contests: tuple[Contest, ...] = ()
+
+    @property
+    def ahead(self) -> tuple[int, int]:
+        """Protocols under which the left, and the right, is significantly better after Holm's correction."""
+        clear = [each.difference.value for each in self.contests if each.p_holm <= LEVEL]
+        return sum(value > 0 for value in clear), sum(value < 0 for value in clear)
+
+
+def pairs(study: Study) -> list[Pair]:
+    """Every pair of the first runs, the earlier one on the left."""
+    credits = _Credits()
+    return [_pair(study, left, right, credits) for left, right in combinations(range(len(study.runs))[:MOST_RUNS], 2)]
+
+
+def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
+    """What the page says and shows of a pair."""
+    one, other = study.runs[pair.left], study.runs[pair.right]
+    if pair.reason:
+        return {"said": f"Not comparable: {pair.reason}.", "rows": []}
+    left, right = pair.ahead
+    known = [each.difference.value for each in pair.contests if not math.isnan(each.difference.value)]
+    said = (
+        f"{number.shortened(one.label)} (A) is ahead of {number.shortened(other.label)} (B) under "
+        f"{sum(value > 0 for value in known)} of {number.count(len(known), 'protocol')}, behind under "
+        f"{sum(value < 0 for value in known)}, level under {sum(value == 0 for value in known)}. "
+        f"Significant by the sign-flip test, after Holm's correction for {len(known)} tests at 5 %: "
+        f"A is better under {left}, B under {right}; the others can't tell them apart."
+    )
+    return {"said": said, "rows": [_cells(each) for each in pair.contests]}
+
+
+def _cells(contest: Contest) -> list[str]:
+    difference, test = contest.difference, contest.test
+    low, high = number.points(difference.ci_low), number.points(difference.ci_high)
+    words = ["other texts were sent"] if contest.other_texts else []
+    words += ["in the normal limit"] if not test.exact else []
+    words += ["A is better" if difference.value > 0 else "B is better"] if contest.p_holm <= LEVEL else []
+    return [
+        contest.protocol,
+        number.points(difference.value),
+        "-" if math.isnan(difference.ci_low) else f"{low} to {high}",
+        number.probability(test.p),
+        f"{test.left_only:,}",
+        f"{test.right_only:,}",
+        percent(contest.detectable),
+        f"{difference.n:,}",
+        ", ".join(words),
+    ]
+
+
+def _pair(study: Study, left: int, right: int, credits: "_Credits") -> Pair:
+    one, other = study.runs[left], study.runs[right]
+    if reason := _incomparable(one, other):
+        return Pair(left, right, reason)
+    shared = _shared(one, other)
+    if not shared:
+        named = next(iter(one.protocols), "-"), next(iter(other.protocols), "-")
+        return Pair(left, right, f"they share no protocol; A has {named[0]}, B has {named[1]}")
+    compared = [(mine, theirs, credits.compare(mine, theirs)) for mine, theirs in shared]
+    ps = np.array([test.p for _, _, (_, test, _) in compared])
+    adjusted, known = np.full_like(ps, np.nan), ~np.isnan(ps)
+    adjusted[known] = holm(ps[known])
+    contests = [
+        Contest(mine.name, *numbers, one.row_of[mine.name].i != other.row_of[theirs.name].i, p_holm)
+        for (mine, theirs, numbers), p_holm in zip(compared, adjusted.tolist(), strict=True)
+    ]
+    return Pair(left, right, "", tuple(contests))
+
+
+def _incomparable(one: ShownRun, other: ShownRun) -> str:
+    mine, theirs = one.manifest.dataset, other.manifest.dataset
+    if mine.digest == theirs.digest:
+        return ""
+    names = (f"{each.name} #D{each.digest[:6]}" for each in (mine, theirs))
+    return "the data differ, A: {}, B: {}".format(*names)
+
+
+def _shared(one: ShownRun, other: ShownRun) -> list[tuple[Outcome, Outcome]]:
+    theirs: Mapping[str, Outcome] = {each.protocol.digest: each for each in other.outcomes.outcomes}
+    return [
+        (mine, theirs[mine.protocol.digest]) for mine in one.outcomes.outcomes if mine.protocol.digest in theirs
+    ]
+
+
+@dataclass
+class _Credits:
+    """Compares outcomes; which items are shared, and their subjects, is worked out once for all protocols."""
+
+    _aligned: dict[tuple[int, int], tuple[list[Integers], Integers | None]] = field(default_factory=dict)
+
+    def compare(self, one: Outcome, other: Outcome) -> tuple[Difference, SignFlip, float]:
+        key = id(one.items), id(other.items)
+        if key not in self._aligned:
+            self._aligned[key] = self._align(one, other)
+        places, clusters = self._aligned[key]
+        left, right = (
+            each.credit if len(place) == len(each.ids) and same_items(one, other) else each.credit[place]
+            for each, place in zip((one, other), places, strict=True)
+        )
+        difference = paired_difference(left, right, clusters)
+        detectable = math.nan if math.isnan(difference.se) else _detectable(left - right)
+        return difference, sign_flip(left, right), detectable
+
+    @staticmethod
+    def _align(one: Outcome, other: Outcome) -> tuple[list[Integers], Integers | None]:
+        _, places = shared_items((one, other))
+        subjects: Sequence[str] = one.subjects
+        names, codes = np.unique(np.array(subjects, dtype=str)[places[0]], return_inverse=True)
+        return places, codes.astype(np.int64) if len(names) >= FEWEST else None
+
+
+def _detectable(differences: Floats) -> float:
+    known = differences[~np.isnan(differences)]
+    return minimum_detectable_effect(float(known.std(ddof=1)), len(known))

@@ -1,0 +1,136 @@
+"""What a page or a board shows of several runs: their numbers in order, under names that tell them apart."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from choicewise.protocols.protocol import Protocol
+from choicewise.records.manifest import Manifest
+from choicewise.results.identity import run_id
+from choicewise.results.outcome import Outcome, Outcomes
+from choicewise.results.ranks import bounded, ranked
+from choicewise.results.row import Row
+from choicewise.results.summary import Summary, summarize
+
+
+@dataclass(frozen=True)
+class ShownRun:
+    """One run.  ``label``: its name here, no other run has it; rows and outcomes have it as their model's name.
+
+    ``rows``: one per protocol and group, with ranks and their intervals where other runs measured the same.
+    """
+
+    label: str
+    folder: Path
+    manifest: Manifest
+    rows: tuple[Row, ...]
+    outcomes: Outcomes
+
+    @cached_property
+    def by_protocol(self) -> dict[str, Outcome]:
+        """The outcome under each protocol, by its name."""
+        return {each.name: each for each in self.outcomes.outcomes}
+
+    @cached_property
+    def row_of(self) -> dict[str, Row]:
+        """The row of each protocol, by its name; the first where it has several groups."""
+        return {row.protocol: row for row in reversed(self.rows)}
+
+    @property
+    def protocols(self) -> dict[str, Protocol]:
+        """The run's protocols by name."""
+        return {each.name: each.protocol for each in self.outcomes.outcomes}
+
+    @property
+    def items(self) -> int:
+        """The most items that one of its numbers is about."""
+        return max((row.n + row.missing for row in self.rows), default=0)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything a page shows, in the order in which the runs were named."""
+
+    runs: tuple[ShownRun, ...]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all runs."""
+        return [row for run in self.runs for row in run.rows]
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the runs."""
+        return [run.label for run in self.runs]
+
+    @cached_property
+    def datasets(self) -> dict[str, list[int]]:
+        """Digest of a dataset → the places of its runs."""
+        places: dict[str, list[int]] = {}
+        for place, run in enumerate(self.runs):
+            places.setdefault(run.manifest.dataset.digest, []).append(place)
+        return places
+
+    @cached_property
+    def protocols(self) -> dict[str, Protocol]:
+        """Every protocol of a run by its name, in the order of the runs.
+
+        Where two runs give one name to different protocols, the name stands for that of the first.
+        """
+        named: dict[str, Protocol] = {}
+        for run in self.runs:
+            for name, protocol in run.protocols.items():
+                named.setdefault(name, protocol)
+        return named
+
+
+def read_study(folders: Iterable[str | Path]) -> Study:
+    """The study of the runs in ``folders``, each named once; StoreError for what is no run folder."""
+    paths = dict.fromkeys(Path(folder).resolve() for folder in folders)
+    return make_study([summarize(path) for path in paths])
+
+
+def make_study(summaries: Sequence[Summary]) -> Study:
+    """The study of these runs: their rows ranked together, with the interval of each rank."""
+    labels = _labels(summaries)
+    outcomes = [replace(each.outcomes, model=label) for label, each in zip(labels, summaries, strict=True)]
+    own = [[replace(row, model=label) for row in each.rows] for label, each in zip(labels, summaries, strict=True)]
+    rows = ranked([row for each in own for row in each])
+    if len(summaries) > 1:
+        rows = bounded(rows, outcomes)
+    runs, start = [], 0
+    for label, each, kept, mine in zip(labels, summaries, outcomes, own, strict=True):
+        runs.append(ShownRun(label, each.folder, each.manifest, tuple(rows[start : start + len(mine)]), kept))
+        start += len(mine)
+    return Study(tuple(runs))
+
+
+_TOLD_APART: Sequence[Callable[[Summary], str]] = (
+    lambda each: f" on {each.manifest.dataset.name}",
+    lambda each: f" #D{each.manifest.dataset.digest[:6]}",
+    lambda each: f", {_selected(each)}" if _selected(each) else "",
+    lambda each: f", {each.manifest.model.dtype}",
+    lambda each: f" {run_id(each.manifest)}",
+    lambda each: f" in {each.folder.name}",
+)
+"""What is added to the names of models until no two runs are called the same."""
+
+
+def _labels(summaries: Sequence[Summary]) -> list[str]:
+    labels = [each.manifest.model.name for each in summaries]
+    for addition in _TOLD_APART:
+        added = [label + addition(each) for label, each in zip(labels, summaries, strict=True)]
+        times = Counter(labels)
+        alike = {label for label in labels if times[label] > 1}
+        tells = {label for label in alike if len({b for a, b in zip(labels, added, strict=True) if a == label}) > 1}
+        labels = [new if label in tells else label for label, new in zip(labels, added, strict=True)]
+    times = Counter(labels)
+    return [f"{label} ({place + 1})" if times[label] > 1 else label for place, label in enumerate(labels)]
+
+
+def _selected(summary: Summary) -> str:
+    subjects, limit = summary.manifest.selection.subjects, summary.manifest.selection.limit
+    named = [] if subjects is None else [", ".join(subjects) if len(subjects) < 3 else f"{len(subjects)} subjects"]
+    return ", ".join([*named, *([] if limit is None else [f"first {limit} of each subject"])])

@@ -1,0 +1,305 @@
+"""A kept summary is what reading the whole run gives, and counts only for that very state of the run and the code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from choicewise import evaluate, open_run
+from choicewise.cli import app
+from choicewise.errors import StoreError
+from choicewise.models.fake import HashModel
+from choicewise.records.format import SUMMARY
+from choicewise.results import summary, summary_file
+from choicewise.results.row import Row
+from choicewise.results.run import Run
+from choicewise.results.summary import Summary, keep_summary, summarize
+from choicewise.results.summary_file import state
+from choicewise.store.manifest import read_manifest, write_manifest
+from tests.test_portions import Dying
+from tests.worlds import set_block_size, write_mmlu
+
+NAMES = ["mmlu/original", "mmlu/harness-v0:pmi-answer", "mmlu/helm", "options/permuted-full"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_mmlu(tmp_path / "data")
+
+
+@pytest.fixture
+def run(data: Path, tmp_path: Path) -> Run:
+    return evaluate(model="fake:hash", data=data, protocols=NAMES, out=tmp_path / "run")
+
+
+@pytest.fixture
+def forbidden(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """From now on nothing is computed anew."""
+
+    def refuse(folder: object) -> Run:
+        raise AssertionError(f"{folder} is read in full")
+
+    monkeypatch.setattr(summary, "open_run", refuse)
+    return monkeypatch
+
+
+def told(rows: Sequence[Row]) -> str:
+    """The rows with NaN, which is not equal to itself."""
+    return json.dumps([asdict(row) for row in rows])
+
+
+def assert_as_fresh(kept: Summary) -> None:
+    """The plain reference: everything computed from the folder."""
+    run = open_run(kept.folder)
+    assert told(kept.rows) == told(run.rows())
+    assert kept.manifest == run.manifest
+    assert (kept.outcomes.model, kept.outcomes.dataset) == (run.manifest.model.name, run.manifest.dataset.name)
+    assert kept.outcomes.digest == run.manifest.dataset.digest
+    assert [each.name for each in kept.outcomes.outcomes] == list(run.measurements)
+    for outcome, measured in zip(kept.outcomes.outcomes, run.measurements.values(), strict=True):
+        assert outcome.protocol == measured.protocol
+        assert outcome.ids.equals(measured.ids)
+        assert outcome.subjects == measured.subjects
+        np.testing.assert_array_equal(outcome.credit, measured.credit)
+        np.testing.assert_array_equal(outcome.prediction, measured.prediction)
+        assert (outcome.codes.dtype.itemsize, outcome.predicted.dtype.itemsize) == (1, 1)
+        assert outcome.categories == measured.categories
+
+
+def test_the_kept_summary_is_the_fresh_one(run: Run, forbidden: pytest.MonkeyPatch) -> None:
+    first = keep_summary(run)
+    kept = summarize(run.folder)
+    assert_as_fresh(first)
+    assert_as_fresh(kept)
+    assert [each.selection for each in kept.outcomes.outcomes] == [each.selection for each in first.outcomes.outcomes]
+    assert any(np.isnan(row.low) for row in kept.rows)  # NaN comes back
+    assert {type(row.diagnosis.flags) for row in kept.rows} == {tuple}
+
+
+def test_categories_and_groups(tmp_path: Path, data: Path) -> None:
+    names = ["mmlu/original", "mmlu/harness-v0.4"]
+    run = evaluate(model="fake:hash", data=data, protocols=names, out=tmp_path / "groups")
+    protocols = {"a": replace(run.protocols[names[0]], aggregation="macro", ties="split")}
+    run = evaluate(model="fake:hash", data=data, protocols=protocols, out=run.folder)
+    summarize(run.folder)
+    assert_as_fresh(summarize(run.folder))
+
+
+def test_splits_with_other_items(tmp_path: Path, data: Path) -> None:
+    (name, other), recipe = ("test", "validation"), open_run(_made(tmp_path, data)).protocols["mmlu/original"]
+    protocols = {split: replace(recipe, split=split) for split in (name, other)}
+    run = evaluate(model="fake:hash", data=data, protocols=protocols, out=tmp_path / "splits")
+    summarize(run.folder)
+    kept = summarize(run.folder)
+    assert_as_fresh(kept)
+    assert not kept.outcomes.outcomes[0].ids.equals(kept.outcomes.outcomes[1].ids)
+
+
+def _made(tmp_path: Path, data: Path) -> Path:
+    return evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "made").folder
+
+
+def test_a_new_protocol_needs_a_new_summary(run: Run, data: Path) -> None:
+    before = summarize(run.folder)
+    evaluate(model="fake:hash", data=data, protocols=["mmlu/cloze:sum"], out=run.folder)
+    after = summarize(run.folder)
+    assert len(after.rows) == len(before.rows) + 1
+    assert_as_fresh(after)
+    assert_as_fresh(summarize(run.folder))
+
+
+def test_an_unfinished_run(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_block_size(monkeypatch, 4)
+    asked: dict[str, Any] = {"data": data, "protocols": NAMES, "out": tmp_path / "run"}
+    for answers in (0, 150):
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(model=Dying(answers), **asked)
+        summarize(tmp_path / "run")
+        kept = summarize(tmp_path / "run")
+        assert {row.selection.partition(":")[0] for row in kept.rows} == {"incomplete"}
+        assert_as_fresh(kept)
+    evaluate(model=HashModel(), **asked)
+    assert {row.selection for row in summarize(tmp_path / "run").rows} == {""}
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 4] ^= 1
+    path.write_bytes(content)
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _replace(path: Path) -> None:
+    path.write_text("{}")
+
+
+@pytest.mark.parametrize("damage", [_cut, _flip, _empty, _replace])
+def test_a_damaged_file_is_written_again(damage: Any, run: Run) -> None:
+    whole = told(summarize(run.folder).rows)
+    content = (run.folder / SUMMARY).read_bytes()
+    damage(run.folder / SUMMARY)
+    assert told(summarize(run.folder).rows) == whole
+    assert (run.folder / SUMMARY).read_bytes() == content
+
+
+def test_every_byte_of_the_file_counts(run: Run) -> None:
+    """A flipped bit is noticed, or changes nothing that is read."""
+    whole = told(summarize(run.folder).rows)
+    path = run.folder / SUMMARY
+    content = path.read_bytes()
+    for place in range(0, len(content), 37):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
+        kept = summary_file.read_summary(run.folder, run.manifest)
+        assert kept is None or told([row for each in kept for row in each.rows]) == whole
+
+
+def test_a_summary_of_another_run_is_ignored(run: Run, data: Path, tmp_path: Path) -> None:
+    other = evaluate(model=HashModel(1), data=data, protocols=NAMES, out=tmp_path / "other")
+    summarize(other.folder)
+    shutil.copy(other.folder / SUMMARY, run.folder / SUMMARY)
+    assert_as_fresh(summarize(run.folder))
+
+
+def test_other_code_computes_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = state(run.manifest)
+    summarize(run.folder)
+    monkeypatch.setattr(summary_file, "_code", lambda: "other")
+    assert state(run.manifest) != before
+    assert summary_file.read_summary(run.folder, run.manifest) is None
+
+
+def test_what_decides_the_numbers_decides_the_state(run: Run) -> None:
+    manifest, engine = run.manifest, run.manifest.engine
+    same = replace(manifest, model=replace(manifest.model, name="b"), dataset=replace(manifest.dataset, name="b"))
+    assert state(replace(same, engine=replace(engine, spent=None))) == state(manifest)
+    first, second, *others = manifest.protocols.items()
+    changes = {
+        "model": replace(manifest.model, dtype="bfloat16"),
+        "dataset": replace(manifest.dataset, content=("passage",)),
+        "selection": replace(manifest.selection, limit=3),
+        "protocols": dict([second, first, *others]),  # the rows come in another order
+        "versions": {},
+        "blocks": manifest.blocks[1:],
+        "complete": False,
+        "files": {},
+    }
+    states = {state(replace(manifest, **{name: value})) for name, value in changes.items()}
+    assert len(states | {state(manifest)}) == len(changes) + 1
+
+
+def test_a_renamed_model_has_its_new_name(run: Run, forbidden: pytest.MonkeyPatch) -> None:
+    keep_summary(run)
+    manifest = read_manifest(run.folder)
+    write_manifest(run.folder, replace(manifest, model=replace(manifest.model, name="new name")))
+    kept = summarize(run.folder)
+    assert {row.model for row in kept.rows} == {kept.outcomes.model} == {"new name"}
+    assert_as_fresh(kept)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_read_only_folder_is_summarized_without_keeping(run: Run) -> None:
+    run.folder.chmod(0o555)
+    try:
+        assert_as_fresh(summarize(run.folder))
+    finally:
+        run.folder.chmod(0o755)
+    assert not (run.folder / SUMMARY).exists()
+
+
+def test_what_cannot_be_written_is_not_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run.folder / f"{SUMMARY}.partial").mkdir()
+    assert_as_fresh(summarize(run.folder))
+    assert not (run.folder / SUMMARY).exists()
+
+
+def _delete(block: Path) -> None:
+    shutil.rmtree(block)
+
+
+def _change(block: Path) -> None:
+    _flip(block / "spans.parquet")
+
+
+@pytest.mark.parametrize("damage", [_delete, _change])
+def test_a_damaged_block_is_named_every_time(
+    damage: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_block_size(monkeypatch, 5)
+    run = evaluate(model="fake:hash", data=data, protocols=NAMES, out=tmp_path / "run")
+    whole = summarize(run.folder)
+    damage(run.folder / "blocks" / run.manifest.blocks[1].name)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="left out: items"):
+            damaged = summarize(run.folder)
+        assert {row.selection.partition(":")[0] for row in damaged.rows} == {"incomplete"}
+    assert summary_file.read_summary(run.folder, run.manifest) is None
+    evaluate(model="fake:hash", data=data, protocols=NAMES, out=run.folder)
+    assert [row.value for row in summarize(run.folder).rows] == pytest.approx([row.value for row in whole.rows])
+
+
+def test_a_copied_run_is_checked_once(run: Run, tmp_path: Path, forbidden: pytest.MonkeyPatch) -> None:
+    keep_summary(run)
+    shutil.copytree(run.folder, tmp_path / "copy")
+    later = (tmp_path / "copy" / SUMMARY).stat().st_mtime_ns + 10**9
+    for file in (tmp_path / "copy" / "blocks").rglob("*.parquet"):
+        os.utime(file, ns=(later, later))
+    checked: list[int] = []
+    original = summary_file.damaged_blocks
+    forbidden.setattr(
+        summary_file, "damaged_blocks", lambda path, blocks: checked.append(len(blocks)) or original(path, blocks)
+    )
+    summarize(tmp_path / "copy")
+    os.utime(tmp_path / "copy" / SUMMARY, ns=(later + 1, later + 1))
+    summarize(tmp_path / "copy")
+    assert checked == [len(run.manifest.blocks), 0]
+
+
+def test_a_damaged_item_table_is_an_error(run: Run) -> None:
+    summarize(run.folder)
+    _flip(run.folder / "items.parquet")
+    with pytest.raises(StoreError, match="sha256 differs"):
+        summarize(run.folder)
+
+
+def test_runs_on_the_same_data_share_the_items(run: Run, data: Path, tmp_path: Path) -> None:
+    other = evaluate(model=HashModel(1), data=data, protocols=NAMES, out=tmp_path / "other")
+    kept = [summarize(each.folder) and summarize(each.folder) for each in (run, other)]
+    assert len({id(each.items) for one in kept for each in one.outcomes.outcomes}) == 1
+
+
+def test_the_command_keeps_it_and_repeating_it_changes_nothing(data: Path, tmp_path: Path) -> None:
+    line = ["run", "--model", "fake:hash", "--data", str(data), "--protocol", "mmlu/original", "--out"]
+    line.append(str(tmp_path / "run"))
+    table = CliRunner().invoke(app, line).stdout
+    before = {
+        file: (file.read_bytes(), file.stat().st_mtime_ns) for file in (tmp_path / "run").iterdir() if file.is_file()
+    }
+    assert tmp_path / "run" / SUMMARY in before
+    assert CliRunner().invoke(app, line).stdout == table
+    assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in before} == before
+
+
+def test_a_report_reads_no_block_where_a_summary_is_kept(run: Run, forbidden: pytest.MonkeyPatch) -> None:
+    line = ["report", str(run.folder), str(run.folder)]
+    keep_summary(run)
+    kept = CliRunner().invoke(app, line)
+    assert kept.exit_code == 0
+    (run.folder / SUMMARY).unlink()
+    forbidden.undo()
+    assert CliRunner().invoke(app, line).stdout == kept.stdout

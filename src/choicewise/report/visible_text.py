@@ -18,6 +18,13 @@ def safe(text: str) -> str:
     return _escaped(text).replace("\n", r"\n").replace("\t", r"\t")
 
 
+def short(text: str, most: int) -> str:
+    """:func:`safe` text of at most ``most`` characters; where it is longer, … stands for its middle."""
+    shown = safe(text)
+    head = most * 2 // 3
+    return shown if len(shown) <= most else f"{shown[:head]}…{shown[len(shown) - (most - head - 1) :]}"
+
+
 def json_safe(text: str) -> str:
     """JSON ``text``, with escapes of JSON for the controls and invisible characters that may stand in it."""
     return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)

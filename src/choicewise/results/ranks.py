@@ -18,8 +18,8 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
     """The same rows with the rank of each model among those measured the same way; equal values share a rank."""
     rivals: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
-        rivals.setdefault(_measured_as(row), []).append(row.value)
-    return [replace(row, rank=rank(row.value, rivals[_measured_as(row)])) for row in rows]
+        rivals.setdefault(measured_as(row), []).append(row.value)
+    return [replace(row, rank=rank(row.value, rivals[measured_as(row)])) for row in rows]
 
 
 def rank(value: float, rivals: Sequence[float]) -> int | None:
@@ -50,7 +50,8 @@ def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None
     ]
 
 
-def _measured_as(row: Row) -> tuple[str, ...]:
+def measured_as(row: Row) -> tuple[str, ...]:
+    """What rows have in common whose values can be ranked: the data, the part of it, the group and the protocol."""
     return row.data, row.selection, row.subject, row.signature
 
 

@@ -1,0 +1,134 @@
+"""A finding in one to three sentences: plain text, the same on the screen and on a page."""
+
+import math
+from collections.abc import Sequence
+
+from choicewise.report.lead_text import lead_sentences
+from choicewise.report.table import percent
+from choicewise.report.visible_text import short
+from choicewise.report.words import NAME, are, count, protocols, sentence
+from choicewise.results.finding import Finding, Numbers
+
+REASON = 120
+"""Characters that a sentence gives to the reason why something is missing."""
+
+
+def sentences(finding: Finding) -> list[str]:
+    """What the finding says, one to three sentences.
+
+    The spread of the numbers; who leads, where there are several models; what is no better than guessing or missing.
+    """
+    gaps = _gaps(finding)
+    if not finding.count:
+        return [_no_number(finding)]
+    if finding.guesses == finding.count:
+        few = all(each.few for each in finding.numbers if each.count)
+        return [*_all_guesses(finding, few), *([sentence(gaps)] if gaps else [])]
+    spread = _spread(finding.numbers[0]) if len(finding.models) == 1 == len(finding.datasets) else _spreads(finding)
+    return [spread, *lead_sentences(finding), sentence([_guesses(finding), *gaps])]
+
+
+def _no_number(finding: Finding) -> str:
+    rows = sum(each.unmeasured for each in finding.numbers)
+    under = "there is nothing to report" if not rows else f"no item was scored under {_any(rows)}"
+    return ": ".join(["There is no number", ", ".join([under, *_gaps(finding)])]) + "."
+
+
+def _any(number: int) -> str:
+    return "the one protocol" if number == 1 else f"any of {number} protocols"
+
+
+def _all_guesses(finding: Finding, few: bool) -> list[str]:
+    several = f" of {count(len(finding.models), 'model')}" if len(finding.models) > 1 else ""
+    low, high = _extremes(finding)
+    between = f"{low}" if low == high else f"between {low} and {high}"
+    chance = percent(finding.numbers[0].chance)
+    numbers = "the only number is" if finding.count == 1 else f"all {finding.count} numbers{several} are"
+    values = f"Nothing here is better than guessing: {numbers} {between} on {_items(finding.numbers)}"
+    values += f", and guessing gives {chance} %." if _same([each.chance for each in finding.numbers]) else "."
+    if few:
+        return [values, "So few items can't tell any number from guessing."]
+    models = "The models are" if several else "The model is"
+    prompts = "the prompts do" if finding.count > len(finding.numbers) else "the prompt does"
+    return [values, f"{models} too small for these questions, or {prompts} not suit {'them' if several else 'it'}."]
+
+
+def _spread(numbers: Numbers) -> str:
+    """One model on one dataset."""
+    model, on = short(numbers.model, NAME), _items([numbers])
+    lowest, highest = numbers.lowest, numbers.highest
+    assert lowest is not None
+    assert highest is not None
+    if numbers.count == 1:
+        interval = f" (95 % interval {percent(lowest.ci_low)} to {percent(lowest.ci_high)} %)"
+        known = "" if math.isnan(lowest.ci_low) else interval
+        return f"{model} scores {percent(lowest.value)} %{known} on {on} under {short(lowest.protocol, NAME)}."
+    if lowest.value == highest.value:
+        return (
+            f"{model} scores {percent(lowest.value)} % on {on} under all {protocols(numbers.count, numbers.grouped)}."
+        )
+    ways = "how it is asked and of what" if numbers.grouped else "how it is asked"
+    return (
+        f"{model} scores between {percent(lowest.value)} % ({short(lowest.protocol, NAME)}) and "
+        f"{percent(highest.value)} % ({short(highest.protocol, NAME)}) on {on}, depending on {ways}: "
+        f"{numbers.count} numbers, median {percent(numbers.median)} %."
+    )
+
+
+def _spreads(finding: Finding) -> str:
+    """Several models, or several datasets: that of the leader where one dataset has a leader, else that of all."""
+    if len(finding.datasets) == 1 and finding.leads:
+        best = finding.leads[0].models[0]
+        return _spread(next(each for each in finding.numbers if each.model == best))
+    low, high = _extremes(finding)
+    about = count(len(finding.models), "model") if len(finding.models) > 1 else short(finding.models[0], NAME)
+    datasets = len(finding.datasets)
+    on = f"{datasets} datasets" if datasets > 1 else _items(finding.numbers)
+    return f"{count(finding.count, 'number')} of {about} on {on} lie between {low} and {high}."
+
+
+def _guesses(finding: Finding) -> str:
+    """How many of the numbers are no better than guessing, and how many of those that a model's lead ends with."""
+    if not finding.guesses:
+        return "the number is better than guessing" if finding.count == 1 else "every number is better than guessing"
+    where = ""
+    if len(finding.datasets) == 1 and len(finding.leads) == 1 and (lead := finding.leads[0]).guessed and lead.leader:
+        behind = len(lead.behind)
+        protocols = f"all {behind}" if lead.guessed == behind else f"{lead.guessed} of the {behind}"
+        where = f", among them every model's under {protocols if behind > 1 else 'the one'} where it is behind"
+    told = f"{finding.guesses} of {count(finding.count, 'number')} {are(finding.guesses)} no better than guessing"
+    return told + where
+
+
+def _gaps(finding: Finding) -> list[str]:
+    """What is missing, if anything."""
+    parts = []
+    row, unmeasured = finding.missing, sum(each.unmeasured for each in finding.numbers)
+    if row is not None:
+        reasons = [f": {short(reason.reason, REASON)}" for reason in row.missing_reasons[:1]]
+        under = f" under {short(row.protocol, NAME)}"
+        most = f"up to {row.missing}" if finding.lacking > 1 else f"{row.missing}"
+        where = f" under {finding.lacking} protocols" if finding.lacking > 1 else under
+        verb = are(row.missing if finding.lacking == 1 else 2)
+        parts.append(f"{most} of {count(row.n + row.missing, 'item')} {verb} missing{where}{''.join(reasons)}")
+    if unmeasured and finding.count:
+        parts.append(f"{count(unmeasured, 'protocol')} gave no number")
+    return [*parts, *(f"a run is {part}" for part in finding.incomplete)]
+
+
+def _items(numbers: Sequence[Numbers]) -> str:
+    """How many items, and of which dataset."""
+    least, most = min(each.items[0] for each in numbers), max(each.items[1] for each in numbers)
+    items = count(most, "item") if least == most else f"{least} to {most} items"
+    names = dict.fromkeys(each.dataset for each in numbers)
+    return items if len(names) > 1 else f"{items} of {short(next(iter(names)), NAME)}"
+
+
+def _extremes(finding: Finding) -> tuple[str, str]:
+    lows = [each.lowest.value for each in finding.numbers if each.lowest]
+    highs = [each.highest.value for each in finding.numbers if each.highest]
+    return f"{percent(min(lows))} %", f"{percent(max(highs))} %"
+
+
+def _same(values: Sequence[float]) -> bool:
+    return len({percent(value) for value in values}) == 1

@@ -1,0 +1,30 @@
+"""Words that sentences about results share: counts with their nouns, and what a sentence begins and ends with."""
+
+from collections.abc import Sequence
+
+NAME = 60
+"""Characters that a sentence gives to a name; of longer ones the middle is left out."""
+
+SEVERAL = 3
+"""So many models, or datasets, are named one by one."""
+
+
+def sentence(parts: Sequence[str]) -> str:
+    """The parts, which begin with a word of ours and not with a name, as one sentence."""
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def count(number: int, noun: str) -> str:
+    """The number with its noun, which gets an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def are(number: int) -> str:
+    """Is or are."""
+    return "is" if number == 1 else "are"
+
+
+def protocols(number: int, grouped: bool) -> str:
+    """So many protocols, or so many pairs of a protocol and a group."""
+    return count(number, "comparison" if grouped else "protocol")

@@ -1,0 +1,142 @@
+"""What the rows of a report say in short: how far the numbers spread, how many are guesses, and who leads."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from choicewise.results.lead import Lead, lead
+from choicewise.results.ranks import measured_as
+from choicewise.results.row import Row
+
+_INCOMPLETE = re.compile(r"(?:^|, )(incomplete(?:: [\d,]+ of [\d,]+ items)?)$")
+"""How :func:`choicewise.results.row.selection` ends for a run that goes on."""
+
+BEST = 3.8414588206941285
+"""z² of a 95 % interval: with n items all right it reaches down to n / (n + z²)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of one model on one dataset, a number per protocol (and group, where ``grouped``).
+
+    ``count`` of them are there; ``unmeasured`` are NaN, as no item was scored.  ``items``: the fewest and the most
+    that one was asked about.  ``lowest`` and ``highest`` are rows (the first of several), ``median`` a share of 1.
+    ``guesses``: numbers whose 95 % interval reaches down to the expected accuracy of guessing, ``chance`` (the mean
+    over the rows).  ``few``: there are so few items that not even all of them right would be better than guessing.
+    """
+
+    model: str
+    dataset: str
+    data: str
+    count: int
+    unmeasured: int
+    grouped: bool
+    items: tuple[int, int]
+    lowest: Row | None
+    median: float
+    highest: Row | None
+    guesses: int
+    chance: float
+    few: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the rows of one or several runs say.
+
+    ``numbers``: per model and dataset, in the order of the rows.  ``leads``: per dataset with several models, who
+    leads.  ``missing``: the row that lacks the most items, and ``lacking``, how many rows lack any.  ``incomplete``:
+    what the runs that go on have by now, in the words of their selection.
+    """
+
+    numbers: tuple[Numbers, ...]
+    leads: tuple[Lead, ...]
+    missing: Row | None
+    lacking: int
+    incomplete: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """How many numbers there are in all."""
+        return sum(each.count for each in self.numbers)
+
+    @property
+    def guesses(self) -> int:
+        """How many of them are no better than guessing."""
+        return sum(each.guesses for each in self.numbers)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models, each once."""
+        return tuple(dict.fromkeys(each.model for each in self.numbers))
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The datasets by their short digests, each once."""
+        return tuple(dict.fromkeys(each.data for each in self.numbers))
+
+
+def finding(rows: Sequence[Row]) -> Finding:
+    """What ``rows`` say.
+
+    A protocol that stands there under two names counts once.  A model that was computed in several ways under one
+    protocol counts as several, named with their ids (``#R``).
+    """
+    rows = _distinct(rows)
+    runs: dict[tuple[str, str], list[Row]] = {}
+    datasets: dict[str, list[Row]] = {}
+    for row in rows:
+        runs.setdefault((row.model, row.data), []).append(row)
+        datasets.setdefault(row.data, []).append(row)
+    leads = (lead(own, guess) for own in datasets.values())
+    lacking = [row for row in rows if row.missing]
+    return Finding(
+        numbers=tuple(map(_numbers, runs.values())),
+        leads=tuple(each for each in leads if each is not None),
+        missing=max(lacking, key=lambda row: row.missing, default=None),
+        lacking=len(lacking),
+        incomplete=tuple(dict.fromkeys(_incomplete(rows))),
+    )
+
+
+def guess(row: Row) -> bool:
+    """Whether a number is no better than guessing: its 95 % interval reaches down to the accuracy of guessing."""
+    return row.ci_low <= row.chance
+
+
+def _distinct(rows: Sequence[Row]) -> list[Row]:
+    alike: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in rows:
+        alike.setdefault((row.model, *measured_as(row)), {}).setdefault(row.r, row)
+    twice = {model for (model, *_), ways in alike.items() if len(ways) > 1}
+    distinct = (row for ways in alike.values() for row in ways.values())
+    return [replace(row, model=f"{row.model} {row.r}") if row.model in twice else row for row in distinct]
+
+
+def _numbers(rows: Sequence[Row]) -> Numbers:
+    known = [row for row in rows if not math.isnan(row.value)]
+    asked = [row.n + row.missing for row in rows]
+    chances = [row.chance for row in known]
+    return Numbers(
+        model=rows[0].model,
+        dataset=rows[0].dataset,
+        data=rows[0].data,
+        count=len(known),
+        unmeasured=len(rows) - len(known),
+        grouped=len({row.subject for row in rows}) > 1,
+        items=(min(asked), max(asked)),
+        lowest=min(known, key=lambda row: row.value, default=None),
+        median=median(row.value for row in known) if known else math.nan,
+        highest=max(known, key=lambda row: row.value, default=None),
+        guesses=sum(map(guess, known)),
+        chance=sum(chances) / len(chances) if chances else math.nan,
+        few=bool(known) and all(row.n / (row.n + BEST) <= row.chance for row in known),
+    )
+
+
+def _incomplete(rows: Iterable[Row]) -> Iterable[str]:
+    for row in rows:
+        if part := _INCOMPLETE.search(row.selection):
+            yield part[1]

@@ -1,0 +1,45 @@
+"""Rows of a report, made up, for tests of what is said about them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.family import family
+from choicewise.protocols.signature import short_signature, signature
+from choicewise.results.diagnosis import Diagnosis
+from choicewise.results.row import Row
+from choicewise.scoring.statistics.wilson import wilson
+
+PROTOCOLS = resolve("mmlu")
+"""The 47 of the catalogue."""
+
+NAMES = tuple(PROTOCOLS)
+
+DOUBTLESS = {"flags": (), "text_sibling": None, "permutation_sibling": None, "choices_sibling": None}
+
+
+def made(protocol: str = NAMES[0], value: float = 0.5, model: str = "model", n: int = 100, **changed: Any) -> Row:
+    """A row of ``value`` (share of 1) over ``n`` items of four choices each, with its Wilson interval."""
+    recipe = PROTOCOLS[protocol]
+    missing = math.isnan(value)
+    flags, chance = changed.pop("flags", ()), changed.pop("chance", 0.25)
+    unknown = {field.name: math.nan for field in fields(Diagnosis) if field.name not in DOUBTLESS}
+    diagnosis = Diagnosis(**{**unknown, **DOUBTLESS, "flags": flags, "chance": math.nan if missing else chance})
+    low, high = (math.nan, math.nan) if missing else wilson(value, n)
+    content: dict[str, Any] = {
+        "model": model,
+        "dataset": "isles",
+        "data": "#D123456",
+        "selection": "",
+        "subject": "all",
+    }
+    content |= {"protocol": protocol, "signature": signature(recipe), "family": family(recipe)}
+    content |= {"id": short_signature(recipe), "i": "#I123456", "t": "#T123456", "r": "#R123456", "metric": "acc"}
+    content |= {"value": value, "se": math.nan, "interval": "wilson", "ci_low": low, "ci_high": high}
+    content |= {"low": value, "high": value, "n": 0 if missing else n, "missing": n if missing else 0, "noise": 0.0}
+    counts = ("invalid", "ties", "near_ties", "skipped", "shots_dropped", "truncated", "merged", "noncanonical")
+    content |= dict.fromkeys((*counts, "lossy", "unknown"), 0)
+    return Row(**{**content, "diagnosis": diagnosis, **changed})

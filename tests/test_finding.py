@@ -1,0 +1,314 @@
+"""What rows say in short, by value and in words."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from choicewise.report.finding_text import sentences
+from choicewise.results.finding import Finding, finding, guess
+from choicewise.results.lead import Turn
+from choicewise.results.reasons import MissingReason
+from choicewise.results.row import Row
+from tests.made_rows import NAMES, made
+
+LETTERS = ["mmlu/original", "mmlu/harness-v1", "mmlu/harness-v0.4", "mmlu/olmes-mcf", "mmlu/original-pr13"]
+CLOZE = [name for name in NAMES if name.startswith(("mmlu/cloze", "mmlu/olmes-cf"))][:10]
+
+
+def told(rows: list[Row]) -> str:
+    return " ".join(sentences(finding(rows)))
+
+
+def test_one_model() -> None:
+    values = [0.2, 0.3, 0.9, 0.5]
+    rows = [made(name, value) for name, value in zip(NAMES, values, strict=False)]
+    (numbers,) = finding(rows).numbers
+    assert (numbers.model, numbers.dataset, numbers.count, numbers.unmeasured) == ("model", "isles", 4, 0)
+    assert numbers.lowest is rows[0]
+    assert numbers.highest is rows[2]
+    assert numbers.median == median(values)
+    assert numbers.items == (100, 100)
+    assert numbers.guesses == sum(row.ci_low <= 0.25 for row in rows) == 2
+    assert finding(rows).leads == ()
+    assert sentences(finding(rows)) == [
+        f"model scores between 20.0 % ({NAMES[0]}) and 90.0 % ({NAMES[2]}) on 100 items of isles, depending on how it "
+        "is asked: 4 numbers, median 40.0 %.",
+        "2 of 4 numbers are no better than guessing.",
+    ]
+
+
+def test_one_number() -> None:
+    assert sentences(finding([made("mmlu/original", 0.5)])) == [
+        "model scores 50.0 % (95 % interval 40.4 to 59.6 %) on 100 items of isles under mmlu/original.",
+        "The number is better than guessing.",
+    ]
+    unbounded = made("mmlu/original", 0.5, ci_low=math.nan, ci_high=math.nan)
+    assert sentences(finding([unbounded]))[0] == "model scores 50.0 % on 100 items of isles under mmlu/original."
+
+
+def test_all_protocols_give_the_same() -> None:
+    assert "scores 50.0 % on 100 items of isles under all 3 protocols." in told([made(name) for name in NAMES[:3]])
+
+
+def several(values: dict[str, list[float]], names: tuple[str, ...] = NAMES) -> list[Row]:
+    """A row per model and value, under the protocols in their order."""
+    return [made(names[place], value, model) for model, own in values.items() for place, value in enumerate(own)]
+
+
+def test_two_models_whose_order_holds() -> None:
+    rows = several({"a": [0.5, 0.6, 0.7], "b": [0.4, 0.5, 0.6]})
+    (lead,) = finding(rows).leads
+    assert (lead.models, lead.contests, lead.first, lead.tied, lead.behind) == (("a", "b"), 3, 3, 0, ())
+    assert lead.same_order
+    assert lead.turn is None
+    assert sentences(finding(rows))[1:] == ["It is ahead of b under all 3 protocols.", _every()]
+
+
+def _every() -> str:
+    return "Every number is better than guessing."
+
+
+@pytest.mark.parametrize(("third", "holds"), [([0.3, 0.31], True), ([0.45, 0.31], False)])
+def test_the_order_below_the_leader_is_told_apart(third: list[float], holds: bool) -> None:
+    rows = several({"c": third, "a": [0.5, 0.6], "b": [0.4, 0.5]})
+    (lead,) = finding(rows).leads
+    assert (lead.models[0], lead.same_order) == ("a", holds)
+    end = "holds, too" if holds else "changes"
+    assert f"It is ahead of the 2 other models under all 2 protocols; the order of the others {end}." in told(rows)
+
+
+def changing() -> list[Row]:
+    """Model a leads where texts are scored, b where letters are, but for one protocol of each."""
+    rows = []
+    for name in (*LETTERS, *CLOZE):
+        ahead = (name in CLOZE) != (name in (LETTERS[0], CLOZE[0]))
+        rows += [made(name, 0.9 if ahead else 0.24, "a"), made(name, 0.5 if ahead else 0.26, "b")]
+    return rows
+
+
+def test_what_the_lead_turns_on_is_told() -> None:
+    rows = changing()
+    (lead,) = finding(rows).leads
+    assert (lead.contests, lead.first, lead.tied, len(lead.behind)) == (15, 10, 0, 5)
+    assert lead.turn == Turn("family", ("letters",), 1, 5, 9, 10)
+    assert lead.guessed == 5
+    assert not lead.same_order
+    assert sentences(finding(rows))[1:] == [
+        "It leads b under 10 of 15 protocols and is behind under 5; what decides is the answer that is asked for: with "
+        "letters it leads under 1 of 5, otherwise under 9 of 10.",
+        "10 of 30 numbers are no better than guessing, among them every model's under all 5 where it is behind.",
+    ]
+
+
+def test_an_axis_decides_where_the_family_does_not() -> None:
+    names = [name for name in NAMES if name.startswith("mmlu/cloze")]
+    rows = []
+    for name in names:
+        pmi = ":pmi-" in name
+        rows += [made(name, 0.4 if pmi else 0.6, "a"), made(name, 0.5, "b")]
+    (lead,) = finding(rows).leads
+    assert lead.turn is not None
+    assert (lead.turn.axis, lead.turn.values, lead.turn.first) == ("score", ("pmi",), 0)
+    assert "what decides is the score: with pmi it leads under none of 4, otherwise under 6 of 6." in told(rows)
+
+
+def test_nothing_decides_where_the_leads_are_mixed() -> None:
+    names = [name for name in NAMES if name.startswith("mmlu/cloze")][:6]
+    rows = []
+    for place, name in enumerate(names):
+        rows += [made(name, 0.6 if place % 3 else 0.4, "a"), made(name, 0.5, "b")]
+    (lead,) = finding(rows).leads
+    assert len(lead.behind) == 2
+    assert lead.turn is None
+    assert f"and is behind under {names[0]} and {names[3]}." in told(rows)
+
+
+def test_ties_for_the_lead() -> None:
+    rows = several({"a": [0.5, 0.6, 0.7], "b": [0.5, 0.5, 0.6]})
+    (lead,) = finding(rows).leads
+    assert (lead.first, lead.tied, lead.same_order) == (3, 1, True)
+    assert "It is ahead of b under all 3 protocols (1 of them with an exact tie)." in told(rows)
+    assert "Both models score exactly the same under all 2 protocols." in told(
+        several({"a": [0.5, 0.6], "b": [0.5, 0.6]})
+    )
+    assert "Both models score exactly the same under the one protocol." in told(several({"a": [0.5], "b": [0.5]}))
+    three = several({"a": [0.5, 0.6], "b": [0.5, 0.5], "c": [0.4, 0.6]})
+    assert "No model is ahead of all others under any of 2 protocols." in told(three)
+
+
+def test_models_that_lead_equally_often() -> None:
+    rows = several({"a": [0.5, 0.6], "b": [0.6, 0.5]})
+    (lead,) = finding(rows).leads
+    assert lead.level == (lead.models[1],)
+    assert "No model leads: a and b are each ahead of all others under 1 of 2 protocols." in told(rows)
+
+
+def test_all_near_chance() -> None:
+    rows = several({"a": [0.25, 0.2], "b": [0.3, 0.26]})
+    assert finding(rows).guesses == 4
+    assert sentences(finding(rows)) == [
+        "Nothing here is better than guessing: all 4 numbers of 2 models are between 20.0 % and 30.0 % on 100 items of "
+        "isles, and guessing gives 25.0 %.",
+        "The models are too small for these questions, or the prompts do not suit them.",
+    ]
+    assert sentences(finding([made(value=0.2)])) == [
+        "Nothing here is better than guessing: the only number is 20.0 % on 100 items of isles, and guessing gives "
+        "25.0 %.",
+        "The model is too small for these questions, or the prompt does not suit it.",
+    ]
+
+
+def test_chance_is_the_rows_own() -> None:
+    assert guess(made(value=0.5, chance=0.5))
+    assert not guess(made(value=0.5, chance=0.25))
+    assert not guess(made(value=math.nan))
+
+
+def test_one_item_says_nothing_of_guessing() -> None:
+    rows = [made(NAMES[0], 1.0, n=1), made(NAMES[1], 0.0, n=1)]
+    assert finding(rows).numbers[0].few
+    text = told(rows)
+    assert "on 1 item of isles" in text
+    assert "So few items can't tell any number from guessing." in text
+    assert "too small" not in text
+    assert not finding([made(n=2)]).numbers[0].few
+    assert finding([made(n=3, value=1.0, chance=0.5)]).numbers[0].few
+
+
+WINDOW = MissingReason("too long for the window", 17, "q1")
+
+
+def test_missing_items_are_told_with_their_reason() -> None:
+    rows = [made(NAMES[0], n=305, missing=17, missing_reasons=(WINDOW,)), made(NAMES[1], n=322)]
+    assert (finding(rows).missing, finding(rows).lacking) == (rows[0], 1)
+    assert finding(rows).numbers[0].items == (322, 322)
+    assert f"; 17 of 322 items are missing under {NAMES[0]}: too long for the window." in told(rows)
+    rows[1] = made(NAMES[1], n=321, missing=1)
+    assert "; up to 17 of 322 items are missing under 2 protocols: too long for the window." in told(rows)
+    assert f"; 1 of 322 items is missing under {NAMES[1]}." in told(rows[1:])
+
+
+def test_a_run_that_goes_on_is_told() -> None:
+    rows = [
+        made(NAMES[0], selection="tides, incomplete: 1,200 of 14,042 items"),
+        made(NAMES[1], selection="incomplete"),
+    ]
+    assert finding(rows).incomplete == ("incomplete: 1,200 of 14,042 items", "incomplete")
+    assert "; a run is incomplete: 1,200 of 14,042 items; a run is incomplete." in told(rows)
+    assert finding([made(selection="tides, first 5 of each subject")]).incomplete == ()
+
+
+def test_no_number_at_all() -> None:
+    assert sentences(finding([])) == ["There is no number: there is nothing to report."]
+    rows = [made(name, math.nan, n=40, missing_reasons=(WINDOW,)) for name in NAMES[:3]]
+    assert finding(rows).count == 0
+    assert sentences(finding(rows)) == [
+        "There is no number: no item was scored under any of 3 protocols, up to 40 of 40 items are missing under 3 "
+        "protocols: too long for the window."
+    ]
+
+
+def test_rows_without_a_number_count_nowhere() -> None:
+    rows = several({"a": [0.5, math.nan], "b": [0.4, 0.9]})
+    (lead,) = finding(rows).leads
+    assert lead.contests == 1
+    assert [each.count for each in finding(rows).numbers] == [1, 2]
+    assert "1 protocol gave no number" in told(rows)
+
+
+def test_several_datasets_are_told_apart() -> None:
+    rows = several({"a": [0.5, 0.6], "b": [0.4, 0.5]})
+    other = [replace(row, dataset="shoals", data="#D654321", value=1 - row.value) for row in rows]
+    assert [lead.models[0] for lead in finding(rows + other).leads] == ["a", "b"]
+    assert sentences(finding(rows + other))[:2] == [
+        "8 numbers of 2 models on 2 datasets lie between 40.0 % and 60.0 %.",
+        "On isles a is ahead of b under all 2 protocols; on shoals b is ahead of a under all 2 protocols.",
+    ]
+    many = [replace(row, dataset=f"d{place}", data=f"#D{place}") for place in range(5) for row in rows]
+    assert sentences(finding(many))[1].endswith("; 2 datasets more in the tables.")
+
+
+def test_groups_are_called_comparisons() -> None:
+    rows = [
+        made("mmlu/original", value, model, subject=subject)
+        for model, values in {"a": (0.5, 0.6), "b": (0.4, 0.5)}.items()
+        for subject, value in zip(("tides", "trees"), values, strict=True)
+    ]
+    assert "It is ahead of b under all 2 comparisons." in told(rows)
+
+
+def test_models_that_share_nothing_have_no_order() -> None:
+    rows = [made(NAMES[0], 0.5, "a"), made(NAMES[1], 0.6, "b")]
+    assert finding(rows).leads == ()
+    assert "No two models were measured the same way, so they have no order." in told(rows)
+
+
+def test_a_protocol_under_two_names_counts_once() -> None:
+    row = made("mmlu/original")
+    assert finding([row, replace(row, protocol="mine")]).count == 1
+    assert finding([row, replace(row, protocol="mine")]).numbers[0].lowest == row
+
+
+def test_a_model_computed_in_two_ways_is_two() -> None:
+    rows = [made("mmlu/original", 0.5), made("mmlu/original", 0.6, r="#R654321")]
+    assert finding(rows).models == ("model #R123456", "model #R654321")
+    assert "model #R654321 scores" in told(rows)
+    assert "It is ahead of model #R123456 under the one protocol." in told(rows)
+    apart = [made("mmlu/original", 0.5), made("mmlu/helm", 0.6, r="#R654321")]
+    assert finding(apart).models == ("model",)
+
+
+HOSTILE = "m\x1b]0;owned\x07\u202e\n\u2028" + "x" * 10_000
+
+
+def test_hostile_names_stay_short_and_on_a_line() -> None:
+    reason = MissingReason(HOSTILE, 3, HOSTILE)
+    rows = several({HOSTILE: [0.5, 0.6, 0.2, 0.2], "b" + HOSTILE: [0.4, 0.5, 0.8, 0.8]})
+    hostile = {"dataset": HOSTILE, "protocol": HOSTILE, "missing": 3, "missing_reasons": (reason,)}
+    for each in (rows, [replace(row, **hostile) for row in rows], [replace(rows[0], **hostile)]):
+        text = told(each)
+        assert not re.search("[\x00-\x1f\x7f-\x9f\u2028-\u202e]", text)
+        assert len(text) < 1200
+        assert text.startswith(("m\\x1b]0;owned", "bm\\x1b]0;owned"))
+
+
+VALUES = st.sampled_from([math.nan, 0.0, 0.24, 0.25, 0.3, 0.5, 0.5000000000000001, 1.0])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(st.sampled_from("abcd"), st.lists(VALUES, max_size=8), max_size=4), st.sampled_from([1, 2, 300]))
+def test_every_table_has_one_to_three_sentences(values: dict[str, list[float]], n: int) -> None:
+    rows = [made(NAMES[place], value, model, n) for model, own in values.items() for place, value in enumerate(own)]
+    shown = finding(rows)
+    assert isinstance(shown, Finding)
+    lines = sentences(shown)
+    assert 1 <= len(lines) <= 3
+    assert all(re.fullmatch(r"\S.*[^ ]\.", line) and "nan" not in line for line in lines)
+    for lead in shown.leads:  # against the plain way: every protocol by itself
+        numbers = [{row.model: row.value for row in rows if row.protocol == name} for name in NAMES[:8]]
+        contests = [{m: v for m, v in each.items() if not math.isnan(v)} for each in numbers]
+        contests = [each for each in contests if len(each) > 1]
+        best = lead.models[0]
+        own = [each for each in contests if best in each]
+        assert lead.contests == len(own)
+        assert lead.first == sum(each[best] == max(each.values()) for each in own)
+        alone = {
+            m: sum(each.get(m, -1) > max(v for o, v in each.items() if o != m) for each in contests)
+            for m in lead.models
+        }
+        assert alone[best] == max(alone.values())
+        swapped = any(
+            (one[a] - one[b]) * (two[a] - two[b]) < 0
+            for one in contests
+            for two in contests
+            for a in one.keys() & two.keys()
+            for b in one.keys() & two.keys()
+        )
+        assert not (swapped and lead.same_order)

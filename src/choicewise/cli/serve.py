@@ -25,7 +25,9 @@ def serve(
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", readable=False, help="File with the token that readers need; or CHOICEWISE_TOKEN."),
+        typer.Option(
+            "--token-file", readable=False, help="File with the token that readers need; or CHOICEWISE_TOKEN."
+        ),
     ] = None,
 ) -> None:
     """Show models × protocols of all runs in a browser: a leaderboard that follows the runs as they come and change.

@@ -73,7 +73,11 @@ def _keys(run: ListedRun) -> Iterator[tuple[Key, str, Row | None]]:
     if run.state is State.READ:
         for row in run.rows:
             key = Key(part, row.signature, row.i, row.metric, row.subject)
-            yield (key, row.protocol, row) if row.selection == part.selection else (_without_texts(key), row.protocol, None)
+            yield (
+                (key, row.protocol, row)
+                if row.selection == part.selection
+                else (_without_texts(key), row.protocol, None)
+            )
     else:
         for name, text in run.manifest.protocols.items():
             yield Key(part, text, "", parse_signature(text).metric, ""), name, None
@@ -114,11 +118,16 @@ def _column(key: Key, run: ListedRun, name: str, members: Sequence[tuple[ListedR
 
 
 def _ordered(columns: Iterable[Column]) -> tuple[Column, ...]:
-    """By part of the data, then by family, each in the order in which it appears."""
+    """By part of the data, then by family, that with the most headlines first."""
     listed = list(columns)
-    parts = sorted({column.key.part: column.dataset for column in listed}.items(), key=lambda part: (part[1], part[0].selection, part[0].data))
+    parts = sorted(
+        {column.key.part: column.dataset for column in listed}.items(),
+        key=lambda part: (part[1], part[0].selection, part[0].data),
+    )
     places = {part: place for place, (part, _) in enumerate(parts)}
-    families = {name: place for place, name in enumerate(dict.fromkeys(column.family for column in listed))}
+    headlines = Counter(column.family for column in listed if column.headline)
+    names = sorted(dict.fromkeys(column.family for column in listed), key=lambda name: -headlines[name])
+    families = {name: place for place, name in enumerate(names)}
     return tuple(sorted(listed, key=lambda column: (places[column.key.part], families[column.family])))
 
 

@@ -85,7 +85,7 @@ def handful(columns: Sequence[Column], most: int) -> tuple[Column, ...]:
     """
     headlines = [column for column in columns if column.headline] or list(columns)
     turns: dict[tuple[Part, str], int] = {}
-    order = []
+    order: list[tuple[int, int, Column]] = []
     for column in sorted(headlines, key=lambda each: -each.measured):
         turn = turns[column.key.part, column.family] = turns.get((column.key.part, column.family), 0) + 1
         order.append((turn, len(order), column))

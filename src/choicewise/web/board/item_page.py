@@ -66,7 +66,7 @@ def shown_item(library: Library, part: Part, item: str, run: str, view: View) ->
     columns = tuple(column for column in chosen_columns(shelf.board, view.with_(data=(part.id,))) if column.measured)
     ids = {column.id for column in shelf.board.columns if column.key.part == part}
     places = _Places(item)
-    choices, more = [], 0
+    choices, more = list[Choices](), 0
     for line in shelf.board.lines:
         runs = [cell.run for column, cell in line.cells.items() if column in ids and cell.row is not None]
         if not runs or view.model.casefold() not in line.model.casefold():

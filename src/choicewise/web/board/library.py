@@ -14,6 +14,7 @@ from choicewise.web.board.listed_run import ListedRun, State
 from choicewise.web.board.rank_ranges import Ranges
 from choicewise.web.board.ranges_kept import RangesKept
 from choicewise.web.board.run_reader import look, read
+from choicewise.web.board.told import told
 
 PAUSE = 2.0
 """Seconds between two looks at the folders; more where a look itself takes long."""
@@ -147,7 +148,8 @@ class Library:
 
     def _publish(self) -> None:
         made = board(list(self._runs.values())) if self._board_changed else self._shelf.board
-        finding = told(made) if self._board_changed else self._shelf.finding
+        whole = all(run.state is not State.WAITING for run in made.runs)
+        finding = told(made) if whole and self._board_changed else self._shelf.finding
         self._shelf = Shelf(made, self._ranges.of(made), self._problems, finding, self._shelf.number + 1)
         self._board_changed = self._shelf_changed = False
         self._published = time.monotonic()

@@ -9,9 +9,11 @@ from choicewise.web.board.view import View
 
 
 class Links(Protocol):
-    """Where a page finds the others.  ``served``: whether every state has an answer of its own."""
+    """Where a page finds the others."""
 
-    served: bool
+    @property
+    def served(self) -> bool:
+        """Whether every state of the board has an answer of its own."""
 
     def board(self, view: View) -> str:
         """The board in that state."""

@@ -10,7 +10,7 @@ from choicewise.web.board.library import Shelf
 from choicewise.web.board.line import Cell, Line, Spread
 from choicewise.web.board.links import Links
 from choicewise.web.board.listed_run import ListedRun
-from choicewise.web.board.page import MARKS, rendered
+from choicewise.web.board.page import rendered
 from choicewise.web.board.records import cell_record, column_record, run_record
 from choicewise.web.board.selectors import selectors
 from choicewise.web.board.slug import slug
@@ -87,7 +87,9 @@ def measured(shelf: Shelf, model: str) -> Iterator[Measured]:
 def model_page(shelf: Shelf, model: str, links: Links, **further: Any) -> str:
     """The page of a model that the board has."""
     parts = list(measured(shelf, model))
-    raised = {flag for part in parts for each in part.numbers if each.cell.row for flag in each.cell.row.diagnosis.flags}
+    raised = {
+        flag for part in parts for each in part.numbers if each.cell.row for flag in each.cell.row.diagnosis.flags
+    }
     runs = dict.fromkeys(run for part in parts for run in part.runs)
     return rendered(
         "model.html.j2",
@@ -96,7 +98,7 @@ def model_page(shelf: Shelf, model: str, links: Links, **further: Any) -> str:
         model=model,
         parts=parts,
         runs=[(run, selectors(run.manifest.protocols)) for run in runs if run.manifest is not None],
-        legend={MARKS[flag]: words for flag, words in FLAGS.items() if flag in raised},
+        legend={flag: words for flag, words in FLAGS.items() if flag in raised},
         **further,
     )
 

@@ -27,7 +27,9 @@ class Sheet:
     @property
     def axes(self) -> list[tuple[str, str]]:
         """Every axis with its value, as the signature spells them."""
-        return [(axis, value) for axis, _, value in (part.partition(":") for part in signature(self.protocol).split("|"))]
+        return [
+            (axis, value) for axis, _, value in (part.partition(":") for part in signature(self.protocol).split("|"))
+        ]
 
 
 def sheet(shelf: Shelf, p: str) -> Sheet | None:

@@ -60,9 +60,9 @@ def board_record(shelf: Shelf, view: View) -> Record:
 def column_record(column: Column) -> Record:
     """A column with everything that tells it apart from others."""
     key = column.key
-    about = {"id": column.id, "dataset": column.dataset, "data": key.part.data, "selection": key.part.selection}
-    about |= {"part": key.part.id, "group": column.group, "protocol": column.protocol, "p": column.p, "i": key.texts}
-    about |= {"family": column.family, "metric": key.metric, "n": column.n, "chance": column.chance}
+    about: Record = {"id": column.id, "dataset": column.dataset, "data": key.part.data, "part": key.part.id}
+    about |= {"selection": key.part.selection, "group": column.group, "protocol": column.protocol, "p": column.p}
+    about |= {"i": key.texts, "family": column.family, "metric": key.metric, "n": column.n, "chance": column.chance}
     return {**about, "measured": column.measured, "signature": key.signature}
 
 

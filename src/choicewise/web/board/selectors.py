@@ -11,7 +11,9 @@ def selectors(protocols: Mapping[str, str]) -> list[str]:
     that the catalogue does not have."""
     parsed = {name: parse_signature(text) for name, text in protocols.items()}
     left, chosen = dict(parsed), list[str]()
-    meanings = [(name, [pair for entry in members for pair in entry.protocols.items()]) for name, members in groups().items()]
+    meanings = [
+        (name, [pair for entry in members for pair in entry.protocols.items()]) for name, members in groups().items()
+    ]
     meanings += [(entry.name, list(entry.protocols.items())) for entry in entries()]
     for name, meant in sorted(meanings, key=lambda each: -len(each[1])):
         if all(parsed.get(one) == protocol for one, protocol in meant) and any(one in left for one, _ in meant):

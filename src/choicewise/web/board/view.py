@@ -58,10 +58,10 @@ def read_view(pairs: Iterable[tuple[str, str]]) -> View:
     for name, value in pairs:
         if value:
             told.setdefault(name, []).append(value)
-    several = {name: tuple(dict.fromkeys(told.get(name, ()))) for name in ("data", "family", "protocol")}
-    single = {name: told.get(name, [""])[-1] for name in ("columns", "model", "doubt", "sort")}
+    data, family, protocol = (tuple(dict.fromkeys(told.get(name, ()))) for name in ("data", "family", "protocol"))
+    columns, model, doubt, sort = (told.get(name, [""])[-1] for name in ("columns", "model", "doubt", "sort"))
     order: Order = "up" if told.get("order", [""])[-1] == "up" else "down" if "order" in told else ""
-    return View(**several, **single | {"columns": "all" if single["columns"] == "all" else ""}, order=order)
+    return View(data, family, protocol, "all" if columns == "all" else "", model, doubt, sort, order)
 
 
 @dataclass(frozen=True, eq=False)

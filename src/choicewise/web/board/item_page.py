@@ -1,5 +1,6 @@
 """An item's page: who chose what, and what one of the models was sent and made of it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -123,6 +124,7 @@ def item_page(shelf: Shelf, item: ShownItem, links: Links, view: View, **further
         item=item,
         view=view,
         letter=letter,
+        known_of=lambda scores: [score for score in scores if not math.isnan(score)],
         visible_line=visible_line,
         visible=visible,
         **further,
@@ -153,5 +155,5 @@ def item_record(item: ShownItem) -> dict[str, Any]:
 
 
 def letter(place: int) -> str:
-    """The name of a choice where protocols give it none: A, B, ..., Z, 27, ...; a dash for none."""
-    return "-" if place < 0 else chr(ord("A") + place) if place < 26 else str(place + 1)
+    """The name of a choice where protocols give it none: A, B, ..., Z, 27, ...; "none" where there was none."""
+    return "none" if place < 0 else chr(ord("A") + place) if place < 26 else str(place + 1)

@@ -59,7 +59,7 @@ class Library:
         self._runs: dict[str, ListedRun] = {}
         self._problems: tuple[str, ...] = ()
         self._shelf = Shelf(board(()), {}, (), "", 0)
-        self._board_changed = self._shelf_changed = False
+        self._board_changed, self._shelf_changed = True, False
         self._published = 0.0
         self._wake, self._ended = Event(), Event()
         self._thread = Thread(target=self._keep_up, name="library", daemon=True)

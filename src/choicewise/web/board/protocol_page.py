@@ -6,6 +6,7 @@ from typing import Any
 from choicewise.protocols.catalogue import Entry, entries
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import parse_signature, signature
+from choicewise.report.visible_text import visible_line
 from choicewise.web.board.column import Column
 from choicewise.web.board.library import Shelf
 from choicewise.web.board.line import Line
@@ -26,10 +27,10 @@ class Sheet:
 
     @property
     def axes(self) -> list[tuple[str, str]]:
-        """Every axis with its value, as the signature spells them."""
-        return [
-            (axis, value) for axis, _, value in (part.partition(":") for part in signature(self.protocol).split("|"))
-        ]
+        """Every axis with its value: texts with their white space visible, the rest as the signature spells it."""
+        spelled = (part.partition(":") for part in signature(self.protocol).split("|"))
+        values = [(axis, value, getattr(self.protocol, axis)) for axis, _, value in spelled]
+        return [(axis, visible_line(text) if isinstance(text, str) else value) for axis, value, text in values]
 
 
 def sheet(shelf: Shelf, p: str) -> Sheet | None:

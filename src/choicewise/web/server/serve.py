@@ -1,5 +1,6 @@
 """The server itself: where it listens, and from its start to its end."""
 
+import errno
 import socket
 from collections.abc import Callable
 from threading import Thread
@@ -29,11 +30,8 @@ def listen(host: str, port: int | None) -> socket.socket:
         except PermissionError as error:
             raise UsageError(f"port {chosen} may not be used ({error.strerror}); choose one above 1023") from error
         except OSError as error:
-            problem = error
-            if error.errno is None or isinstance(error, socket.gaierror):
-                raise UsageError(f"{host} is no address of this machine ({error.strerror})") from error
-    if problem.strerror and "in use" not in problem.strerror:
-        raise UsageError(f"{host} port {port}: {problem.strerror}") from problem
+            if error.errno != errno.EADDRINUSE:
+                raise UsageError(f"{host} is no address of this machine to listen on") from error
     raise UsageError(f"port {port} is in use; choose another one, or none and a free one is taken")
 
 

@@ -77,7 +77,7 @@ def test_report_ranks_models_under_every_protocol(runs: list[Path]) -> None:
     assert len(rows) == 2 * 47
     ranks = {(row["model"], row["rank"]) for row in rows if row["protocol"] == "mmlu/original"}
     assert ranks == {("fake:oracle", 1), ("fake:hash", 2)}
-    table = choicewise("report", *runs).stdout
+    table = choicewise("report", "--all", *runs).stdout
     assert "accuracy in % and rank" in table
     assert "100.0 (1)" in table
 

@@ -40,7 +40,7 @@ def test_one_model() -> None:
     assert sentences(finding(rows)) == [
         f"model scores between 20.0 % ({NAMES[0]}) and 90.0 % ({NAMES[2]}) on 100 items of isles, depending on how it "
         "is asked: 4 numbers, median 40.0 %.",
-        "2 of 4 numbers are no better than guessing.",
+        "2 of 4 numbers are no better than guessing (25.0 %).",
     ]
 
 
@@ -103,7 +103,8 @@ def test_what_the_lead_turns_on_is_told() -> None:
     assert sentences(finding(rows))[1:] == [
         "It leads b under 10 of 15 protocols and is behind under 5; what decides is the answer that is asked for: with "
         "letters it leads under 1 of 5, otherwise under 9 of 10.",
-        "10 of 30 numbers are no better than guessing, among them every model's under all 5 where it is behind.",
+        "10 of 30 numbers are no better than guessing (25.0 %), among them every model's under all 5 where it is "
+        "behind.",
     ]
 
 

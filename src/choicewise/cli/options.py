@@ -41,6 +41,7 @@ Mapping = Annotated[
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="A run folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+All = Annotated[bool, typer.Option("--all", help="Show every number where there are many, not their families alone.")]
 ModelDtype = Annotated[Dtype | None, typer.Option("--dtype", help="float32 on a CPU, the checkpoint's own elsewhere.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; the fastest one there is.")]
 Window = Annotated[

@@ -36,7 +36,7 @@ def print_json(content: object, indent: int | None = 1) -> None:
 
 def print_parts(parts: Iterable[object]) -> None:
     """Each part, a table or text, with an empty line after it."""
-    from choicewise.report.table import console
+    from choicewise.report.console import console
 
     out = console()
     for part in parts:

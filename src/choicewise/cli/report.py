@@ -49,6 +49,7 @@ def report(
     condition: Annotated[
         str | None, typer.Option("--condition", help="Average over this field of the data, with --distribution.")
     ] = None,
+    every: options.All = False,
     json: options.Json = False,
 ) -> None:
     """Print one row per model, dataset, protocol and metric: value, interval, n, rank, doubts, signature.
@@ -60,9 +61,11 @@ def report(
     if len(chosen) > 1:
         raise UsageError(f"{' and '.join(chosen)} are reports of their own; ask for one at a time")
     if chosen:
-        options.refuse_without_use(f"{chosen[0]} has", by=by, interval=interval)
+        options.refuse_without_use(f"{chosen[0]} has", by=by, interval=interval, all=every)
     if not distribution:
         options.refuse_without_use("without --distribution there is", temperature=temperature, condition=condition)
+    if json:
+        options.refuse_without_use("--json prints every number and has", all=every)
 
     from choicewise.results.run import open_run
 
@@ -87,26 +90,50 @@ def report(
             if len(runs) > 1:
                 kept.append(keeper.keep(run))
             run.release()
-        print_rows(bounded(ranked(rows), kept, by), json)
+        print_rows(bounded(ranked(rows), kept, by), json, every)
     else:
         from choicewise.results.ranks import bounded, ranked
         from choicewise.results.summary import summarize
 
         summaries = [summarize(folder) for folder in folders]
         rows = ranked([row for each in summaries for row in each.rows])
-        print_rows(bounded(rows, [each.outcomes for each in summaries]), json)
+        print_rows(bounded(rows, [each.outcomes for each in summaries]), json, every)
 
 
-def print_rows(rows: Sequence[Row], json: bool) -> None:
-    """The rows on stdout, as a JSON list or as tables; alarms on stderr."""
-    from choicewise.report.table import alarms, legend, report_tables
+def print_rows(rows: Sequence[Row], json: bool, every: bool) -> None:
+    """The rows on stdout, as a JSON list or as their finding and tables; alarms on stderr."""
+    from choicewise.report.table import alarms
 
-    tell(*alarms(rows))
     if json:
+        tell(*alarms(rows))
         print_json([row.as_json() for row in rows])
-    else:
+        return
+    print_finding(rows)
+    tell(*alarms(rows))
+    print_tables(rows, every)
+
+
+def print_finding(rows: Sequence[Row]) -> None:
+    """What the rows say in short."""
+    from choicewise.report.finding_text import sentences
+    from choicewise.results.finding import finding
+
+    print_parts([" ".join(sentences(finding(rows)))])
+
+
+def print_tables(rows: Sequence[Row], every: bool) -> None:
+    """The rows and what their words mean: all of them where they are few or ``every``, else their families."""
+    from choicewise.report.family_table import doubts, family_tables, long, short_legend
+    from choicewise.report.table import legend, report_tables
+
+    if every or not long(rows):
         print_parts(report_tables(rows))
         show(*legend(rows))
+        return
+    print_parts(family_tables(rows))
+    if doubted := doubts(rows):
+        print_parts([f"doubts, with the number of protocols: {doubted}"])
+    show(*short_legend(rows), "every number with its interval, doubts and ids: the same line with --all")
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:

@@ -40,6 +40,7 @@ def run(
         bool, typer.Option("--rescore-near-ties", help="Rescore in float32 what 16-bit arithmetic leaves undecided.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")] = False,
+    every: options.All = False,
     json: options.Json = False,
 ) -> None:
     """Evaluate a model on a dataset under every named protocol, and print the table.
@@ -51,7 +52,9 @@ def run(
     if dtype == options.Dtype.float32:
         options.refuse_without_use("--dtype float32 has", **rescore)
     if dry_run:
-        options.refuse_without_use("--dry-run counts what is asked first and has", **rescore)
+        options.refuse_without_use("--dry-run counts what is asked first and has", **rescore, all=every)
+    if json:
+        options.refuse_without_use("--json prints every number and has", all=every)
     if out is None and not dry_run:
         raise UsageError("--out is missing: the folder for the observations; --dry-run needs none")
 
@@ -96,7 +99,7 @@ def run(
         result = evaluate(model=language_model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
     del dataset
     give_memory_back()  # the table of a run of many items needs it
-    print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in recipes]), json)
+    print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in recipes]), json, every)
     _tell_summary(result, out, command_line("check", "--model", model, *([] if dtype is None else ["--dtype", dtype])))
 
 

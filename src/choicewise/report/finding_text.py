@@ -42,10 +42,10 @@ def _all_guesses(finding: Finding, few: bool) -> list[str]:
     several = f" of {count(len(finding.models), 'model')}" if len(finding.models) > 1 else ""
     low, high = _extremes(finding)
     between = f"{low}" if low == high else f"between {low} and {high}"
-    chance = percent(finding.numbers[0].chance)
     numbers = "the only number is" if finding.count == 1 else f"all {finding.count} numbers{several} are"
     values = f"Nothing here is better than guessing: {numbers} {between} on {_items(finding.numbers)}"
-    values += f", and guessing gives {chance} %." if _same([each.chance for each in finding.numbers]) else "."
+    chance = _chance(finding)
+    values += f", and guessing gives {chance}." if chance else "."
     if few:
         return [values, "So few items can't tell any number from guessing."]
     models = "The models are" if several else "The model is"
@@ -97,7 +97,8 @@ def _guesses(finding: Finding) -> str:
         protocols = f"all {behind}" if lead.guessed == behind else f"{lead.guessed} of the {behind}"
         where = f", among them every model's under {protocols if behind > 1 else 'the one'} where it is behind"
     told = f"{finding.guesses} of {count(finding.count, 'number')} {are(finding.guesses)} no better than guessing"
-    return told + where
+    chance = _chance(finding)
+    return f"{told} ({chance}){where}" if chance else told + where
 
 
 def _gaps(finding: Finding) -> list[str]:
@@ -130,5 +131,7 @@ def _extremes(finding: Finding) -> tuple[str, str]:
     return f"{percent(min(lows))} %", f"{percent(max(highs))} %"
 
 
-def _same(values: Sequence[float]) -> bool:
-    return len({percent(value) for value in values}) == 1
+def _chance(finding: Finding) -> str:
+    """What guessing gives, where it is the same everywhere."""
+    chances = {percent(each.chance) for each in finding.numbers if each.count}
+    return f"{chances.pop()} %" if len(chances) == 1 else ""

@@ -1,16 +1,14 @@
 """Reports as tables for people: one per model, and one of ranks when there are several models."""
 
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.segment import Segment
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from choicewise.data.content import BLANK
+from choicewise.report.console import console
 from choicewise.report.visible_text import disarmed, safe
 from choicewise.results.diagnosis import FLAGS
 from choicewise.results.reasons import MissingReason
@@ -32,9 +30,6 @@ _COUNTS = {
 }
 """Count of a row → the words for it; shown where it is not zero."""
 
-_WIDE = 160
-"""Columns of a table that goes to a file or a pipe, where nothing limits it."""
-
 _NARROW = 120
 """With fewer columns a row of a report has its id and doubts under its name."""
 
@@ -51,40 +46,24 @@ IDS = (
 """What the short ids are of."""
 
 
-class _Plain(Console):
-    """A console that shows texts as they are, but for what a terminal would obey."""
-
-    def render_str(self, text: str, **settings: Any) -> Text:
-        return super().render_str(disarmed(text), **settings)
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        if isinstance(renderable, Text):
-            renderable = Text(disarmed(renderable.plain), style=renderable.style)
-        return super().render(renderable, options)
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # what a reader that left means is for the caller to say
-
-
-def console() -> Console:
-    """Where results go: stdout, as wide as the terminal.  Text is printed as it is, never read as markup."""
-    width = None if sys.stdout.isatty() else _WIDE
-    return _Plain(width=width, highlight=False, markup=False, emoji=False)
-
-
 def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
     """One table per model and dataset, then the ranks when the same was measured on several models.
 
     ``width``: in columns, by default that of the console.
     """
     width = width or console().width
+    several = len({row.model for row in rows}) > 1
+    tables = [_run_table(f"{model} on {dataset}", own, several, width) for (model, dataset), own in by_run(rows)]
+    return [*tables, rank_table("accuracy in % and rank", _cells(rows), width)] if several else tables
+
+
+def by_run(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, str], list[Row]]]:
+    """The rows of each model and part of a dataset, after the names of the two with their ids."""
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         part = f" ({row.selection})" if row.selection else ""
         runs.setdefault((f"{row.model} {row.r}", f"{row.dataset} {row.data}{part}"), []).append(row)
-    several = len({row.model for row in rows}) > 1
-    tables = [_run_table(f"{model} on {dataset}", own, several, width) for (model, dataset), own in runs.items()]
-    return [*tables, rank_table("accuracy in % and rank", _cells(rows), width)] if several else tables
+    return runs.items()
 
 
 def legend(rows: Sequence[Row]) -> list[str]:
@@ -105,7 +84,7 @@ def legend(rows: Sequence[Row]) -> list[str]:
         lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
-    lines += _reasons(rows)
+    lines += reasons(rows)
     return [*lines, IDS]
 
 
@@ -119,7 +98,7 @@ def alarms(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _reasons(rows: Sequence[Row]) -> list[str]:
+def reasons(rows: Sequence[Row]) -> list[str]:
     """Why items are missing or skipped, a line for every reason and count, however many protocols have it."""
     told: dict[tuple[str, MissingReason], list[str]] = {}
     for row in rows:
@@ -139,9 +118,18 @@ def rank_table(
     title: str, cells: Mapping[str, Mapping[str, tuple[float, int | None]]], width: int | None = None
 ) -> Group:
     """A matrix of values and ranks: ``cells[row][column]`` is (share of 1, rank); in parts where it is too wide."""
+    texts = {
+        name: {column: percent(value) + (f" ({place})" if place else "") for column, (value, place) in row.items()}
+        for name, row in cells.items()
+    }
+    return matrix(title, texts, _RANKED, width)
+
+
+def matrix(title: str, cells: Mapping[str, Mapping[str, str]], least: int, width: int | None = None) -> Group:
+    """``cells[row][column]``, each of ``least`` columns of the terminal or more, in parts where it is too wide."""
     columns = list(dict.fromkeys(column for row in cells.values() for column in row))
-    room = (width or console().width) - _NAME
-    step = max(1, room // _RANKED)
+    room = (width or console().width) - min(_NAME, max(len(safe(name)) for name in cells) + 2)
+    step = max(1, room // least)
     parts = []
     for start in range(0, len(columns), step):
         chosen = columns[start : start + step]
@@ -149,9 +137,7 @@ def rank_table(
         for column in chosen:
             shown.add_column(safe(column), justify="right", overflow="fold", max_width=room // len(chosen) - 2)
         for name, row in cells.items():
-            values = (row.get(column) for column in chosen)
-            texts = (percent(value[0]) + (f" ({value[1]})" if value[1] else "") if value else "" for value in values)
-            shown.add_row(safe(name), *texts)
+            shown.add_row(safe(name), *(row.get(column, "") for column in chosen))
         parts.append(shown)
     return Group(Text(safe(title), style="italic"), *parts)
 

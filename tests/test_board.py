@@ -27,6 +27,7 @@ from choicewise.results.row import Row
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from choicewise.web.board.board import Board, board
+from choicewise.web.board.cell_markup import bar, cell_markup, guessed
 from choicewise.web.board.column import handful
 from choicewise.web.board.decisions_kept import DecisionsKept
 from choicewise.web.board.discovery import discover
@@ -35,7 +36,7 @@ from choicewise.web.board.library import Library, Shelf
 from choicewise.web.board.line import Cell
 from choicewise.web.board.links import Served
 from choicewise.web.board.listed_run import ListedRun, State
-from choicewise.web.board.page import board_page, guessed
+from choicewise.web.board.page import board_page
 from choicewise.web.board.records import as_json, board_csv, board_record
 from choicewise.web.board.selectors import selectors
 from choicewise.web.board.slug import short, slug
@@ -80,7 +81,9 @@ def test_numbers_of_the_same_question_share_a_column(made: Path, tmp_path: Path)
     for column in told.columns:
         rows = [line.cells[column.id].row for line in told.lines]
         assert column.measured == 2
-        assert len({(row.data, row.selection, row.signature, row.i, row.metric, row.subject) for row in rows if row}) == 1
+        assert (
+            len({(row.data, row.selection, row.signature, row.i, row.metric, row.subject) for row in rows if row}) == 1
+        )
 
 
 def test_other_data_are_other_columns(made: Path, tmp_path: Path) -> None:
@@ -247,7 +250,10 @@ def sample() -> tuple[ListedRun, Row]:
 @given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, math.nan]), min_size=1, max_size=8))
 def test_ranks_are_the_plain_ones(values: Sequence[float]) -> None:
     run, row = sample()
-    runs = [replace(run, id=str(place), label=str(place), rows=(replace(row, value=each),)) for place, each in enumerate(values)]
+    runs = [
+        replace(run, id=str(place), label=str(place), rows=(replace(row, value=each),))
+        for place, each in enumerate(values)
+    ]
     told = {line.runs[0].id: cell for line in board(runs).lines for cell in line.cells.values()}
     assert [told[str(place)].rank for place in range(len(values))] == [rank(each, values) for each in values]
 
@@ -454,7 +460,10 @@ def test_a_run_is_read_again_only_when_it_changes(made: Path, tmp_path: Path, mo
     rename(tmp_path / "hash", "other")
     library.catch_up()
     assert sorted(reads) == ["hash", "hash", "oracle"]
-    assert library.shelf.board.models == ("fake:oracle", "other") or set(library.shelf.board.models) == {"other", "fake:oracle"}
+    assert library.shelf.board.models == ("fake:oracle", "other") or set(library.shelf.board.models) == {
+        "other",
+        "fake:oracle",
+    }
     assert library.shelf.ranges.keys() == ranges.keys()
 
 

@@ -30,14 +30,14 @@ class FamilyHeading:
 class PartHeading:
     """The columns about one part of the data.
 
-    ``n`` items and ``chance`` (a share of 1) where all columns agree in them, else None.  ``panel``: of how many
+    ``n`` items and ``chance`` (a share of 1) where all columns agree in them, else None and NaN.  ``panel``: of how many
     numbers the median is; 0 where there is none.
     """
 
     part: Part
     dataset: str
     n: int | None
-    chance: float | None
+    chance: float
     panel: int
     families: tuple[FamilyHeading, ...]
 
@@ -67,7 +67,10 @@ def headings(board: Board, columns: Sequence[Column]) -> tuple[PartHeading, ...]
         sizes = {column.n for column in own if column.n}
         chances = {column.chance for column in own if not math.isnan(column.chance)}
         panel = len(board.panels.get(part.id, ()))
-        one_size, one_chance = sizes.pop() if len(sizes) == 1 else None, chances.pop() if len(chances) == 1 else None
+        one_size, one_chance = (
+            sizes.pop() if len(sizes) == 1 else None,
+            chances.pop() if len(chances) == 1 else math.nan,
+        )
         parts.append(PartHeading(part, own[0].dataset, one_size, one_chance, panel, families))
     return tuple(parts)
 

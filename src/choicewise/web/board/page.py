@@ -1,6 +1,5 @@
 """The board as HTML."""
 
-import math
 import re
 from collections import Counter
 from functools import partial
@@ -9,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from choicewise import __version__
 from choicewise.report.visible_text import disarmed
 from choicewise.results.diagnosis import FLAGS
+from choicewise.web.board.cell_markup import MARKS, bar, cell_markup, doubts, guessed, spread_markup
 from choicewise.web.board.layout import headings, order_of, sorted_by
 from choicewise.web.board.library import Shelf
-from choicewise.web.board.line import Cell
 from choicewise.web.board.links import Links
 from choicewise.web.board.listed_run import State
 from choicewise.web.board.view import View, is_shown, shown
@@ -19,9 +18,6 @@ from choicewise.web.environment import environment
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-
-MARKS = dict(zip(FLAGS, "abcdefghijklmnopqrstuvwxyz", strict=False))
-"""The letter that stands for a doubt beside a number; the words are below the table."""
 
 
 def board_page(shelf: Shelf, view: View, links: Links, **further: Any) -> str:
@@ -44,7 +40,6 @@ def board_page(shelf: Shelf, view: View, links: Links, **further: Any) -> str:
         order_of=partial(order_of, seen),
         is_shown=is_shown,
         ranged=sum(column.measured > 1 for column in board.columns),
-        nan=math.nan,
         flags=FLAGS,
         legend={MARKS[flag]: words for flag, words in FLAGS.items() if flag in raised},
         State=State,
@@ -55,18 +50,9 @@ def board_page(shelf: Shelf, view: View, links: Links, **further: Any) -> str:
 def rendered(template: str, shelf: Shelf, links: Links, **context: Any) -> str:
     """A page of the board."""
     common = {"version": __version__, "shelf": shelf, "links": links, "View": View}
-    words = {"doubts": doubts, "guessed": guessed, "breakable": breakable}
+    words = {"doubts": doubts, "guessed": guessed, "breakable": breakable, "bar": bar}
+    words |= {"cell_markup": cell_markup, "spread_markup": spread_markup}
     return environment().get_template(template).render(**common, **words, **context)
-
-
-def doubts(cell: Cell) -> str:
-    """The letters of the doubts about a number."""
-    return "" if cell.row is None else "".join(MARKS[flag] for flag in cell.row.diagnosis.flags)
-
-
-def guessed(cell: Cell) -> bool:
-    """Whether a number is no better than guessing: its 95 % interval reaches down to the expected value of guessing."""
-    return cell.row is not None and cell.row.ci_low <= cell.row.chance
 
 
 def breakable(text: str) -> "Markup":

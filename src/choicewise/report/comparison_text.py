@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from textwrap import wrap
 
+from choicewise.report.comparison_sentence import comparison_sentence
 from choicewise.report.table import percent
 from choicewise.report.visible_text import safe, visible_line
 from choicewise.results.comparison import VERDICTS, Agreeing, Comparison
@@ -11,7 +12,8 @@ from choicewise.scoring.statistics.sign_flip import SignFlip
 
 
 def comparison_lines(compared: Comparison) -> Iterator[str]:
-    """The two numbers, the verdict, what differs, the paired difference, and the items that flip."""
+    """The verdict in a sentence, the two numbers, what differs, the paired difference, and the items that flip."""
+    yield from _wrapped(comparison_sentence(compared))
     for name, side in (("A", compared.left), ("B", compared.right)):
         ids = f"{side.p} {side.i} {side.t} {side.r}"
         yield f"{name}  {percent(side.value):>5} %  {safe(side.model)}, {side.protocol}  {ids}"

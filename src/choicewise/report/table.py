@@ -130,6 +130,7 @@ def matrix(title: str, cells: Mapping[str, Mapping[str, str]], least: int, width
     columns = list(dict.fromkeys(column for row in cells.values() for column in row))
     room = (width or console().width) - min(_NAME, max(len(safe(name)) for name in cells) + 2)
     step = max(1, room // least)
+    step = math.ceil(len(columns) / math.ceil(len(columns) / step)) if columns else 1  # of much the same width
     parts = []
     for start in range(0, len(columns), step):
         chosen = columns[start : start + step]

@@ -63,7 +63,7 @@ class Run:
         return html_table(str(self.folder), facts | {"complete": "yes" if self.manifest.complete else "no"})
 
     def _sizes(self) -> dict[str, int]:
-        return {"items": _count_items(self.manifest.blocks), "protocols": len(self.protocols)}
+        return {"items": count_items(self.manifest.blocks), "protocols": len(self.protocols)}
 
     @property
     def tables(self) -> RunTables:
@@ -204,7 +204,7 @@ class Run:
         return draw(name, study_of([self, *beside]), **choices)
 
 
-def _count_items(blocks: Sequence[BlockRecord]) -> int:
+def count_items(blocks: Sequence[BlockRecord]) -> int:
     """How many items the blocks are about, those of several blocks counted once."""
     stops: dict[tuple[str, str], int] = {}
     count = 0

@@ -12,9 +12,8 @@ from choicewise.protocols.path import Axes, differing, inseparable
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import axis_differences
 from choicewise.results.comparison import Axis
-from choicewise.results.influence import influence
+from choicewise.results.influence import aligned, influence
 from choicewise.results.outcome import Outcome, Outcomes
-from choicewise.results.pairing import paired_credits
 
 _ALLOWED = {axis.name: axis.metadata["allowed"] for axis in fields(Protocol)}
 
@@ -70,11 +69,13 @@ def main_effects(outcomes: Outcomes, firsts: Mapping[str, str] | None = None) ->
     ``firsts``: of protocols that can't differ the first (:func:`choicewise.results.distinct.first_alike`): a pair of
     them is none, and pairs of the same two kinds count once.  Raises UsageError where no two protocols are a pair.
     """
-    values = {each.name: influence(each).value for each in outcomes.outcomes}
+    known = {each.name: influence(each) for each in outcomes.outcomes}
+    values = {name: each.value for name, each in known.items()}
     by_values: dict[tuple[Axis, ...], list[Pair]] = {}
     for left, right in _pairs(outcomes.outcomes, values, firsts or {}):
         axes = tuple(Axis(*axis) for axis in axis_differences(left.protocol, right.protocol))
-        n = int((~np.isnan(paired_credits((left, right))[1]).any(axis=0)).sum())
+        _, credits, _ = aligned([known[left.name], known[right.name]])
+        n = int((~np.isnan(credits).any(axis=0)).sum())
         pair = Pair(left.name, right.name, values[right.name] - values[left.name], n)
         by_values.setdefault(axes, []).append(pair)
     if not by_values:

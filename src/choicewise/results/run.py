@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,9 @@ from choicewise.results.run_tables import RunTables
 from choicewise.results.sent_texts import read_texts
 from choicewise.scoring.ragged import row_of
 from choicewise.store.manifest import read_manifest
+
+if TYPE_CHECKING:
+    from choicewise.web.chart import Chart
 
 
 def open_run(folder: str | Path) -> Run:
@@ -59,7 +63,7 @@ class Run:
         return html_table(str(self.folder), facts | {"complete": "yes" if self.manifest.complete else "no"})
 
     def _sizes(self) -> dict[str, int]:
-        return {"items": _count_items(self.manifest.blocks), "protocols": len(self.protocols)}
+        return {"items": count_items(self.manifest.blocks), "protocols": len(self.protocols)}
 
     @property
     def tables(self) -> RunTables:
@@ -188,8 +192,19 @@ class Run:
         read_texts(self.evidence, (each.protocol.prompt_digest for each in measured))
         return [row for each in measured for row in rows(self.manifest, each, by, interval, measured)]
 
+    def chart(self, name: str, *beside: Run, **choices: Any) -> Chart:
+        """A chart that a notebook shows: ``strip``, ``ladder``, ``effects``, ``bump``, ``ranks`` or ``pair``.
 
-def _count_items(blocks: Sequence[BlockRecord]) -> int:
+        ``beside``: runs of other models.  ``choices``: ``models`` (names), ``start`` and ``end`` (protocols of a
+        ladder), ``protocol``, ``rank``, ``width``.  Raises UsageError for a chart that the runs can't give.
+        """
+        from choicewise.web.charts.catalogue import draw
+        from choicewise.web.page.study import study_of
+
+        return draw(name, study_of([self, *beside]), **choices)
+
+
+def count_items(blocks: Sequence[BlockRecord]) -> int:
     """How many items the blocks are about, those of several blocks counted once."""
     stops: dict[tuple[str, str], int] = {}
     count = 0

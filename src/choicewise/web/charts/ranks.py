@@ -44,7 +44,8 @@ CAPTION_ONE = "Rank under this protocol, and the ranks in 95 % of draws of items
 def values(rows: Sequence[Row], protocol: str | None = None) -> list[Record]:
     """Records of the kinds ``model`` (a row each, the best first) and ``rank`` (a dot).
 
-    ``rows``: ranked, of several models; a rank without a rival is none.  ``protocol``: of this one alone, with the interval of each rank.
+    ``rows``: ranked, of several models; a rank without a rival is none.  ``protocol``: of this one alone, with the
+    interval of each rank.
     """
     known = [row for row in rows if row.rank is not None and protocol in (None, row.protocol)]
     rivals = Counter(map(measured_as, known))

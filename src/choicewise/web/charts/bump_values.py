@@ -8,6 +8,7 @@ from statistics import median
 import numpy as np
 
 from choicewise.results.order import order_agreement, seriated
+from choicewise.results.ranks import measured_as
 from choicewise.results.row import Row
 from choicewise.web import labels
 from choicewise.web.charts.frame import Record
@@ -89,7 +90,7 @@ def shown_models(rows: Sequence[Row], highlight: Sequence[str] = ()) -> list[str
 def _columns(rows: Sequence[Row], fewest: int) -> list[Column]:
     columns: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
-        columns.setdefault((row.data, row.selection, row.subject, row.signature), {})[row.model] = row
+        columns.setdefault(measured_as(row), {})[row.model] = row
     return [
         column
         for column in columns.values()

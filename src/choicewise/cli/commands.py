@@ -13,6 +13,7 @@ from choicewise.cli.compare import compare
 from choicewise.cli.demo import demo
 from choicewise.cli.explain import explain
 from choicewise.cli.output import show, tell
+from choicewise.cli.page import page
 from choicewise.cli.plot import plot
 from choicewise.cli.prompts import prompts
 from choicewise.cli.protocols import protocols
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, report, compare, explain, plot, prompts, score, check, demo):
+for command in (run, report, compare, explain, page, plot, prompts, score, check, demo):
     app.command(cls=Command)(command)
 app.add_typer(protocols, name="protocols")
 

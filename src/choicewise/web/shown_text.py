@@ -1,5 +1,7 @@
 """Texts as they were sent, with their white space visible in the fonts that browsers have."""
 
+from functools import lru_cache
+
 from choicewise.report.visible_text import visible, visible_line
 
 _SIGNS = str.maketrans("␠␉", "␣⇥")
@@ -11,6 +13,7 @@ def shown(text: str) -> str:
     return visible(text).translate(_SIGNS)
 
 
+@lru_cache(maxsize=4096)
 def shown_line(text: str) -> str:
     """The same on one line."""
     return visible_line(text).translate(_SIGNS)

@@ -116,11 +116,11 @@ def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
 
 
 def _decided(decided: ItemDecision, number: dict[str, int]) -> list[Any]:
-    """Protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, the scores in four digits."""
+    """Protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, the scores in three digits."""
     tie = 2 if decided.tied else 1 if decided.near_tie else 0
     scores = None if decided.scores is None else [_rounded(score) for score in decided.scores]
     return [number[decided.protocol], decided.prediction, _rounded(decided.credit), tie, scores]
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
+    return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")

@@ -22,7 +22,7 @@ AT_ONCE = 50
 SUBJECTS = 6
 """Subjects of the items in full inside a page, where there are many items: each subject lies in blocks of its own."""
 
-FEW, EXPLAINED = 2_000, 1_000
+FEW, EXPLAINED = 1_000, 800
 """Items of all runs together that are explained without thinking of blocks, and at most inside a page."""
 
 
@@ -124,4 +124,4 @@ def _explained(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
     wanted = pa.array(ids, pa.string())
     asked = {id(each.items): each.ids.combine_chunks() for each in run.outcomes.outcomes}
     known = {item for own in asked.values() for item in wanted.filter(pc.is_in(wanted, own)).to_pylist()}
-    return explain_items(open_run(run.folder), [name for name in ids if name in known])
+    return explain_items(open_run(run.folder), [name for name in ids if name in known], null_tokens=False)

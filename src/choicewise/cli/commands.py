@@ -12,6 +12,7 @@ from choicewise.cli.command import Command
 from choicewise.cli.compare import compare
 from choicewise.cli.demo import demo
 from choicewise.cli.explain import explain
+from choicewise.cli.ladder import ladder
 from choicewise.cli.output import show, tell
 from choicewise.cli.page import page
 from choicewise.cli.plot import plot
@@ -20,6 +21,7 @@ from choicewise.cli.protocols import protocols
 from choicewise.cli.report import report
 from choicewise.cli.run import run
 from choicewise.cli.score import score
+from choicewise.cli.serve import serve
 
 app = typer.Typer(
     help="Score multiple-choice questions with a language model in every published way at once.",
@@ -28,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, report, compare, explain, page, plot, prompts, score, check, demo):
+for command in (run, report, compare, ladder, explain, page, plot, serve, prompts, score, check, demo):
     app.command(cls=Command)(command)
 app.add_typer(protocols, name="protocols")
 

@@ -34,6 +34,13 @@ def check_interrupt() -> None:
         raise KeyboardInterrupt
 
 
+def end_quietly() -> None:
+    """Ctrl-C was what this command ends by, and it has ended: nothing was interrupted."""
+    global _pressed
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    _pressed = False
+
+
 def end_watch() -> None:
     """Nothing is left that could be lost: from now on Ctrl-C ends the process at once."""
     if signal.getsignal(signal.SIGINT) is _press:

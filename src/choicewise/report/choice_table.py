@@ -14,6 +14,9 @@ from choicewise.results.explanation import AskedPrompt, ItemDecision, ScoredCont
 LABEL, INDENT, GAP = 30, 2, 2
 """Columns of the terminal for the name of a row at most, before a table, and between two columns."""
 
+LARGE = 99.99995
+"""Nats from which on two decimals are enough."""
+
 LONGEST = 1000
 """Characters of a text that are looked at: more of them than a line can show."""
 
@@ -57,13 +60,13 @@ def texts(asked: AskedPrompt) -> tuple[tuple[int, int, str, str], ...]:
 
 def _part(rows: Sequence[tuple[str, Cells]], choices: Sequence[int], label: int, most: int) -> Padding:
     """``label``, ``most``: columns of the terminal for names, on eight lines at most, and for a choice's cut text."""
-    shown = Table(box=None, pad_edge=False, show_header=False)
-    shown.add_column(overflow="fold", width=label)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(overflow="fold", width=label)
     for _ in choices:
-        shown.add_column(justify="right", no_wrap=True, overflow="ellipsis", max_width=most)
+        table.add_column(justify="right", no_wrap=True, overflow="ellipsis", max_width=most)
     for name, cells in rows:
-        shown.add_row(short(name, 8 * LABEL), *(cells.get(choice, "") for choice in choices))
-    return Padding(shown, (0, 0, 0, INDENT), expand=False)
+        table.add_row(short(name, 8 * LABEL), *(cells.get(choice, "") for choice in choices))
+    return Padding(table, (0, 0, 0, INDENT), expand=False)
 
 
 def _texts(asked: AskedPrompt) -> list[tuple[str, Cells]]:
@@ -86,24 +89,31 @@ def _rows(asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool) -> l
 
     ``named``: whether rows begin with the protocol's name.
     """
-    alike: dict[tuple[str, ...], list[str]] = {}
-    chosen: dict[tuple[tuple[str, ...], int], list[str]] = {}
+    chosen: dict[tuple[tuple[str, bool], ...], list[str]] = {}
+    numbers: list[tuple[str, list[float | None]]] = []
     for part, own in _parts(asked):
-        for name, numbers in (("S", [each.total for each in own]), ("observed", [each.value for each in own])):
-            if any(number is not None for number in numbers):
-                alike.setdefault(tuple(map(_number, numbers)), []).append(name + part)
+        observed = {"S": [each.total for each in own], "observed": [each.value for each in own]}
+        numbers += [(name + part, each) for name, each in observed.items() if any(value is not None for value in each)]
     for each in decided:
         if each.protocol in asked.protocols and each.scores is not None:
-            scores = tuple(map(_number, each.scores))
-            chosen.setdefault((scores, each.prediction), alike.pop(scores, [])).append(_name(each, asked))
+            same = [name for name, values in numbers if _close(values, each.scores)]
+            numbers = [(name, values) for name, values in numbers if name not in same]
+            row = tuple((_number(score), place == each.prediction) for place, score in enumerate(each.scores))
+            chosen[row] = [*chosen.get(row, []), *same, _name(each, asked)]
     choices = sorted({each.choice for each in shown(asked)})
-    observed = [(names, dict(zip(choices, numbers, strict=False))) for numbers, names in alike.items()]
-    scored = [
-        (names, {place: f"[{score}]" if place == taken else score for place, score in enumerate(scores)})
-        for (scores, taken), names in chosen.items()
+    rows = [(name, dict(zip(choices, map(_number, values), strict=False))) for name, values in numbers]
+    rows += [
+        ("=".join(names), {place: f"[{cell}]" if taken else cell for place, (cell, taken) in enumerate(row)})
+        for row, names in chosen.items()
     ]
-    before = f"{asked.protocols[0]}: " if named else ""
-    return [(before + "=".join(names), cells) for names, cells in [*observed, *scored]]
+    return [(f"{asked.protocols[0]}: {name}" if named else name, cells) for name, cells in rows]
+
+
+def _close(observed: Sequence[float | None], scores: Sequence[float]) -> bool:
+    """Whether scores are what was observed, but for rounding to float32."""
+    return len(observed) == len(scores) and all(
+        one is not None and math.isclose(one, other, rel_tol=1e-6) for one, other in zip(observed, scores, strict=True)
+    )
 
 
 def _parts(asked: AskedPrompt) -> list[tuple[str, list[ScoredContinuation]]]:
@@ -129,4 +139,6 @@ def _size(scored: ScoredContinuation) -> str:
 
 
 def _number(number: float | None) -> str:
-    return "-" if number is None or math.isnan(number) else f"{number:.4f}"
+    if number is None or math.isnan(number):
+        return "-"
+    return f"{number:.4f}" if abs(number) < LARGE else f"{number:.2f}"

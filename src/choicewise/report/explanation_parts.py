@@ -60,15 +60,14 @@ def _block(prompts: list[AskedPrompt], explanation: Explanation, lines: int, wid
 
 
 def _text(asked: AskedPrompt) -> str | None:
-    """The text of the prompt, or of the first choice's where each has its own."""
-    contexts = (each.context for each in asked.scored if each.context is not None)
-    return asked.context if asked.context is not None else next(contexts, None)
+    """The text of the prompt, or that of the first choice where choices have their own."""
+    return next((each.context for each in asked.scored if each.context is not None), asked.context)
 
 
 def _about(asked: AskedPrompt) -> str:
     facts, text = [asked.reading, asked.boundary, *_lost(asked)], _text(asked)
     if text is not None:
-        facts.append(f"{size(text)}, one prompt of several" if asked.context is None else size(text))
+        facts.append(size(text) if text == asked.context else f"{size(text)} (the first prompt of several)")
     return f"{together(asked.protocols)}: {', '.join(facts)}"
 
 

@@ -105,6 +105,7 @@ def _pairs(
 ) -> Iterable[tuple[Outcome, Outcome]]:
     """Two measured protocols that differ in one axis, or in some that only change together, in its direction."""
     measured = [each for each in outcomes if not math.isnan(values[each.name])]
+    run = [each.protocol for each in measured]
     seen: set[tuple[Axes, frozenset[str]]] = set()
     for pair in combinations(measured, 2):
         axes = differing(*(each.protocol for each in pair))
@@ -113,14 +114,15 @@ def _pairs(
             continue
         if len(axes) == 1 or inseparable(*(each.protocol for each in pair)):
             seen.add((axes, kinds))
-            yield pair if _in_order(axes[0], *pair) else (pair[1], pair[0])
+            one, other = (each.protocol for each in pair)
+            yield pair if _in_order(axes[0], one, other, run) else (pair[1], pair[0])
 
 
-def _in_order(axis: str, left: Outcome, right: Outcome) -> bool:
+def _in_order(axis: str, left: Protocol, right: Protocol, run: Sequence[Protocol]) -> bool:
     """Whether the left value of ``axis`` comes first: as declared, no number before numbers, as the run has them."""
-    one, other = getattr(left.protocol, axis), getattr(right.protocol, axis)
+    one, other = getattr(left, axis), getattr(right, axis)
     if one in _ALLOWED[axis] and other in _ALLOWED[axis]:
         return bool(_ALLOWED[axis].index(one) < _ALLOWED[axis].index(other))
     if isinstance(one, int | None) and isinstance(other, int | None):
         return (one is not None, one or 0) < (other is not None, other or 0)
-    return True
+    return next(value for each in run if (value := getattr(each, axis)) in (one, other)) == one

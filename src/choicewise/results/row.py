@@ -10,7 +10,7 @@ import numpy as np
 from choicewise.protocols.family import family
 from choicewise.protocols.signature import short_signature, signature
 from choicewise.protocols.unused import unused
-from choicewise.records.manifest import Manifest, SkippedRow
+from choicewise.records.manifest import Manifest, Selection, SkippedRow
 from choicewise.results.diagnosis import Diagnosis, diagnose
 from choicewise.results.identity import data_id, run_id, text_id, token_id
 from choicewise.results.interval import check_clusters, interval
@@ -130,8 +130,8 @@ def rows(
             signature=signature(protocol),
             family=family(protocol),
             id=short_signature(protocol),
-            i=text_id(evidence),
-            t=token_id(evidence, protocol.null),
+            i=text_id(evidence, protocol),
+            t=token_id(evidence, protocol),
             r=run_id(manifest),
             metric=protocol.metric,
             interval=interval_name,
@@ -153,12 +153,17 @@ def rows(
 
 def selection(manifest: Manifest, measured: Measurement) -> str:
     """The part of the data that a number is about, in words: subjects, a limit, or how much of it is there yet."""
-    subjects, limit = manifest.selection.subjects, manifest.selection.limit
+    asked, every = measured.asked
+    lacking = f"incomplete: {asked:,} of {every:,} items" if asked < every else ""
+    return ", ".join(filter(None, (chosen_part(manifest.selection), lacking or "incomplete" * (not manifest.complete))))
+
+
+def chosen_part(chosen: Selection) -> str:
+    """The part of the data that a run is to ask, in words; nothing for all of it."""
+    subjects, limit = chosen.subjects, chosen.limit
     named = [] if subjects is None else subjects if len(subjects) <= MANY else [f"{len(subjects)} subjects"]
     first = [] if limit is None else [f"first {limit} of each subject"]
-    asked, every = measured.asked
-    lacking = [f"incomplete: {asked:,} of {every:,} items"] if asked < every else []
-    return ", ".join([*named, *first, *(lacking or ([] if manifest.complete else ["incomplete"]))])
+    return ", ".join([*named, *first])
 
 
 @lru_cache(maxsize=8)

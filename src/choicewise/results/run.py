@@ -63,7 +63,7 @@ class Run:
         return html_table(str(self.folder), facts | {"complete": "yes" if self.manifest.complete else "no"})
 
     def _sizes(self) -> dict[str, int]:
-        return {"items": _count_items(self.manifest.blocks), "protocols": len(self.protocols)}
+        return {"items": count_items(self.manifest.blocks), "protocols": len(self.protocols)}
 
     @property
     def tables(self) -> RunTables:
@@ -75,21 +75,28 @@ class Run:
 
         Raises UsageError when one of them asks what the run did not ask, and says what adds it to the run.
         """
-        splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
-        recipes = {
-            name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
-            for name, recipe in protocols.items()
-        }
-        known = {ask for block in self.manifest.blocks for ask in block.asks}
-        lacking = [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
-        if lacking:
+        if lacking := self.lacking(protocols):
             names, selection = ", ".join(lacking), self.manifest.selection
             same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
             same += f"; subjects {', '.join(selection.subjects)}" if selection.subjects else ""
             same += f"; limit {selection.limit}" if selection.limit else ""
             advice = f"add it: evaluate {names} into the same folder, with {same}"
             raise UsageError(f"{self.folder} was not asked what {names} asks; {advice}")
-        return Run(self.evidence, recipes)
+        return Run(self.evidence, self.on_its_split(protocols))
+
+    def lacking(self, protocols: Mapping[str, Protocol]) -> list[str]:
+        """The names of those protocols that ask what the run did not ask."""
+        known = {ask for block in self.manifest.blocks for ask in block.asks}
+        recipes = self.on_its_split(protocols)
+        return [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
+
+    def on_its_split(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+        """The same protocols; those that name no split with the one that the run is about, if it is one."""
+        splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
+        return {
+            name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
+            for name, recipe in protocols.items()
+        }
 
     def choose(self, names: Sequence[str] | None) -> Run:
         """The run under those of its protocols that are named, or what the names mean to the catalogue; None: all.
@@ -197,7 +204,7 @@ class Run:
         return draw(name, study_of([self, *beside]), **choices)
 
 
-def _count_items(blocks: Sequence[BlockRecord]) -> int:
+def count_items(blocks: Sequence[BlockRecord]) -> int:
     """How many items the blocks are about, those of several blocks counted once."""
     stops: dict[tuple[str, str], int] = {}
     count = 0

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import UsageError
-from choicewise.web.labels import cut, folded
+from choicewise.report.visible_text import safe
+from choicewise.web.labels import SAID, cut, folded
 from choicewise.web.theme import LIGHT, PAPER, SMALL, SOFT, TITLE, coloured
 
 if TYPE_CHECKING:
@@ -37,18 +38,20 @@ class Chart:
         alone = deepcopy(dict(self.page_spec))
         padding = dict(alone["padding"])
         room = padding["left"] + alone["width"] + padding["right"] - 24
-        title, lines = cut(self.title, room / TITLE), folded(self.caption, room / SMALL)
-        texts = (
-            {"text": title, "fontSize": TITLE, "fontWeight": 600},
-            {"text": lines, "fontSize": SMALL, "color": SOFT},
+        heading = [cut(line, room / TITLE) for line in folded(safe(self.title), room / TITLE)][:2]
+        notes = folded(self.caption, room / SMALL)
+        lines = (
+            {"text": heading, "fontSize": TITLE, "lineHeight": TITLE + 4, "fontWeight": 600},
+            {"text": notes, "fontSize": SMALL, "lineHeight": SMALL + 4, "color": SOFT},
         )
-        space = 2 * TITLE + len(lines) * (SMALL + 4) + 4
-        for text, above in zip(texts, (space, space - TITLE - 7), strict=True):
-            place = {"x": {"value": 12 - padding["left"]}, "y": {"value": -padding["top"] - above}}
-            look = {"type": "text", "align": "left", "baseline": "top", "lineHeight": SMALL + 4, "aria": False}
+        under = len(notes) * (SMALL + 4) + 6
+        above = len(heading) * (TITLE + 4) + under + 4
+        for text, top in zip(lines, (above, under), strict=True):
+            place = {"x": {"value": 12 - padding["left"]}, "y": {"value": -padding["top"] - top}}
+            look = {"type": "text", "align": "left", "baseline": "top", "aria": False}
             alone["layer"] = [*alone["layer"], {"data": {"values": [{}]}, "mark": look | text, "encoding": place}]
-        padding["top"] += space + 12
-        about = f"{title}. {alone['description']}"
+        padding["top"] += above + 12
+        about = f"{cut(self.title, 4 * SAID)}. {alone['description']}"
         return coloured({**alone, "description": about, "padding": padding, "background": LIGHT[PAPER]})
 
     def for_page(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from choicewise.report.table import percent
-from choicewise.report.visible_text import safe
+from choicewise.report.visible_text import disarmed, safe
 
 _NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
 """What no XML file may hold."""
@@ -39,9 +39,14 @@ def cut(text: str, most: float) -> str:
     return _cut(text if len(text) <= 400 else text[:200] + "…" + text[-200:], most)
 
 
+def harmless(text: str) -> str:
+    """``text`` in full, with escapes for hidden characters and without those that no file may hold."""
+    return _NO_CHARACTERS.sub("\ufffd", disarmed(text))
+
+
 @lru_cache(maxsize=4096)
 def _cut(text: str, most: float) -> str:
-    shown = _NO_CHARACTERS.sub("\ufffd", safe(text))
+    shown = safe(harmless(text))
     if em(shown) <= most:
         return shown
     room, head, tail = (most - 1.0) / 2, "", ""

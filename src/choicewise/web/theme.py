@@ -18,6 +18,7 @@ INK: Final = "var(--ink)"
 SOFT: Final = "var(--quiet)"
 LINE: Final = "var(--line)"
 ACCENT: Final = "var(--accent)"
+MARK: Final = "var(--mark)"
 PAPER: Final = "var(--paper)"
 MODELS: Final = tuple(f"var(--model-{place})" for place in range(1, 9))
 SHAPES: Final = (
@@ -37,6 +38,7 @@ LIGHT: Final[Mapping[str, str]] = {
     SOFT: "#595959",
     LINE: "#dadada",
     ACCENT: "#0a58a6",
+    MARK: "#8a8a8a",
     PAPER: "#ffffff",
     **dict(
         zip(
@@ -53,6 +55,7 @@ DARK: Final[Mapping[str, str]] = {
     SOFT: "#a6a8ab",
     LINE: "#383b40",
     ACCENT: "#7db7f2",
+    MARK: "#85888d",
     PAPER: "#15171a",
     **dict(
         zip(

@@ -6,6 +6,9 @@ import numpy as np
 
 from choicewise.scoring.ragged import Floats, Integers
 
+_AT_ONCE = 50
+"""Draws that are computed together."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankIntervals:
@@ -34,11 +37,13 @@ def rank_intervals(credits: Floats, draws: int = 2000, seed: int = 0, level: flo
     rng = np.random.default_rng(seed)
     # Items with the same credits of all models are one kind, and there are far fewer kinds than items.
     kinds, counts = np.unique(complete, axis=1, return_counts=True)
-    drawn = np.array([_ranks(kinds @ rng.multinomial(n, counts / n)) for _ in range(draws)])
+    parts = (rng.multinomial(n, counts / n, min(_AT_ONCE, draws - start)) for start in range(0, draws, _AT_ONCE))
+    drawn = np.concatenate([_ranks(part @ kinds.T) for part in parts])
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0, method="inverted_cdf").astype(np.int64)
     return RankIntervals(rank, low, high, n, missing)
 
 
 def _ranks(totals: Floats) -> Integers:
-    """1 + how many are strictly greater; credits can be halves or thirds, so comparing their sums needs a tolerance."""
-    return 1 + (totals[None, :] > totals[:, None] + 1e-9).sum(axis=1)
+    """1 + how many are strictly greater, along the last axis; credits can be halves or thirds, so comparing their sums
+    needs a tolerance."""
+    return 1 + (totals[..., None, :] > totals[..., :, None] + 1e-9).sum(axis=-1)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from choicewise.web.charts.bump_values import MODEL, PROTOCOL, SHOWN, values
+from choicewise.web.charts.bump_values import MODEL, SHOWN, values
 from choicewise.web.charts.frame import (
     DESCRIPTION,
     PERCENT_AXIS,
@@ -15,9 +15,11 @@ from choicewise.web.charts.frame import (
     layer,
     note,
     number,
+    rank_axis,
     words,
 )
-from choicewise.web.theme import INK, LINE, MODELS, NORMAL, PAPER, SHAPES, SMALL
+from choicewise.web.labels import em
+from choicewise.web.theme import INK, LINE, MARK, MODELS, NORMAL, PAPER, SHAPES, SMALL, SOFT
 
 __all__ = ["spec", "values"]
 
@@ -27,10 +29,13 @@ _LEFT, _COLUMN = 64, 12
 _RANK, _LOWEST, _HIGHEST, _VALUE = 44, 190, 640, 380
 """Pixels of a rank, of all ranks at least and at most, and from 0 to 100 %."""
 
+_MANY = 40
+"""With more models, the grey lines are hairlines."""
+
 _APART = 15
 """Pixels between two names of models."""
 
-_TAU, _NAME = 8, 42
+_TAU, _NAME = 8, 48
 """Pixels below the columns at which Kendall's τ and the names of protocols begin."""
 
 CAPTION = (
@@ -54,27 +59,21 @@ def spec(values: Records, rank: bool = True, width: int = WIDTH) -> dict[str, An
     at = "place" if rank else "value"
     scale: dict[str, Any] = {"domain": [0.5, models + 0.5], "reverse": True} if rank else {"domain": [0, 1]}
     scale |= {"nice": False, "zero": False}
-    up = number(at, scale=scale, axis=_axis(models) if rank else {**PERCENT_AXIS, "grid": True})
+    up = number(at, scale=scale, axis={**rank_axis(models), "title": None} if rank else PERCENT_AXIS)
     across = number("column", axis=None, scale={"domain": [-0.5, max(columns, 1) - 0.5], "nice": False, "zero": False})
     pixels = height / models if rank else height
+    longest = max((em(record["label"]) for record in values if record["kind"] == "column"), default=0.0)
     return frame(
         _with_room(values, at, _APART / pixels, (0.5, models + 0.5) if rank else (0.0, 1.0)),
-        [*_columns(across, "rank" if rank else ""), *_lines(across, up, rank, columns), *_names(up)],
+        [*_columns(across, "rank" if rank else ""), *_lines(across, up, rank, columns, models), *_names(up)],
         width=width,
         left=_LEFT,
         right=right,
         top=24,
-        bottom=round(PROTOCOL * SMALL) + _NAME,
+        bottom=round(longest * SMALL) + _NAME + 8,
         height=height,
         about=_about(models, columns, rank),
     )
-
-
-def _axis(models: int) -> dict[str, Any]:
-    """Ranks as whole numbers, the first and the last among them."""
-    step = next(size for size in (1, 2, 5, 10, 20, 25, 50, 100, 10**6) if models / size <= 12)
-    ticks = [1, *range(max(step, 2), models, step), models] if step > 1 else list(range(1, models + 1))
-    return {"values": ticks, "format": "d", "title": None}
 
 
 def _columns(across: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
@@ -98,7 +97,9 @@ def _columns(across: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
     ]
 
 
-def _lines(across: Mapping[str, Any], up: Mapping[str, Any], rank: bool, columns: int) -> list[dict[str, Any]]:
+def _lines(
+    across: Mapping[str, Any], up: Mapping[str, Any], rank: bool, columns: int, models: int
+) -> list[dict[str, Any]]:
     at, low, high = ("place", "rank_low", "rank_high") if rank else ("value", "ci_low", "ci_high")
     coloured = {"color": _slots(MODELS)}
     size = 60 if columns <= 20 else 36
@@ -107,9 +108,10 @@ def _lines(across: Mapping[str, Any], up: Mapping[str, Any], rank: bool, columns
     ends = {"x": across, "x2": {"field": "next"}, "y": up, "y2": {"field": f"next_{at}"}}
     known = {"field": low, "valid": True}
     path = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
+    grey = {"color": LINE, "strokeWidth": 0.5} if models > _MANY else {"color": MARK, "strokeWidth": 1}
     detail = {"field": "line", "type": "nominal"}
     return [
-        layer("line", {**path, "color": LINE, "strokeWidth": 1}, x=across, y=up, detail=detail),
+        layer("line", {**path, **grey}, x=across, y=up, detail=detail),
         layer("place", bar, known, x=number("beside", axis=None), y=number(low), y2={"field": high}, **coloured),
         layer("place", path, x=across, y=up, **coloured),
         layer("crossing", {"type": "rule", "strokeWidth": 5}, **ends, **coloured, description=DESCRIPTION),
@@ -121,9 +123,12 @@ def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
     beside = number("label_at")
     sign = {"type": "point", "filled": True, "opacity": 1, "size": 60, "xOffset": 7}
     text = {"type": "text", "align": "left", "baseline": "middle", "color": INK, "limit": MODEL * NORMAL + 8}
+    coloured, grey = {"field": "slot", "valid": True}, {"field": "slot", "valid": False}
+    place = {"x": {"value": "width"}, "y": beside}
     return [
-        layer("model", sign, x={"value": "width"}, y=beside, color=_slots(MODELS), shape=_slots(SHAPES)),
-        layer("model", {**text, "dx": 17}, x={"value": "width"}, y=beside, text=words("label")),
+        layer("model", sign, coloured, **place, color=_slots(MODELS), shape=_slots(SHAPES)),
+        layer("model", {**text, "dx": 17}, coloured, **place, text=words("label")),
+        layer("model", {**text, "dx": 17, "color": SOFT}, grey, **place, text=words("label")),
     ]
 
 

@@ -23,6 +23,9 @@ MODEL, PROTOCOL = 11, 13
 _BESIDE, _FEW = 0.5, 70
 """Part of a column over which the intervals of the models stand beside each other, less where columns are few."""
 
+_NAMED = 20
+"""With more models, only those in colour have their names beside their lines."""
+
 _TIED = 0.3
 """How far apart lines of equal rank are, in ranks."""
 
@@ -69,7 +72,8 @@ def values(
                 beside = at + ((slot + 0.5) / len(shown) - 0.5) * min(_BESIDE, len(columns) / _FEW)
                 records.append(_place(column.get(model), model, len(models), slot, at, beside, place))
     records += _crossings(columns, names, drawn, shown, significant)
-    return records + _models(columns, drawn, shown)
+    named = models if len(models) <= _NAMED else shown
+    return records + _models(columns, drawn, named, shown)
 
 
 def shown_models(rows: Sequence[Row], highlight: Sequence[str] = ()) -> list[str]:
@@ -184,12 +188,15 @@ def _crossings(
     return records
 
 
-def _models(columns: Sequence[Column], drawn: Sequence[Mapping[str, float]], shown: Sequence[str]) -> list[Record]:
+def _models(
+    columns: Sequence[Column], drawn: Sequence[Mapping[str, float]], named: Sequence[str], shown: Sequence[str]
+) -> list[Record]:
     """The names of the models, where their lines end."""
     records: list[Record] = []
-    for slot, model in enumerate(shown):
+    for model in named:
         ends = [at for at in range(len(columns)) if model in drawn[at]]
         if ends:
             end = {"column": ends[-1], "place": drawn[ends[-1]][model], "value": columns[ends[-1]][model].value}
-            records.append({"kind": "model", "model": model, "slot": slot, "label": labels.cut(model, MODEL), **end})
+            about = {"model": model, "slot": shown.index(model) if model in shown else None}
+            records.append({"kind": "model", **about, "label": labels.cut(model, MODEL), **end})
     return records

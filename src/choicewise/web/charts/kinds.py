@@ -40,7 +40,9 @@ def _strip(study: Study, choices: Choices) -> Chart:
     records = strip.values(run.rows, chosen)
     numbers = count(sum(not math.isnan(row.value) for row in run.rows), "number")
     spec = strip.spec(records, bool(choices.rank), choices.width)
-    return Chart("strip", f"{_about(run)}: {numbers}", spec, strip.CAPTION)
+    published = any(record["kind"] == "published" for record in records) and not choices.rank
+    caption = strip.CAPTION_PUBLISHED if published else strip.CAPTION
+    return Chart("strip", f"{_about(run)}: {numbers}", spec, caption)
 
 
 def _ladder(study: Study, choices: Choices) -> Chart:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -21,6 +21,7 @@ from choicewise.web.charts.frame import (
     named,
     note,
     number,
+    rank_axis,
     words,
 )
 from choicewise.web.number import count
@@ -63,48 +64,24 @@ def spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
     """The chart of such values."""
     narrow = width < NARROW
     models = sum(record["kind"] == "model" for record in values)
-    step = _DENSE if models > _MANY else _ROOMY
+    dense = models > _MANY
+    step = _DENSE if dense else _ROOMY
     left = (_SHORT if narrow else _MODEL) * NORMAL + 24
     right = 28 if narrow else 150
     scale = {"domain": [1, max(models, 2)], "nice": False, "zero": False}
-    ticks = {"format": "d", "tickMinStep": 1, "tickCount": min(models, 10), "title": "rank (1 is the best)"}
-    across = number("rank", scale=scale, axis={**ticks, "offset": 4})
-    area = {
-        "field": "share",
-        "type": "quantitative",
-        "legend": None,
-        "scale": {"domain": [0, 1], "range": [0, step * step / 4]},
-    }
-    dot = {"type": "point", "shape": "circle", "fill": INK, "stroke": PAPER, "strokeWidth": 1, "opacity": 1}
+    across = number("rank", scale=scale, axis={**rank_axis(max(models, 1)), "offset": 4})
+    label = words("short" if narrow else "label")
     name = {"type": "text", "align": "left", "baseline": "middle", "color": INK}
-    above = note(align="center", dy=-step * 0.29, baseline="bottom")
-    counted = named("rank", above, x=number("rank"), y=lane(), text=words("label"))
+    reach = {"type": "rule", "color": SOFT, "strokeWidth": 0.75 if dense else 1.5}
     layers = [
         layer("model", hairline(), x={"value": 0}, x2={"value": "width"}, y=lane()),
-        layer(
-            "model",
-            {"type": "rule", "color": SOFT, "strokeWidth": 1.5},
-            {"field": "low", "valid": True},
-            x=number("low"),
-            x2={"field": "high"},
-            y=lane(),
-        ),
-        layer("rank", dot, x=across, y=lane(), size=area, description=DESCRIPTION),
-        *(counted if models <= _COUNTED else []),
-        layer(
-            "model",
-            name,
-            x={"value": 12 - left},
-            y=lane(),
-            text=words("short" if narrow else "label"),
-            description=DESCRIPTION,
-        ),
-        *(
-            []
-            if narrow
-            else [layer("model", note(align="right"), x={"value": width - left - 12}, y=lane(), text=words("detail"))]
-        ),
+        layer("model", reach, {"field": "low", "valid": True}, x=number("low"), x2={"field": "high"}, y=lane()),
+        *(_dense_dots(across) if dense else _dots(across, step, models <= _COUNTED)),
+        layer("model", name, x={"value": 12 - left}, y=lane(), text=label, description=DESCRIPTION),
     ]
+    if not narrow:
+        edge = {"value": width - left - 12}
+        layers.append(layer("model", note(align="right"), x=edge, y=lane(), text=words("detail")))
     return frame(
         values,
         layers,
@@ -116,6 +93,28 @@ def spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
         height={"step": step},
         about=f"The ranks of {count(models, 'model')}",
     )
+
+
+def _dots(across: Mapping[str, Any], step: int, counted: bool) -> list[dict[str, Any]]:
+    """A dot per rank, its area the share of the protocols, with how many these are."""
+    scale = {"domain": [0, 1], "range": [0, step * step / 4]}
+    area = {"field": "share", "type": "quantitative", "legend": None, "scale": scale}
+    dot = {"type": "point", "shape": "circle", "fill": INK, "stroke": PAPER, "strokeWidth": 1, "opacity": 1}
+    above = note(align="center", dy=-step * 0.29, baseline="bottom")
+    return [
+        layer("rank", dot, x=across, y=lane(), size=area, description=DESCRIPTION),
+        *(named("rank", above, x=number("rank"), y=lane(), text=words("label")) if counted else []),
+    ]
+
+
+def _dense_dots(across: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A faint tick per rank, and a dot at the median."""
+    tick = {"type": "point", "shape": "M0,-1L0,1", "size": 49, "stroke": SOFT, "strokeWidth": 1, "opacity": 0.5}
+    dot = {"type": "point", "shape": "circle", "fill": INK, "stroke": PAPER, "strokeWidth": 1, "opacity": 1, "size": 40}
+    return [
+        layer("rank", tick, x=across, y=lane()),
+        layer("model", dot, x=number("median"), y=lane(), description=DESCRIPTION),
+    ]
 
 
 def _over_protocols(model: str, ranks: Sequence[int], place: int, models: int) -> list[Record]:

@@ -1,0 +1,82 @@
+"""``choicewise serve``: the board of all runs below some folders."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from choicewise.cli.interrupt import end_quietly
+from choicewise.cli.output import show, tell
+from choicewise.errors import UsageError
+
+
+def serve(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", readable=False, help="Folders with runs at any depth.")
+    ],
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; others than this machine need a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on; 8470 or a free one.")
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="Further name that readers call the server by. Repeatable.")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", readable=False, help="File with the token that readers need; or CHOICEWISE_TOKEN."
+        ),
+    ] = None,
+) -> None:
+    """Show models × protocols of all runs in a browser: a leaderboard that follows the runs as they come and change.
+
+    Only this machine can read it, unless --host says otherwise. Ctrl-C ends it.
+    """
+    _check(folders)
+    try:
+        import jinja2  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"the board needs {error.name}: pip install 'choicewise[serve]'") from error
+
+    from choicewise.web.board.library import Library
+    from choicewise.web.server.access import access, is_loopback
+    from choicewise.web.server.serve import BoardServer, address, listen
+    from choicewise.web.server.token import read_token
+
+    token = read_token(token_file)
+    if token is None and not is_loopback(host):
+        raise UsageError(
+            f"{host} can be reached by others: write a token of your own into a file that only you can read, and name "
+            "it with --token-file, or put it into the variable CHOICEWISE_TOKEN"
+        )
+    bound = listen(host, port)
+    server = BoardServer(Library(folders), access(host, name or (), token), bound, tell)
+    server.start()
+    show(address(bound))
+    where = ", ".join(map(str, folders))
+    tell(f"the board of all runs below {where}; Ctrl-C ends it")
+    if token is not None:
+        tell("readers add ?token= and the token to the address once", *_open_to_all(host))
+    try:
+        server.wait()
+    except KeyboardInterrupt:
+        tell("ending")
+        server.stop()
+        end_quietly()
+
+
+def _check(folders: list[Path]) -> None:
+    problems = [f"{folder} does not exist" for folder in folders if not folder.exists()]
+    problems += [f"{folder} is a file; name the folder" for folder in folders if folder.is_file()]
+    if problems:
+        raise UsageError.about(problems)
+
+
+def _open_to_all(host: str) -> list[str]:
+    from choicewise.web.server.access import is_loopback
+
+    return [] if is_loopback(host) else ["what is sent is not encrypted; a proxy with TLS in front of it does that"]

@@ -1,0 +1,86 @@
+"""From a run folder to what the board keeps of it: its numbers, or in words why there are none."""
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from choicewise.errors import ChoicewiseError
+from choicewise.records.format import ITEM_FILE, MANIFEST
+from choicewise.records.manifest import Manifest
+from choicewise.results.identity import run_id
+from choicewise.results.outcome import Outcomes
+from choicewise.results.row import Row, chosen_part
+from choicewise.results.run import count_items
+from choicewise.results.summary import summarize
+from choicewise.store.manifest import read_manifest
+from choicewise.web.board.artefact import artefacts
+from choicewise.web.board.discovery import Place
+from choicewise.web.board.listed_run import ListedRun, State
+
+
+def look(place: Place) -> ListedRun:
+    """The run at ``place`` from its manifest alone, which is quick: waiting to be read, incomplete, or unreadable."""
+    try:
+        manifest = read_manifest(place.folder)
+        version = hashlib.sha256((place.folder / MANIFEST).read_bytes()).hexdigest()
+    except (ChoicewiseError, OSError) as error:
+        return ListedRun(place.id, place.label, place.folder, State.UNREADABLE, "", told(error, place))
+    state, reason = State.WAITING, ""
+    if not manifest.complete:
+        asked = _asked(place.folder, manifest)
+        state, reason = State.INCOMPLETE, f"{asked} are asked; the same `choicewise run` line goes on with it"
+    about = state, version, reason, without_blocks(manifest), run_id(manifest)
+    return ListedRun(place.id, place.label, place.folder, *about)
+
+
+def read(run: ListedRun, place: Place) -> tuple[ListedRun, Outcomes | None]:
+    """The same run with its numbers, and the decision of every item; unreadable, with the reason, where it can't be.
+
+    A run that can't be read must not end the board, so every error becomes a reason.
+    """
+    try:
+        summary = summarize(place.folder)
+        files = tuple(artefacts(place.folder, summary.rows))
+    except Exception as error:
+        return replace(run, state=State.UNREADABLE, reason=told(error, place)), None
+    numbers = replace(run, state=State.READ, rows=summary.rows, artefacts=files, reason=_left_out(run, summary.rows))
+    return numbers, summary.outcomes
+
+
+def told(error: Exception, place: Place) -> str:
+    """The error in words that don't tell where the served folder lies."""
+    if isinstance(error, OSError) and not isinstance(error, ChoicewiseError):
+        words = error.strerror or str(error)
+    elif isinstance(error, ChoicewiseError):
+        words = str(error)
+    else:
+        words = f"it can't be read ({type(error).__name__}: {error}); `choicewise report` says more"
+    for spelled in dict.fromkeys((str(place.folder), os.path.abspath(place.folder), os.path.realpath(place.folder))):
+        words = words.replace(spelled, place.label)
+    return words
+
+
+def without_blocks(manifest: Manifest) -> Manifest:
+    """The manifest without the list of its blocks, of which a large run has hundreds."""
+    return replace(manifest, blocks=(), files={})
+
+
+def _left_out(run: ListedRun, rows: tuple[Row, ...]) -> str:
+    assert run.manifest is not None
+    part = chosen_part(run.manifest.selection)
+    lacking = dict.fromkeys(row.selection for row in rows if row.selection != part)
+    advice = "blocks are damaged and left out; the same `choicewise run` line asks them again"
+    return f"{'; '.join(lacking)}: {advice}" if lacking else ""
+
+
+def _asked(folder: Path, manifest: Manifest) -> str:
+    """How far a run is, as ``1,200 of 14,042 items``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    done = f"{count_items(manifest.blocks):,}"
+    try:
+        return f"{done} of {pq.read_metadata(folder / ITEM_FILE).num_rows:,} items"
+    except (OSError, pa.ArrowException):
+        return f"{done} items"

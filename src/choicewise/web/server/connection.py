@@ -1,0 +1,75 @@
+"""Connections that can't be kept waiting: a deadline for requests and answers, and a limit to how many there are."""
+
+import asyncio
+import sys
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+REQUEST_SECONDS = 10.0
+"""For a whole request line with its headers, from the first byte of it or from the start of the connection."""
+
+ANSWER_SECONDS = 120.0
+"""For an answer to be made and taken."""
+
+MOST = 200
+"""Connections at once; further ones are closed."""
+
+LONGEST = 16384
+"""Bytes of a request line with its headers."""
+
+
+class Connection(H11Protocol):
+    """HTTP/1.1 as uvicorn speaks it, with deadlines."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait for a request, or hang up where there are too many connections."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        if len(self.connections) > MOST:
+            self.transport.abort()
+        else:
+            self._expect(REQUEST_SECONDS)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; the deadline changes only with whole requests."""
+        waiting = self.cycle is None or self.cycle.response_complete
+        if waiting and self._deadline is None:
+            self._expect(REQUEST_SECONDS)
+        super().data_received(data)
+        if waiting and self.cycle is not None and not self.cycle.response_complete:
+            self._expect(ANSWER_SECONDS)
+
+    def on_response_complete(self) -> None:
+        """The answer is made; it has its time to be taken, as has the next one where that was asked for already."""
+        self._expect(None)
+        super().on_response_complete()
+        if self.transport.get_write_buffer_size() or not self.cycle.response_complete:
+            self._expect(ANSWER_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is expected any more."""
+        self._expect(None)
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Say what was wrong with a request that is no HTTP, or too long, and hang up."""
+        error = sys.exc_info()[1]
+        status = HTTPStatus(getattr(error, "error_status_hint", 400))
+        body = f"{status.phrase}.\n".encode()
+        headers = [("content-type", "text/plain"), ("content-length", str(len(body))), ("connection", "close")]
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _expect(self, seconds: float | None) -> None:
+        """Hang up after so many seconds; None: don't."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)

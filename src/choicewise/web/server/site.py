@@ -1,0 +1,199 @@
+"""What the server answers: a page for every address, the same as JSON, and files by their content."""
+
+import hashlib
+from collections.abc import Callable
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from choicewise.errors import ChoicewiseError, UsageError
+from choicewise.web.board.artefact import MEDIA, artefact_content
+from choicewise.web.board.item_page import item_page, item_record, part_of, shown_item
+from choicewise.web.board.library import Library
+from choicewise.web.board.links import Served
+from choicewise.web.board.listed_run import State
+from choicewise.web.board.model_page import model_name, model_page, model_record
+from choicewise.web.board.page import board_page, rendered
+from choicewise.web.board.protocol_page import protocol_page, protocol_record, sheet
+from choicewise.web.board.records import as_json, board_csv, board_record, run_record
+from choicewise.web.board.selectors import selectors
+from choicewise.web.board.view import chosen_columns, read_view
+from choicewise.web.environment import static_text
+from choicewise.web.server.answers_kept import AnswersKept
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp
+
+LOOKS = ("page.css", "board.css")
+FOREVER = "private, max-age=31536000, immutable"
+"""How long to keep what its address names by its content."""
+
+
+class Site:
+    """The pages of a library."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._looks = {name: static_text(name).encode() for name in LOOKS}
+        self._links = Served({name: f"{_digest(text)}-{name}" for name, text in self._looks.items()})
+        self._kept = AnswersKept()
+        self._explaining = Lock()
+
+    def application(self) -> "ASGIApp":
+        """The routes, without any guard."""
+        from starlette.applications import Starlette
+        from starlette.responses import PlainTextResponse
+        from starlette.routing import Route
+
+        def absent(request: "Request", error: Exception) -> "Response":
+            return PlainTextResponse(f"{getattr(error, 'detail', 'Not found.')}\n", getattr(error, "status_code", 404))
+
+        pages = {
+            "/": self._board,
+            "/board.json": self._board,
+            "/board.csv": self._csv,
+            "/model/{name}": self._model,
+            "/run/{name}": self._run,
+            "/protocol/{name}": self._protocol,
+            "/item/{name}": self._item,
+            "/artefact/{name}": self._artefact,
+            "/look/{name}": self._look,
+        }
+        routes = [Route(path, handler, methods=["GET"]) for path, handler in pages.items()]
+        return Starlette(routes=routes, exception_handlers={404: absent, 405: absent})
+
+    def _board(self, request: "Request") -> "Response":
+        view = read_view(request.query_params.multi_items())
+        shelf = self._library.shelf
+        self._library.want([column.id for column in chosen_columns(shelf.board, view)])
+        if request.url.path.endswith(".json") or _wants_json(request):
+            return self._answer(request, "json", ("board", view), lambda: as_json(board_record(shelf, view)))
+        return self._answer(request, "html", ("board", view), lambda: board_page(shelf, view, self._links))
+
+    def _csv(self, request: "Request") -> "Response":
+        view, shelf = read_view(request.query_params.multi_items()), self._library.shelf
+        response = self._answer(request, "csv", ("board", view), lambda: board_csv(shelf, view))
+        response.headers["content-disposition"] = 'attachment; filename="board.csv"'
+        return response
+
+    def _model(self, request: "Request") -> "Response":
+        name, json = _name(request)
+        shelf = self._library.shelf
+        model = model_name(shelf, name)
+        if model is None:
+            raise _absent("No model has that address; it may have gone with its run.")
+        if json:
+            return self._answer(request, "json", ("model", model), lambda: as_json(model_record(shelf, model)))
+        return self._answer(request, "html", ("model", model), lambda: model_page(shelf, model, self._links))
+
+    def _protocol(self, request: "Request") -> "Response":
+        name, json = _name(request)
+        shelf = self._library.shelf
+        asked = sheet(shelf, name)
+        if asked is None:
+            raise _absent("No run was asked under that protocol.")
+        self._library.want([column.id for column in asked.columns])
+        if json:
+            return self._answer(request, "json", ("protocol", name), lambda: as_json(protocol_record(shelf, asked)))
+        return self._answer(request, "html", ("protocol", name), lambda: protocol_page(shelf, asked, self._links))
+
+    def _run(self, request: "Request") -> "Response":
+        name, json = _name(request)
+        shelf = self._library.shelf
+        run = shelf.run(name)
+        if run is None:
+            raise _absent("No run has that address; its folder may have gone.")
+        if json:
+            record = {**run_record(run), "rows": [row.as_json() for row in run.rows]}
+            return self._answer(request, "json", ("run", name), lambda: as_json(record))
+        words = "is complete." if run.state is State.READ else f"is {run.state}."
+        protocols = [] if run.manifest is None else selectors(run.manifest.protocols)
+        context = {"run": run, "words": words, "protocols": protocols}
+        return self._answer(
+            request, "html", ("run", name), lambda: rendered("run.html.j2", shelf, self._links, **context)
+        )
+
+    def _item(self, request: "Request") -> "Response":
+        name, json = _name(request)
+        shelf, pairs = self._library.shelf, request.query_params
+        part, view = part_of(shelf, name), read_view(pairs.multi_items())
+        item, run = pairs.get("id", ""), pairs.get("run", "")
+        if part is None:
+            raise _absent("No run measured that part of the data.")
+
+        def made() -> str:
+            with self._explaining:  # one at a time: each reads and scores the blocks around an item
+                try:
+                    shown = shown_item(self._library, part, item, run, view)
+                except UsageError:
+                    shown = None
+                except ChoicewiseError as error:
+                    raise _absent(f"The item can't be read: {type(error).__name__}.") from error
+            if shown is None:
+                raise _absent("No run has that item.")
+            return as_json(item_record(shown)) if json else item_page(shelf, shown, self._links, view)
+
+        return self._answer(request, "json" if json else "html", ("item", name, item, run, view), made)
+
+    def _artefact(self, request: "Request") -> "Response":
+        name = request.path_params["name"]
+        for run in self._library.shelf.board.runs:
+            for artefact in run.artefacts:
+                if artefact.name == name:
+                    content = artefact_content(artefact.file, run.folder, run.rows)
+                    if content is not None and hashlib.sha256(content).hexdigest() == artefact.digest:
+                        return _file(content, artefact.ending, f"{run.id}-{artefact.file}")
+        raise _absent("No run has a file of that content (any more).")
+
+    def _look(self, request: "Request") -> "Response":
+        for name, content in self._looks.items():
+            if self._links.looks[name] == request.path_params["name"]:
+                return _response(content, "text/css; charset=utf-8", {"cache-control": FOREVER})
+        raise _absent("There is no such file.")
+
+    def _answer(self, request: "Request", kind: str, key: tuple[Any, ...], make: Callable[[], str]) -> "Response":
+        """The answer of that kind, from what is kept where the library has not changed, or 304 where it is known."""
+        whole = (self._library.shelf.number, kind, *key)
+        body = self._kept.get(whole)
+        if body is None:
+            body = make().encode("utf-8", "backslashreplace")
+            self._kept.keep(whole, body)
+        media = {"html": "text/html", "json": "application/json", "csv": "text/csv"}[kind]
+        tag = f'"{_digest(body)}"'
+        headers = {"etag": tag, "vary": "Accept, Cookie, Authorization"}
+        if tag in request.headers.get("if-none-match", ""):
+            return _response(b"", None, headers, 304)
+        return _response(body, f"{media}; charset=utf-8", headers)
+
+
+def _name(request: "Request") -> tuple[str, bool]:
+    """The name that the address ends in, and whether JSON is wanted."""
+    name: str = request.path_params["name"]
+    return name.removesuffix(".json"), name.endswith(".json") or _wants_json(request)
+
+
+def _wants_json(request: "Request") -> bool:
+    accepted = request.headers.get("accept", "")
+    return "application/json" in accepted and "text/html" not in accepted
+
+
+def _file(content: bytes, ending: str, name: str) -> "Response":
+    disposition = f'attachment; filename="{name}"'
+    return _response(content, MEDIA[ending], {"cache-control": FOREVER, "content-disposition": disposition})
+
+
+def _response(content: bytes, media: str | None, headers: dict[str, str], status: int = 200) -> "Response":
+    from starlette.responses import Response
+
+    return Response(content, status, headers, media)
+
+
+def _absent(words: str) -> Exception:
+    from starlette.exceptions import HTTPException
+
+    return HTTPException(404, words)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:24]

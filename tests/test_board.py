@@ -1,0 +1,511 @@
+"""The board as a value: what shares a column, what a word stands for, ranks, filters and orders."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise.records.format import MANIFEST
+from choicewise.results.outcome import OutcomeKeeper
+from choicewise.results.ranks import bounded, rank, ranked
+from choicewise.results.row import Row
+from choicewise.results.run import open_run
+from choicewise.results.summary import summarize
+from choicewise.web.board.board import Board, board
+from choicewise.web.board.cell_markup import bar, cell_markup, guessed
+from choicewise.web.board.column import handful
+from choicewise.web.board.decisions_kept import DecisionsKept
+from choicewise.web.board.discovery import discover
+from choicewise.web.board.layout import headings, order_of, sorted_by
+from choicewise.web.board.library import Library, Shelf
+from choicewise.web.board.line import Cell
+from choicewise.web.board.links import Served
+from choicewise.web.board.listed_run import ListedRun, State
+from choicewise.web.board.page import board_page
+from choicewise.web.board.records import as_json, board_csv, board_record
+from choicewise.web.board.selectors import selectors
+from choicewise.web.board.slug import short, slug
+from choicewise.web.board.table_csv import table_csv
+from choicewise.web.board.view import View, chosen_columns, read_view, shown
+
+from .board import PROTOCOLS, change, rename, write_run
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs to copy: of two models on the same questions, and of one on others."""
+    folder = tmp_path_factory.mktemp("made")
+    write_run(folder / "hash")
+    write_run(folder / "oracle", model="fake:oracle")
+    write_run(folder / "long", questions=9)
+    return folder
+
+
+def shelf(*folders: Path) -> Shelf:
+    library = Library(folders)
+    library.catch_up()
+    return library.shelf
+
+
+def copied(made: Path, to: Path, *names: str) -> Path:
+    for name in names:
+        shutil.copytree(made / name, to / name)
+    return to
+
+
+def cells(board: Board) -> dict[tuple[str, str], Cell]:
+    """By model and protocol, of boards with one part of the data."""
+    protocols = {column.id: column.protocol for column in board.columns}
+    return {(line.model, protocols[name]): cell for line in board.lines for name, cell in line.cells.items()}
+
+
+def test_numbers_of_the_same_question_share_a_column(made: Path, tmp_path: Path) -> None:
+    told = shelf(copied(made, tmp_path, "hash", "oracle")).board
+    assert [line.model for line in told.lines] == ["fake:hash", "fake:oracle"]
+    assert len(told.columns) == 12
+    for column in told.columns:
+        rows = [line.cells[column.id].row for line in told.lines]
+        assert column.measured == 2
+        assert (
+            len({(row.data, row.selection, row.signature, row.i, row.metric, row.subject) for row in rows if row}) == 1
+        )
+
+
+def test_other_data_are_other_columns(made: Path, tmp_path: Path) -> None:
+    told = shelf(copied(made, tmp_path, "hash", "long")).board
+    assert len(told.columns) == 24
+    assert {column.measured for column in told.columns} == {1}
+    assert len(told.lines) == 1, "one model as it was computed, on two datasets"
+    assert sorted({column.n for column in told.columns}) == [12, 18]
+
+
+def _read(folder: Path, label: str) -> ListedRun:
+    summary = summarize(folder)
+    return ListedRun(slug(label), label, folder, State.READ, label, "", summary.manifest, "#R000000", summary.rows)
+
+
+def _changed(run: ListedRun, label: str, **changes: str) -> ListedRun:
+    rows = tuple(replace(row, **changes) for row in run.rows)  # type: ignore[arg-type]
+    return replace(run, id=slug(label), label=label, version=label, rows=rows, computed=f"#R{short(label, digits=6)}")
+
+
+@pytest.mark.parametrize("field", ["i", "metric", "signature", "subject"])
+def test_numbers_that_differ_in_anything_never_share_a_column(made: Path, field: str) -> None:
+    one = _read(made / "hash", "one")
+    value = one.rows[1].signature if field == "signature" else "another"
+    rows = tuple(row for row in one.rows if field != "signature" or row is not one.rows[1])
+    one = replace(one, rows=rows)
+    other = _changed(one, "other", **{field: value})
+    if field == "signature":
+        one, other = replace(one, rows=one.rows[:1]), replace(other, rows=other.rows[:1])
+    told = board([one, other])
+    assert {column.measured for column in told.columns} == {1}
+    assert len(told.columns) == len(one.rows) + len(other.rows)
+
+
+def test_another_dataset_with_the_same_name_is_told_apart(made: Path) -> None:
+    one = _read(made / "hash", "one")
+    assert one.manifest is not None
+    dataset = replace(one.manifest.dataset, digest="f" * 64)
+    other = replace(_changed(one, "other"), manifest=replace(one.manifest, dataset=dataset))
+    told = board([one, other])
+    assert {column.measured for column in told.columns} == {1}
+    parts = headings(told, told.columns)
+    assert len({part.part.data for part in parts}) == len(parts) == 2
+
+
+def test_another_selection_is_another_column(made: Path) -> None:
+    one = _read(made / "hash", "one")
+    assert one.manifest is not None
+    limited = replace(one.manifest, selection=replace(one.manifest.selection, limit=3))
+    other = replace(_changed(one, "other", selection="first 3 of each subject"), manifest=limited)
+    assert {column.measured for column in board([one, other]).columns} == {1}
+
+
+def test_texts_that_differ_are_said_in_the_heading(made: Path) -> None:
+    one = _read(made / "hash", "one")
+    told = board([one, _changed(one, "other", i="#I123456")])
+    flat = [each for part in headings(told, told.columns) for family in part.families for each in family.headings]
+    assert all(heading.told_apart for heading in flat)
+    page = board_page(Shelf(told, {}, (), "", 1), View(), Served({"page.css": "a", "board.css": "b"}))
+    assert "#I123456" in page
+
+
+def test_two_runs_of_one_model_are_told_apart(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path, "hash")
+    shutil.copytree(made / "hash", tmp_path / "again")
+    told = shelf(tmp_path).board
+    assert [line.told_apart for line in told.lines] == [f"{tmp_path.name}/again", f"{tmp_path.name}/hash"]
+    assert {column.measured for column in told.columns} == {2}
+    change(tmp_path / "again", lambda manifest: replace(manifest, versions={**manifest.versions, "numpy": "0"}))
+    told = shelf(tmp_path).board
+    assert all(line.told_apart.startswith("#R") for line in told.lines)
+    assert len({line.told_apart for line in told.lines}) == 2
+
+
+def test_incomplete_is_a_word_and_not_a_lower_number(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path, "hash", "oracle")
+    change(tmp_path / "oracle", lambda manifest: replace(manifest, complete=False, blocks=manifest.blocks[:1]))
+    told = shelf(tmp_path)
+    for (model, _), cell in cells(told.board).items():
+        assert (cell.row is None, cell.words, cell.rank) == (
+            (True, "incomplete", None) if model == "fake:oracle" else (False, "", 1)
+        )
+    assert len(told.board.columns) == 12
+    run = told.board.runs[1]
+    assert (run.state, run.reason[:15]) == (State.INCOMPLETE, "6 of 12 items a")
+    assert "incomplete" in board_page(told, View(), Served({"page.css": "a", "board.css": "b"}))
+    assert {row["state"] for row in csv.DictReader(io.StringIO(board_csv(told, View())))} == {"", "incomplete"}
+
+
+def test_a_lone_incomplete_run_has_its_columns(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path, "hash")
+    change(tmp_path / "hash", lambda manifest: replace(manifest, complete=False))
+    told = shelf(tmp_path).board
+    assert {cell.words for cell in cells(told).values()} == {"incomplete"}
+    assert len(shown(told, View()).lines) == 1
+
+
+def test_a_damaged_block_makes_a_run_incomplete(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path, "hash", "oracle")
+    block = next((tmp_path / "oracle" / "blocks").rglob("*.parquet"))
+    block.write_bytes(block.read_bytes()[:-20])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        told = shelf(tmp_path).board
+    assert {cell.words for (model, _), cell in cells(told).items() if model == "fake:oracle"} == {"incomplete"}
+    run = next(run for run in told.runs if run.model == "fake:oracle")
+    assert "6 of 12 items" in run.reason
+    assert "damaged" in run.reason
+
+
+def test_what_can_not_be_read_is_listed_with_its_reason(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path, "hash", "oracle", "long")
+    (tmp_path / "oracle" / MANIFEST).write_text("{")
+    content = json.loads((tmp_path / "long" / MANIFEST).read_text())
+    (tmp_path / "long" / MANIFEST).write_text(json.dumps({**content, "version": 99}))
+    (tmp_path / "items").mkdir()
+    shutil.copytree(made / "hash", tmp_path / "no items")
+    (tmp_path / "no items" / "items.parquet").unlink()
+    told = shelf(tmp_path)
+    reasons = {run.folder.name: run.reason for run in told.board.runs if run.state is State.UNREADABLE}
+    assert set(reasons) == {"oracle", "long", "no items"}
+    assert "damaged" in reasons["oracle"]
+    assert "version 99" in reasons["long"]
+    assert not any(str(tmp_path) in reason for reason in reasons.values()), "where the folder lies is nobody's business"
+    page = board_page(told, View(), Served({"page.css": "a", "board.css": "b"}))
+    assert all(word in page for word in ("unreadable", "version 99"))
+
+
+def test_an_error_of_any_kind_ends_nothing(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied(made, tmp_path, "hash")
+
+    def broken(folder: Path) -> None:
+        raise ZeroDivisionError("x")
+
+    monkeypatch.setattr("choicewise.web.board.run_reader.summarize", broken)
+    (run,) = shelf(tmp_path).board.runs
+    assert (run.state, "ZeroDivisionError" in run.reason) == (State.UNREADABLE, True)
+
+
+def test_ranks_are_those_of_the_report(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path, "hash", "oracle")
+    runs = [open_run(tmp_path / name) for name in ("hash", "oracle")]
+    keeper = OutcomeKeeper()
+    rows = [row for run in runs for row in run.rows()]
+    reported = {(row.model, row.protocol): row for row in bounded(ranked(rows), [keeper.keep(run) for run in runs])}
+    told = shelf(tmp_path)
+    columns = {column.id: column.protocol for column in told.board.columns}
+    assert set(told.ranges) == set(columns)
+    for (model, protocol), cell in cells(told.board).items():
+        row = reported[model, protocol]
+        column = next(name for name, label in columns.items() if label == protocol)
+        assert (cell.rank, *told.ranges[column][cell.run.id]) == (row.rank, row.rank_low, row.rank_high)
+
+
+@cache
+def sample() -> tuple[ListedRun, Row]:
+    """A run of one number between 0.4 and 0.6."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = _read(write_run(Path(folder) / "run", protocols=["mmlu/original"]), "run")
+    row = replace(run.rows[0], value=0.5, ci_low=0.4, ci_high=0.6)
+    return replace(run, rows=(row,)), row
+
+
+@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, math.nan]), min_size=1, max_size=8))
+def test_ranks_are_the_plain_ones(values: Sequence[float]) -> None:
+    run, row = sample()
+    runs = [
+        replace(run, id=str(place), label=str(place), rows=(replace(row, value=each),))
+        for place, each in enumerate(values)
+    ]
+    told = {line.runs[0].id: cell for line in board(runs).lines for cell in line.cells.values()}
+    assert [told[str(place)].rank for place in range(len(values))] == [rank(each, values) for each in values]
+
+
+@given(st.lists(st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=3, max_size=3), min_size=1, max_size=5))
+def test_medians_are_over_the_same_numbers(lines: Sequence[Sequence[float | None]]) -> None:
+    run, row = sample()
+    runs = []
+    for place, values in enumerate(lines):
+        rows = [replace(row, value=each, metric=f"m{number}") for number, each in enumerate(values) if each is not None]
+        runs.append(replace(run, id=str(place), label=str(place), rows=tuple(rows)))
+    told = board(runs)
+    for line in told.lines:
+        ((part, spread),) = line.spreads.items() if line.spreads else ((("", None),))
+        values = {name: cell.value for name, cell in line.cells.items()}
+        panel = told.panels[part]
+        if panel <= set(values):
+            own = [values[name] for name in panel]
+            assert spread is not None
+            assert (spread.median, spread.low, spread.high) == (median(own), min(own), max(own))
+        else:
+            assert spread is not None
+            assert math.isnan(spread.median)
+            assert spread.n < spread.of
+
+
+def test_the_columns_most_models_have_make_the_median() -> None:
+    run, row = sample()
+    rows = tuple(replace(row, metric=f"m{number}") for number in range(3))
+    full = [replace(run, id=f"{place}", label=f"{place}", rows=rows) for place in range(2)]
+    told = board([*full, replace(run, id="less", label="less", rows=rows[:1])])
+    (panel,) = told.panels.values()
+    assert len(panel) == 3
+    less = next(line for line in told.lines if line.runs[0].id == "less")
+    assert [(spread.n, spread.of) for spread in less.spreads.values()] == [(1, 3)]
+
+
+def test_the_first_view_is_a_handful_of_headlines(made: Path, tmp_path: Path) -> None:
+    told = shelf(copied(made, tmp_path, "hash", "oracle")).board
+    names = [column.protocol for column in shown(told, View()).columns]
+    assert sorted(names) == ["mmlu/cloze:char_mean_bare", "mmlu/helm", "mmlu/original"]
+    assert len(shown(told, View(columns="all")).columns) == 12
+    assert len(handful(told.columns, 2)) == 2
+    families = {column.family for column in handful(told.columns, 2)}
+    assert len(families) == 2, "no family twice before each has one"
+
+
+def test_columns_are_chosen_by_data_family_and_protocol(made: Path, tmp_path: Path) -> None:
+    told = shelf(copied(made, tmp_path, "hash", "long")).board
+    part = told.columns[0].key.part
+    assert {column.key.part for column in chosen_columns(told, View(data=(part.id,), columns="all"))} == {part}
+    assert {column.family for column in chosen_columns(told, View(family=("cloze",)))} == {"cloze"}
+    assert len(chosen_columns(told, View(family=("cloze",)))) == 20
+    assert [column.protocol for column in chosen_columns(told, View(protocol=("mmlu/helm",)))] == ["mmlu/helm"] * 2
+    assert chosen_columns(told, View(family=("nothing",))) == ()
+
+
+def test_doubts_leave_only_numbers_with_or_without_them(made: Path, tmp_path: Path) -> None:
+    told = shelf(copied(made, tmp_path, "hash", "oracle"))
+    flags = {cell.row.diagnosis.flags for cell in cells(told.board).values() if cell.row}
+    flag = next(flag for each in flags for flag in each)
+    for doubt, fits in (
+        (flag, lambda row: flag in row["doubts"]),
+        ("any", lambda row: row["doubts"]),
+        ("none", lambda row: not row["doubts"]),
+    ):
+        record = json.loads(as_json(board_record(told, View(columns="all", doubt=doubt))))
+        left = [cell for model in record["models"] for cell in model["cells"].values()]
+        every = [cell.row for cell in cells(told.board).values() if cell.row]
+        assert left
+        assert all(map(fits, left))
+        assert len(left) == sum(bool(fits({"doubts": row.diagnosis.flags})) for row in every)
+
+
+def test_models_are_chosen_by_a_part_of_their_name(made: Path, tmp_path: Path) -> None:
+    told = shelf(copied(made, tmp_path, "hash", "oracle")).board
+    assert [line.model for line in shown(told, View(model="ORAC")).lines] == ["fake:oracle"]
+    assert shown(told, View(model="nobody")).lines == ()
+    assert {line.cells[c].rank for line in shown(told, View(model="hash")).lines for c in line.cells} != {1}, (
+        "ranks stay those among all"
+    )
+
+
+def test_lines_are_sorted_by_any_column_and_by_the_median(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path, "hash", "oracle")
+    rename(tmp_path / "hash", "b")
+    shutil.copytree(made / "hash", tmp_path / "third")
+    rename(tmp_path / "third", "a")
+    shutil.copytree(made / "hash", tmp_path / "fourth")
+    change(rename(tmp_path / "fourth", "c"), lambda manifest: replace(manifest, complete=False))
+    told = shelf(tmp_path).board
+    helm = next(column.id for column in told.columns if column.protocol == "mmlu/helm")
+    for view, expected in (
+        (View(), ["fake:oracle", "a", "b", "c"]),
+        (View(order="up"), ["a", "b", "fake:oracle", "c"]),
+        (View(sort=helm), ["fake:oracle", "a", "b", "c"]),
+        (View(sort=helm, order="up"), ["a", "b", "fake:oracle", "c"]),
+        (View(sort="model"), ["a", "b", "c", "fake:oracle"]),
+        (View(sort="model", order="down"), ["fake:oracle", "c", "b", "a"]),
+        (View(sort="not there any more"), ["fake:oracle", "a", "b", "c"]),
+    ):
+        assert [line.model for line in shown(told, view).lines] == expected, view
+
+
+def test_a_click_sorts_and_the_next_one_turns_round(made: Path, tmp_path: Path) -> None:
+    told = shelf(copied(made, tmp_path, "hash", "oracle")).board
+    seen = shown(told, View())
+    helm = next(column.id for column in told.columns if column.protocol == "mmlu/helm")
+    assert order_of(seen, seen.sort) == "descending"
+    assert order_of(seen, helm) == ""
+    once = sorted_by(seen, helm)
+    assert (once.sort, once.order) == (helm, "")
+    twice = sorted_by(shown(told, once), helm)
+    assert (twice.sort, twice.order) == (helm, "up")
+    assert sorted_by(shown(told, twice), helm).order == ""
+    names = sorted_by(seen, "model")
+    assert order_of(shown(told, names), "model") == "ascending"
+    assert sorted_by(shown(told, names), "model").order == "down"
+
+
+VIEWS = st.builds(
+    View,
+    data=st.lists(st.text(min_size=1), unique=True, max_size=2).map(tuple),
+    family=st.lists(st.text(min_size=1), unique=True, max_size=2).map(tuple),
+    protocol=st.lists(st.text(min_size=1), unique=True, max_size=2).map(tuple),
+    columns=st.sampled_from(["", "all"]),
+    model=st.text(max_size=5),
+    doubt=st.sampled_from(["", "none", "any", "chance"]),
+    sort=st.text(max_size=5),
+    order=st.sampled_from(["", "up", "down"]),
+)
+
+
+@given(VIEWS)
+def test_every_state_has_an_address(view: View) -> None:
+    from urllib.parse import parse_qsl
+
+    assert read_view(parse_qsl(view.query())) == view
+
+
+def test_what_no_state_means_is_left_out() -> None:
+    pairs = [("columns", "x"), ("order", "sideways"), ("model", ""), ("nonsense", "1"), ("sort", "a"), ("sort", "b")]
+    assert read_view(pairs) == View(sort="b", order="down")
+
+
+@given(st.lists(st.text(max_size=60), unique=True, max_size=5))
+def test_slugs_are_safe_and_differ(names: Sequence[str]) -> None:
+    slugs = [slug(name) for name in names]
+    assert len(set(slugs)) == len(names)
+    for each in slugs:
+        assert each.isascii()
+        assert set(each) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+        assert not each.startswith(".")
+        assert len(each) < 64
+
+
+def test_parts_of_a_digest_can_not_be_moved() -> None:
+    assert short("ab", "c") != short("a", "bc")
+
+
+def test_runs_are_discovered_at_any_depth_and_links_are_not_followed(made: Path, tmp_path: Path) -> None:
+    served = tmp_path / "served"
+    copied(made, served / "deep" / "er", "hash")
+    outside = copied(made, tmp_path / "outside", "oracle")
+    (served / "link").symlink_to(outside)
+    (served / "loop").symlink_to(served)
+    (served / "fake").mkdir()
+    (served / "fake" / MANIFEST).symlink_to(outside / "oracle" / MANIFEST)
+    (served / "deep" / "er" / "hash" / "inside").mkdir()
+    shutil.copy(made / "hash" / MANIFEST, served / "deep" / "er" / "hash" / "inside" / MANIFEST)
+    discovery = discover([served])
+    assert [place.label for place in discovery.places.values()] == ["served/deep/er/hash"]
+    assert [place.label for place in discover([made / "hash"]).places.values()] == ["hash"]
+    assert "nowhere is not there" in discover([tmp_path / "nowhere"]).problems[0]
+
+
+def test_folders_of_one_name_stay_apart(made: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        copied(made, tmp_path / name / "runs", "hash")
+    places = discover([tmp_path / "a" / "runs", tmp_path / "b" / "runs"]).places
+    assert len(places) == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every folder")
+def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    assert "can't be looked into" in discover([tmp_path]).problems[0]
+
+
+def test_a_run_is_read_again_only_when_it_changes(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied(made, tmp_path, "hash", "oracle")
+    library, reads = Library([tmp_path]), list[str]()
+    monkeypatch.setattr(
+        "choicewise.web.board.run_reader.summarize", lambda folder: (reads.append(folder.name), summarize(folder))[1]
+    )
+    library.catch_up()
+    library.catch_up()
+    assert sorted(reads) == ["hash", "oracle"]
+    (tmp_path / "hash" / MANIFEST).touch()
+    library.catch_up()
+    assert sorted(reads) == ["hash", "oracle"], "the same content with another time"
+    ranges = library.shelf.ranges
+    rename(tmp_path / "hash", "other")
+    library.catch_up()
+    assert sorted(reads) == ["hash", "hash", "oracle"]
+    assert library.shelf.board.models == ("fake:oracle", "other") or set(library.shelf.board.models) == {
+        "other",
+        "fake:oracle",
+    }
+    assert library.shelf.ranges.keys() == ranges.keys()
+
+
+def test_decisions_are_kept_within_a_budget_and_read_again(made: Path) -> None:
+    read: list[str] = []
+
+    def again(name: str) -> object:
+        read.append(name)
+        return summarize(made / name).outcomes
+
+    size = sum(each.codes.nbytes + each.predicted.nbytes for each in summarize(made / "hash").outcomes.outcomes)
+    kept = DecisionsKept(again, budget=size + 1)  # type: ignore[arg-type]
+    kept.keep("hash", summarize(made / "hash").outcomes)
+    assert kept.get("hash") is not None
+    kept.get("oracle")
+    kept.get("hash")
+    assert read == ["oracle", "hash"]
+    shared = DecisionsKept(again)  # type: ignore[arg-type]
+    tables = {id(each.items) for name in ("hash", "oracle") for each in (shared.get(name) or _none()).outcomes}
+    assert len(tables) == 1
+
+
+def _none() -> object:
+    raise AssertionError
+
+
+def test_guesses_reach_down_to_chance() -> None:
+    run, row = sample()
+    assert guessed(Cell(run, replace(row, ci_low=0.2)))
+    assert not guessed(Cell(run, replace(row, ci_low=0.3)))
+    assert not guessed(Cell(run, None))
+
+
+def test_protocols_are_named_in_the_fewest_words(made: Path) -> None:
+    protocols = summarize(made / "hash").manifest.protocols
+    assert sorted(selectors(protocols)) == sorted(PROTOCOLS)
+    one = {"mmlu/cloze:sum": protocols["mmlu/cloze:sum"]}
+    assert selectors(one) == ["mmlu/cloze:sum"]
+    own = {"mine": protocols["mmlu/original"].replace("shots:5", "shots:4")}
+    assert selectors(own) == list(own.values())
+
+
+def test_csv_is_text_for_a_spreadsheet() -> None:
+    rows = [{"a": "=1+1", "b": 0.5, "c": math.nan}, {"a": "-x", "b": None, "c": "two\nlines\x1b"}]
+    assert table_csv(("a", "b", "c"), rows).split("\r\n")[1:3] == ["'=1+1,0.5,", "'-x,,two\\nlines\\x1b"]

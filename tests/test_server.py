@@ -1,0 +1,387 @@
+"""The board over HTTP: what is answered, who may ask, and what a hostile request gets."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from choicewise.cli.commands import invoke
+from choicewise.errors import UsageError
+from choicewise.web.server import connection
+from choicewise.web.server.access import access, host_name, is_loopback
+from choicewise.web.server.answers_kept import AnswersKept
+from choicewise.web.server.serve import listen
+from choicewise.web.server.token import VARIABLE, read_token
+
+from .board import Served, rename, served, write_run
+
+TOKEN = "a token of enough signs"[:23].replace(" ", "-")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models on the same questions."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_run(folder / "one")
+    write_run(folder / "deep" / "two", model="fake:oracle")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def board(runs: Path) -> Iterator[Served]:
+    with served(runs) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def addresses(board: Served) -> dict[str, str]:
+    """An address of each kind of page."""
+    told = board.ask("/board.json").json
+    part, run = told["columns"][0]["part"], told["runs"][0]["id"]
+    page = board.ask("/").text
+    model = page.split('href="/model/')[1].split('"')[0]
+    return {
+        "board": "/",
+        "model": f"/model/{model}",
+        "run": f"/run/{run}",
+        "protocol": f"/protocol/{told['columns'][0]['p'][1:]}",
+        "item": f"/item/{part}?id=tides/test/0",
+    }
+
+
+def test_every_page_is_answered_as_html_and_as_json(board: Served, addresses: dict[str, str]) -> None:
+    for name, address in addresses.items():
+        page = board.ask(address)
+        assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8"), name
+        assert "<main" in page.text
+        asked = board.ask(address, accept="application/json")
+        assert asked.headers["content-type"] == "application/json; charset=utf-8"
+        assert isinstance(asked.json, dict)
+        path, _, query = address.partition("?")
+        spelled = "/board.json" if path == "/" else f"{path}.json{'?' if query else ''}{query}"
+        assert board.ask(spelled).body == asked.body
+
+
+def test_json_and_page_show_the_same_numbers(board: Served) -> None:
+    told, page = board.ask("/board.json").json, board.ask("/").text
+    values = [cell["value"] for model in told["models"] for cell in model["cells"].values()]
+    shown = [float(part.split("<")[0]) for part in page.partition("<tbody>")[2].split("><b>")[1:]]
+    assert len(values) == 6
+    assert sorted(f"{100 * value:.1f}" for value in values) == sorted(
+        f"{value:.1f}"
+        for place, value in enumerate(shown)
+        if place % 4 != 0  # the first of each line is its median
+    )
+
+
+def test_csv_has_a_row_per_number(board: Served) -> None:
+    answer = board.ask("/board.csv?columns=all")
+    assert answer.headers["content-disposition"] == 'attachment; filename="board.csv"'
+    header, *rows = answer.text.strip().split("\r\n")
+    assert header.startswith("model,run,dataset,data,")
+    assert len(rows) == 24
+
+
+def test_head_is_get_without_content(board: Served) -> None:
+    get, head = board.ask("/"), board.ask("/", method="HEAD")
+    assert head.status == 200
+    assert head.body == b""
+    assert head.headers["content-length"] == str(len(get.body))
+
+
+def test_what_is_known_is_not_sent_again(board: Served) -> None:
+    tag = board.ask("/").headers["etag"]
+    again = board.ask("/", if_none_match=tag)
+    assert (again.status, again.body) == (304, b"")
+    assert board.ask("/", if_none_match='"other"').status == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "localhost@evil.example", "[::1"])
+def test_foreign_hosts_are_refused(board: Served, host: str) -> None:
+    answer = board.ask("/", host=host)
+    assert answer.status == 421
+    assert "<" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8470", "127.0.0.1:1", "[::1]:8470", "localhost."])
+def test_own_names_are_known(board: Served, host: str) -> None:
+    assert board.ask("/", host=host).status == 200
+
+
+def test_a_request_without_host_or_with_two_is_refused(board: Served) -> None:
+    assert board.raw(b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 421")
+    two = b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+    assert board.raw(two)[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 421")
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://localhost.evil.example", "file://"])
+def test_foreign_origins_are_refused(board: Served, origin: str) -> None:
+    answer = board.ask("/board.json", origin=origin)
+    assert answer.status == 403
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_other_sites_may_link_and_not_embed(board: Served) -> None:
+    assert board.ask("/", sec_fetch_site="cross-site", sec_fetch_mode="navigate").status == 200
+    assert board.ask("/board.json", sec_fetch_site="cross-site", sec_fetch_mode="no-cors").status == 403
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "NONSENSE"])
+def test_only_get_and_head(board: Served, method: str) -> None:
+    answer = board.ask("/", method=method)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_every_answer_says_what_a_browser_may_do(board: Served, addresses: dict[str, str]) -> None:
+    for address in (*addresses.values(), "/nothing", "/board.json", "/board.csv"):
+        headers = board.ask(address).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe-inline" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+        assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/../../etc/passwd", "/look/../../pyproject.toml", "/look/..%2f..%2fpyproject.toml", "/artefact/%2e%2e%2fx"),
+        *("/artefact//etc/passwd", "/run/..", "/run/%00", "/look/page.css", "/static/page.css", "/artefact/", "/look"),
+        *("/model/%ff%fe", "/item/x?id=../../etc/passwd", "/run/one/manifest.json", "/one/manifest.json", "//evil"),
+        *("/protocol/P000000", "/item/", "/%2e%2e/%2e%2e/etc/passwd", "/\\..\\x", "/run/%252e%252e"),
+    ],
+)
+def test_there_are_no_paths_to_files(board: Served, path: str) -> None:
+    answer = board.ask(path)
+    assert answer.status == 404
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "root:" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+def test_an_item_that_no_run_has_is_not_there(board: Served, addresses: dict[str, str]) -> None:
+    part = addresses["item"].partition("?")[0]
+    for item in ("", "nothing", "../../etc/passwd", "%00", "x" * 3000):
+        assert board.ask(f"{part}?id={item}").status == 404
+
+
+def test_artefacts_are_named_by_their_content(board: Served, addresses: dict[str, str], runs: Path) -> None:
+    page = board.ask(addresses["model"]).text
+    names = [part.split('"')[0] for part in page.split('href="/artefact/')[1:]]
+    assert {name.partition(".")[2] for name in names} == {"csv", "parquet"}
+    for name in names:
+        answer = board.ask(f"/artefact/{name}")
+        assert hashlib.sha256(answer.body).hexdigest() == name.partition(".")[0]
+        assert "immutable" in answer.headers["cache-control"]
+    assert board.ask(f"/artefact/{'0' * 64}.csv").status == 404
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /" + b"x" * 900_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"431"),
+        (b"GET /?" + b"x" * 8_000 + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"414"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(90_000)), b"431"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\nConnection: close\r\n\r\n", b"413"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\nx", b"413"),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody", b"405"),
+        (b"\x00\x01\x02\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\nHost: localhost\nX: a\x00b\n\n", b"400"),
+    ],
+)
+def test_huge_and_broken_requests_get_a_plain_answer(board: Served, sent: bytes, status: bytes) -> None:
+    answer = board.raw(sent)
+    assert answer.split(b" ")[1] == status
+    assert b"Traceback" not in answer
+    assert board.ask("/").status == 200
+
+
+def test_slow_requests_are_hung_up_on(board: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.3)
+    assert board.raw(b"") == b""
+    assert board.raw(b"GET / HTTP/1.1\r\nHost: loc") == b""
+    with socket.create_connection(("127.0.0.1", board.port), timeout=10) as slow:  # a byte now and then changes nothing
+        hung_up = False
+        for _ in range(100):
+            try:
+                slow.sendall(b"x")
+                slow.settimeout(0.05)
+                hung_up = slow.recv(1) == b""
+            except TimeoutError:
+                continue
+            except OSError:
+                hung_up = True
+            if hung_up:
+                break
+        assert hung_up
+
+
+def test_many_connections_leave_room_for_others(board: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MOST", 20)
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.5)
+    idle = [socket.create_connection(("127.0.0.1", board.port), timeout=10) for _ in range(60)]
+    try:
+        for each in idle:
+            try:
+                assert each.recv(1) == b""
+            except OSError:
+                continue
+    finally:
+        for each in idle:
+            each.close()
+    assert board.ask("/").status == 200
+
+
+def test_an_error_inside_is_told_to_the_owner_alone(board: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> str:
+        raise RuntimeError("secret \x1b[31m")
+
+    monkeypatch.setattr("choicewise.web.server.site.board_csv", broken)
+    answer = board.ask("/board.csv?model=never-asked-before")
+    assert answer.status == 500
+    assert "secret" not in answer.text
+    assert any("secret" in line for line in board.said)
+
+
+def test_a_token_is_asked_for(runs: Path) -> None:
+    with served(runs, token=TOKEN) as board:
+        refused = board.ask("/board.json")
+        assert refused.status == 401
+        assert refused.headers["www-authenticate"].startswith("Bearer")
+        assert board.ask("/look/x").status == 401
+        assert board.ask("/", authorization="Bearer wrong").status == 401
+        assert board.ask("/", authorization=f"Basic {TOKEN}").status == 401
+        assert board.ask("/?token=wrong").status == 401
+        assert board.ask("/", authorization=f"bearer {TOKEN}").status == 200
+        entered = board.ask(f"/?model=fake&token={TOKEN}")
+        cookie = entered.headers["set-cookie"]
+        assert entered.status == 200
+        assert "url=/?model=fake" in entered.text
+        assert TOKEN not in entered.text + cookie
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert board.ask("/", cookie=cookie.partition(";")[0]).status == 200
+        assert board.ask("/", cookie="choicewise=nonsense").status == 401
+        assert board.ask("/", cookie='choicewise="\\377; =;;').status == 401
+        assert not any(TOKEN in line for line in board.said)
+
+
+def test_tokens_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert read_token(None) is None
+    file.write_text(f"{TOKEN}\n")
+    assert read_token(file) == TOKEN
+    monkeypatch.setenv(VARIABLE, TOKEN * 2)
+    assert read_token(None) == TOKEN * 2
+    for bad in ("short", "", "with a space in its middle", "ümlauts are no plain signs"):
+        file.write_text(bad)
+        with pytest.raises(UsageError) as told:
+            read_token(file)
+        assert not bad or bad not in str(told.value)
+    with pytest.raises(UsageError, match="can't be read"):
+        read_token(tmp_path / "nowhere")
+
+
+def test_a_public_server_needs_a_token(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        with pytest.raises(UsageError, match="token-file"):
+            invoke(["serve", str(runs), "--host", host])
+
+
+def test_clear_words_for_what_can_not_be_served(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere does not exist"):
+        invoke(["serve", str(tmp_path / "nowhere")])
+    with pytest.raises(UsageError, match="is a file"):
+        invoke(["serve", str(runs / "one" / "manifest.json")])
+    with listen("127.0.0.1", None) as bound, pytest.raises(UsageError, match="in use"):
+        listen("127.0.0.1", bound.getsockname()[1])
+    with pytest.raises(UsageError, match="no address of this machine"):
+        listen("192.0.2.1", 0)
+
+
+def test_another_port_is_taken_where_the_usual_one_is_in_use() -> None:
+    with listen("127.0.0.1", None) as first, listen("127.0.0.1", None) as second:
+        assert first.getsockname()[1] != second.getsockname()[1]
+
+
+def test_hosts() -> None:
+    everywhere = access("0.0.0.0", ["board.example"])
+    assert everywhere.knows_host("192.0.2.7:8470")
+    assert everywhere.knows_host("Board.Example")
+    assert not everywhere.knows_host("evil.example")
+    assert not access("127.0.0.1").knows_host("192.0.2.7")
+    assert host_name("a b") is None
+    assert [is_loopback(host) for host in ("127.0.0.2", "::1", "[::1]", "localhost", "0.0.0.0", "x")] == [
+        *(True, True, True, True, False, False)
+    ]
+
+
+def test_runs_come_change_and_go(tmp_path: Path) -> None:
+    with served(tmp_path) as board:
+        assert "There is no run below the folders" in board.ask("/").text
+        run = write_run(tmp_path / "below" / "run")
+        board.settle(lambda library: len(library.shelf.board.lines) == 1 and not library.shelf.waiting)
+        assert "fake:<wbr>hash" in board.ask("/").text
+        rename(run, "renamed")
+        board.settle(lambda library: library.shelf.board.models == ("renamed",) and not library.shelf.waiting)
+        shutil.rmtree(run)
+        board.settle(lambda library: not library.shelf.board.runs)
+        assert "renamed" not in board.ask("/").text
+
+
+def test_a_folder_that_vanishes_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "shown"
+    write_run(folder / "run")
+    with served(folder) as board:
+        folder.rename(tmp_path / "away")
+        board.settle(lambda library: bool(library.shelf.problems))
+        assert "shown is not there" in board.ask("/").text
+        (tmp_path / "away").rename(folder)
+        board.settle(lambda library: not library.shelf.problems and not library.shelf.waiting)
+        assert "fake:<wbr>hash" in board.ask("/").text
+
+
+HOSTILE = "<script>alert(1)</script>\"'&\u202e\u2028\x1b]0;x\x07{{7*7}}javascript:x" + "w" * 300
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    rename(write_run(tmp_path / "run <b>"), HOSTILE)
+    with served(tmp_path) as board:
+        told = board.ask("/board.json?columns=all")
+        assert told.json["models"][0]["model"] == HOSTILE
+        page = board.ask("/").text
+        address = page.split('href="/model/')[1].split('"')[0]
+        run, part = told.json["runs"][0]["id"], told.json["columns"][0]["part"]
+        addresses = ("/", f"/model/{address}", f"/run/{run}", f"/item/{part}?id=tides/test/0")
+        for text in (told.text, board.ask("/board.csv").text, *(board.ask(each).text for each in addresses)):
+            assert not {"\x1b", "\u202e", "\u2028", "\x07"} & set(text)
+        for each in addresses:
+            text = board.ask(each).text
+            assert "<script" not in text
+            assert "<b>" not in text.replace("<b>", "", text.count("<b>") - text.count("run <b>"))
+            assert "49" not in text.partition("{{7")[0][-3:]
+
+
+def test_formulas_in_names_stay_text(tmp_path: Path) -> None:
+    rename(write_run(tmp_path / "run"), '=HYPERLINK("http://evil.example")')
+    with served(tmp_path) as board:
+        assert all(not line.startswith(("=", '"=')) for line in board.ask("/board.csv").text.split("\r\n"))
+
+
+def test_answers_are_kept_within_a_budget() -> None:
+    kept = AnswersKept(budget=10)
+    kept.keep("a", b"12345")
+    kept.keep("b", b"12345")
+    assert kept.get("a") == b"12345"
+    kept.keep("c", b"1")
+    assert (kept.get("a"), kept.get("b"), kept.get("c")) == (b"12345", None, b"1")
+    kept.keep("d", b"x" * 11)
+    assert kept.get("d") is None

@@ -13,13 +13,13 @@ import pytest
 import scipy.stats
 from typer.testing import CliRunner
 
-from choicewise import evaluate
+from choicewise import evaluate, open_run
 from choicewise.cli import app
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.questions import Question, TokenScores
 from choicewise.report.comparison_text import comparison_lines
-from choicewise.results.comparison import VERDICTS, Comparison, comparisons
+from choicewise.results.comparison import VERDICTS, Agreeing, Comparison, comparisons
 from choicewise.results.evidence import Evidence
 from choicewise.results.identity import text_id
 from choicewise.results.json_value import json_value
@@ -27,7 +27,9 @@ from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.run import Run
 from choicewise.results.sent_texts import TEXTS, read_texts, text_digests
 from choicewise.scoring.statistics.sign_flip import SignFlip
-from tests.worlds import write_mmlu
+from tests.test_portions import Dying
+from tests.toy import ToyTokenizer
+from tests.worlds import set_block_size, write_mmlu
 
 NAMES = ["mmlu/original", "mmlu/harness-v1", "mmlu/cloze:sum"]
 
@@ -64,7 +66,7 @@ def test_a_repetition_is_the_same_measurement(run: Run, data: Path, tmp_path: Pa
     for found in comparisons(run, again, []):
         assert (found.verdict, found.axes, found.parting) == ("same measurement", (), None)
         assert (found.difference.value, found.flips.predicted_differently, found.furthest) == (0, 0, 0)
-        assert "different results" not in told(found)
+        assert "deterministic here: the scores of all 48 items agree exactly" in told(found)
         assert "A - B = +0.00 points over 48 items no item differs in its credit, so nothing can be said" in told(found)
         assert not any(word in told(found) for word in ("interval", "McNemar", "probability"))
         content = json_value(found)
@@ -76,8 +78,8 @@ def test_noise_between_repetitions_is_reported(run: Run, data: Path, tmp_path: P
     again = evaluate(model=Shaken(), data=data, protocols=NAMES, out=tmp_path / "again")
     found = one(run, again, "mmlu/cloze:sum")
     assert found.verdict == "same measurement"
-    assert found.furthest > 0
-    assert "scores differ by up to" in told(found)
+    assert (found.furthest, found.moved) == (pytest.approx(0.38, abs=0.01), 48)
+    assert "not deterministic: the scores of 48 of 48 items differ by up to 0.38" in told(found)
 
 
 def test_two_models_are_compared_item_by_item(run: Run, data: Path, tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_protocols_that_differ_only_in_the_score_send_the_same_texts(run: Run) -
     both = run.under({"a": recipe, "b": replace(recipe, score="char_mean")})
     left, right = both.measurements.values()
     read_texts(both.evidence, [left.protocol.prompt_digest])
-    assert text_id(left.evidence) == text_id(right.evidence)
+    assert text_id(left.evidence, left.protocol) == text_id(right.evidence, right.protocol)
     found = one(both, None, "a", "b")
     assert [axis.axis for axis in found.axes] == ["score"]
     assert (found.verdict, found.parting) == ("not comparable", None)
@@ -172,15 +174,144 @@ def test_the_text_digest_moves_with_every_text(run: Run) -> None:
     def digest() -> str:
         evidence = Evidence(run.folder, whole.items, items)
         evidence.columns[TEXTS] = text_digests(whole)
-        return text_id(evidence)
+        return text_id(evidence, run.protocols["mmlu/original"])
 
     before = digest()
     read_texts(run.evidence, [prompt])
-    assert text_id(run.measurements["mmlu/original"].evidence) == before
+    measured = run.measurements["mmlu/original"]
+    assert text_id(measured.evidence, measured.protocol) == before
     context = whole.requests["context"].to_pylist()
     position = whole.requests.schema.get_field_index("context")
     whole.requests = whole.requests.set_column(position, "context", [[context[0] + " ", *context[1:]]])
     assert digest() != before
+
+
+def test_fewer_items_are_compared_on_what_both_have(run: Run, data: Path, tmp_path: Path) -> None:
+    few = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "few", limit=2)
+    compared = one(few, run, "mmlu/original")
+    assert (compared.verdict, compared.parting, compared.moved) == ("same measurement", None, 0)
+    assert compared.left.i != compared.right.i  # of all items of each side
+    assert (compared.left.items, compared.right.items, compared.left.selection) == (24, 48, "first 2 of each subject")
+    flips = compared.flips
+    assert (flips.shared, flips.left_only, flips.right_only) == (24, 0, 24)
+    assert compared.left.paired == compared.right.paired == compared.left.value
+    assert compared.right.value == run.measurements["mmlu/original"].overall
+    line = "A covers 24 items, B 48 (0 only in A, 24 only in B); compared on the 24 that both have: A "
+    assert line + f"{100 * compared.left.paired:.1f} %" in told(compared)
+    other = evaluate(model=HashModel(1), data=data, protocols=NAMES, out=tmp_path / "other", limit=3)
+    compared = one(other, few, "mmlu/original")
+    assert compared.verdict == "comparable"
+    assert "(12 only in A, 0 only in B)" in told(compared)
+    both = compared.left.paired - compared.right.paired
+    assert both == pytest.approx(compared.difference.value)
+    assert compared.difference.n == 24
+
+
+def test_an_unfinished_run_is_compared_on_what_it_has(
+    run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_block_size(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model=Dying(200), data=data, protocols=NAMES, out=tmp_path / "part")
+    compared = one(open_run(tmp_path / "part"), run, "mmlu/cloze:sum")
+    assert compared.verdict == "same measurement"
+    assert 0 < compared.left.items == compared.flips.shared < 48
+    assert compared.left.selection == f"incomplete: {compared.left.items} of 48 items"
+    assert f"(incomplete: {compared.left.items} of 48 items)" in told(compared)
+
+
+def test_runs_about_other_items_are_not_compared(run: Run, tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", ("elsewhere",))
+    other = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "other")
+    compared = one(run, other, "mmlu/original")
+    assert compared.verdict == "no shared items"
+    assert math.isnan(compared.difference.value)
+    words = told(compared)
+    assert "(48 only in A, 6 only in B)" in words
+    assert not any(word in words for word in ("compared on", "A - B", "the same t", "predicted differently"))
+    assert json_value(compared)["left"]["paired"] is None
+
+
+class Pairs(HashModel):
+    """The same weights with tokens that can be two bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokenizer = ToyTokenizer([bytes([byte]) for byte in range(256)] + [b" a", b"th", b""])
+
+
+def test_the_same_texts_in_other_tokens(run: Run, data: Path, tmp_path: Path) -> None:
+    other = evaluate(model=Pairs(), data=data, protocols=NAMES, out=tmp_path / "other")
+    compared = one(run, other, "mmlu/original")
+    assert compared.agree == Agreeing(p=True, i=True, t=False, r=True)
+    assert compared.verdict == "comparable"  # the engine's id alone does not make it the same measurement
+    assert "the same texts in other tokens: another tokenizer or window" in told(compared)
+    weights = evaluate(model=HashModel(1), data=data, protocols=NAMES, out=tmp_path / "weights")
+    compared = one(run, weights, "mmlu/original")
+    assert compared.agree == Agreeing(p=True, i=True, t=True, r=False)
+    assert "the same texts in the same tokens" in told(compared)
+    bos = run.under({"a": run.protocols["mmlu/cloze:sum"]})
+    pmi = evaluate(model=HashModel(), data=data, protocols=["mmlu/cloze:pmi-answer"], out=tmp_path / "pmi")
+    compared = one(bos, pmi, "a", "mmlu/cloze:pmi-answer")
+    assert compared.agree == Agreeing(p=False, i=True, t=False, r=True)
+    assert "other tokens are asked or scored: by the protocols or by the tokenizers" in told(compared)
+
+
+DEV, TEST, CHANGE = "dev/subject3_dev.csv", "test/subject3_test.csv", ("first one of 1", "last one of 1")
+PLACES = [
+    (DEV, ("number 2 of", "number two of"), "mmlu/original", "prompt", ("number 2 of", "number two of")),
+    (TEST, CHANGE, "mmlu/original", "prompt", ("D. the first", "D. the last")),
+    (TEST, CHANGE, "mmlu/cloze", "continuations", ("the first", "the last")),
+    (TEST, CHANGE, "options/yes-no", "choices as shown", ("the first", "the last")),
+    (TEST, ("one of 1,B", "one of 1,A"), "mmlu/original", "right answers", ("1", "0")),
+]
+
+
+@pytest.mark.parametrize(("file", "change", "name", "part", "shown"), PLACES)
+def test_the_first_text_that_differs(
+    file: str, change: tuple[str, str], name: str, part: str, shown: tuple[str, str], tmp_path: Path
+) -> None:
+    runs = []
+    for folder, new in zip(("one", "other"), change, strict=True):
+        path = write_mmlu(tmp_path / folder, ("subject3", "tides")) / file
+        assert change[0] in path.read_text()
+        path.write_text(path.read_text().replace(change[0], new))
+        out = tmp_path / f"run-{folder}"
+        runs.append(evaluate(model=HashModel(), data=tmp_path / folder, protocols=[name], out=out))
+    compared = comparisons(*runs, [])[0]
+    parting, words = compared.parting, told(compared)
+    assert (compared.verdict, compared.agree.i) == ("other inputs", False)
+    assert parting is not None
+    assert (parting.part, parting.item, parting.items) == (
+        (part, "subject3/test/0", 6) if file == DEV else (part, "subject3/test/1", 1)
+    )
+    assert shown[0] in parting.left
+    assert shown[1] in parting.right
+    if part == "prompt":  # the place is that of the first other character
+        one, other = (_context(run, parting.item) for run in runs)
+        assert one[: parting.place] == other[: parting.place]
+        assert one[parting.place] != other[parting.place]
+        assert one[parting.place - 20 :].startswith(parting.left)
+    same = "the same tokens were asked: only the right answers or choices that are not scored differ"
+    assert (same in words) == (part == "right answers")
+    assert f"texts differ for {parting.items} of 12 items; first the {part} of item {parting.item}, after" in words
+
+
+def _context(run: Run, item: str) -> str:
+    prompt = next(iter(run.protocols.values())).prompt_digest
+    rows = run.tables.requests.to_pylist()
+    (context,) = [row["context"] for row in rows if (row["item"], row["prompt"]) == (item, prompt)]
+    return str(context)
+
+
+def test_the_last_character_of_a_prompt_is_told(run: Run, data: Path, tmp_path: Path) -> None:
+    recipe = run.protocols["mmlu/original"]
+    protocols = {"spaced": replace(recipe, question=recipe.question + " ", answer="{letter}", continuation="{letter}")}
+    other = evaluate(model=HashModel(), data=data, protocols=protocols, out=tmp_path / "other")
+    parting = one(run, other, "mmlu/original", "spaced").parting
+    assert parting is not None
+    assert (parting.part, parting.items, parting.left[20:], parting.right[20:]) == ("prompt", 48, "", " ")
+    assert parting.place == len(_context(run.under({"a": recipe}), parting.item))
 
 
 @pytest.mark.parametrize(

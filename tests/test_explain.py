@@ -105,12 +105,13 @@ def test_the_text_shows_white_space_and_disarms_the_data(tmp_path: Path) -> None
     (tmp_path / "test.jsonl").write_text(json.dumps(line))
     recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
     run = evaluate(model="fake:hash", data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
-    found = CliRunner().invoke(app, ["explain", str(run.folder), "--item", "q\x1b[2J"])
-    assert found.exit_code == 0
-    assert not {"\x1b", "\x07", "\u202e"} & set(found.stdout)
-    assert "q\\x1b[2J" in found.stdout
-    assert "Question: Is␠␠it\\u202e red?␠⏎\nAnswer:\n" in found.stdout
-    assert '"␠yes\\x07"' in found.stdout
+    for more, indent in (["--tokens"], ""), ([], "  "):
+        found = CliRunner().invoke(app, ["explain", str(run.folder), "--item", "q\x1b[2J", *more])
+        assert found.exit_code == 0
+        assert not {"\x1b", "\x07", "\u202e"} & set(found.stdout)
+        assert "q\\x1b[2J" in found.stdout
+        assert f"Question: Is␠␠it\\u202e red?␠⏎\n{indent}Answer:\n" in found.stdout
+        assert "␠yes\\x07" in found.stdout
     content = json.loads(CliRunner().invoke(app, ["explain", str(run.folder), "--item", "q\x1b[2J", "--json"]).stdout)
     assert content["asked"][0]["context"].endswith("Question: Is  it\u202e red? \nAnswer:")
 

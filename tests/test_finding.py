@@ -243,6 +243,10 @@ def test_groups_are_called_comparisons() -> None:
         for subject, value in zip(("tides", "trees"), values, strict=True)
     ]
     assert "It is ahead of b under all 2 comparisons." in told(rows)
+    assert told(rows).startswith(
+        "a scores between 50.0 % (mmlu/original, tides) and 60.0 % (mmlu/original, trees) on 100 items a group of "
+        "isles, depending on how it is asked and of what: 2 numbers, median 55.0 %."
+    )
 
 
 def test_models_that_share_nothing_have_no_order() -> None:

@@ -24,6 +24,9 @@ FOR_ALL = {"bundled", "__version__"}
 ALONE = {"reference"}
 """What imports nothing of the package, and what nothing of the package imports."""
 
+SHORTHANDS = {("results/run.py", "web")}
+"""What a file may import though its room comes before: in a notebook a run gives its charts (``run.chart``)."""
+
 FRONT = {"__init__", "__main__"}
 """What may import every room."""
 
@@ -101,7 +104,9 @@ def test_a_room_imports_only_the_rooms_before_it() -> None:
     lines = [(file, line, room) for file in FILES for line, room in imports(file)]
     assert len(lines) > len(FILES)
     wrong = [
-        f"{file}:{line} imports {room}" for file, line, room in lines if room not in may_import.get(room_of(file), ())
+        f"{file}:{line} imports {room}"
+        for file, line, room in lines
+        if room not in may_import.get(room_of(file), ()) and (file, room) not in SHORTHANDS
     ]
     assert not wrong, "\n".join(wrong)
 

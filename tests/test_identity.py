@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from choicewise import evaluate, open_run
 from choicewise.models.fake import HashModel
 from choicewise.records.manifest import SelfCheckRecord
+from choicewise.report.table import legend, report_tables
 from choicewise.results.identity import run_id, text_id, token_id
 from choicewise.results.row import Row
 from choicewise.results.row_bytes import row_bytes
@@ -67,6 +70,19 @@ def test_every_row_says_what_was_measured(run: Run) -> None:
         assert {content[name][1:].isalnum() for name in ("data", "id", "i", "t", "r")} == {True}
         assert content["chance"] == row.chance == row.diagnosis.chance == 0.25
         assert content["family"] in ("letters", "cloze")
+
+
+def test_tables_have_the_ids(run: Run) -> None:
+    rows = run.rows()
+    for width in (160, 80):
+        shown = StringIO()
+        Console(width=width, file=shown).print(*report_tables(rows, width))
+        title, head, *lines = (line.split() for line in shown.getvalue().splitlines())
+        assert title[:5] == ["fake:hash", rows[0].r, "on", "data0", f"{rows[0].data},"]
+        assert ("ids" in head) == (width == 160)  # where there is no room they stand under the name
+        for row in rows:
+            assert any([row.id, row.i, row.t] == [word for word in line if word[0] == "#"] for line in lines)
+    assert "#T tokens asked and scored" in " ".join(legend(rows))
 
 
 def test_protocols_share_what_they_ask(run: Run) -> None:
@@ -137,15 +153,26 @@ def packed(texts: list[str] | None) -> bytes:
     return b"".join([*(len(each).to_bytes(4, "little") for each in [encoded, *encoded]), *encoded])
 
 
+def test_proposals_and_views_are_texts_as_well(data: Path, tmp_path: Path) -> None:
+    names = ["options/permuted-cyclic", "options/permuted-full", "options/yes-no"]
+    run = evaluate(model=HashModel(), data=data, protocols=names, out=tmp_path / "run")
+    cyclic, _, asked = run.protocols.values()
+    recipes = {"given": replace(cyclic, views="given", calibration="none")}
+    recipes["other"] = replace(asked, proposal=asked.proposal.replace("correct", "right"))
+    other = evaluate(model=HashModel(), data=data, protocols=recipes, out=tmp_path / "other")
+    found = [row.i for row in (*run.rows(), *other.rows())]
+    assert len(set(found)) == len(found)
+
+
 def test_the_ids_of_some_items_are_those_of_a_run_of_them(run: Run, data: Path, tmp_path: Path) -> None:
     few = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "few", limit=2)
     run.rows()
     for name, row in by_name(few).items():
-        evidence = run.measurements[name].evidence
+        evidence, protocol = run.measurements[name].evidence, run.protocols[name]
         places = np.array([place for place, item in enumerate(evidence.ids) if item[-2:] in ("/0", "/1")])
-        assert text_id(evidence, places) == row.i
-        assert token_id(evidence, run.protocols[name].null, places[::-1]) == row.t
-        assert text_id(evidence) != row.i
+        assert text_id(evidence, protocol, places) == row.i
+        assert token_id(evidence, protocol, places[::-1]) == row.t
+        assert text_id(evidence, protocol) != row.i
 
 
 def test_the_run_id_is_of_all_but_names_and_time(run: Run) -> None:

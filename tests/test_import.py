@@ -60,6 +60,13 @@ LINES = {
     "run --model fake:hash --data DATA --protocol mmlu/original --out RUN": REPORT,
     "report nowhere": STORE,
     "report RUN": REPORT,
+    "report --effects RUN": REPORT,
+    "ladder mmlu/original mmlu/original:x RUN": STORE,
+    "ladder mmlu/original mmlu/helm": CHECKED,
+    "ladder mmlu/original mmlu/helm RUN": STORE | {"rich"},
+    "ladder mmlu/cloze:sum mmlu/cloze:token_mean RUN": STORE | {"rich"},
+    "ladder --json mmlu/original mmlu/cloze:sum RUN": STORE | {"rich"},
+    "ladder mmlu/original mmlu/hlem --model m --data d --out o": CATALOGUE,
     "report --json RUN": REPORT,
     "explain RUN --item tides/test/0": STORE | {"rich"},
     "explain RUN --item nowhere": STORE | {"rich"},
@@ -72,7 +79,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What stands for the words in capitals."""
     folder = tmp_path_factory.mktemp("lines")
     data = write_mmlu(folder / "DATA")
-    choicewise.evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=folder / "RUN")
+    choicewise.evaluate(model="fake:hash", data=data, protocols=["mmlu/original", "mmlu/cloze"], out=folder / "RUN")
     return {"DATA": str(data), "RUN": str(folder / "RUN"), "MODEL": str(min(MODELS))}
 
 

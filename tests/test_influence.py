@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.protocols.catalogue import resolve
@@ -48,18 +48,19 @@ def test_values_and_errors_are_those_of_reports(items: list[tuple[float, float, 
         assert known.value == pytest.approx(value.value, nan_ok=True)
         assert known.n == value.n
         if not math.isnan(value.se):
-            assert math.sqrt((known.each**2).sum()) == pytest.approx(value.se, abs=1e-12)
+            assert math.sqrt((known.each(protocol is MACRO) ** 2).sum()) == pytest.approx(value.se, abs=1e-12)
 
 
 @settings(deadline=None)
 @given(ITEMS)
 def test_the_influence_of_every_item_is_that_of_a_loop(items: list[tuple[float, float, str]]) -> None:
-    credit, _, subjects = zip(*items, *items, strict=True)  # twice, so that no subject has a single scored item
-    assume(not all(map(math.isnan, credit)))
+    more = [(credit, subject) for credit, _, subject in items]
+    more += [(credit, subject) for subject in "abc" for credit in (0.0, 1.0)]  # none is alone
+    credit, subjects = zip(*more, strict=True)
     value, each = plain(list(credit), list(subjects))
     known = influence(outcome(MACRO, credit, subjects))
     assert known.value == pytest.approx(value)
-    assert known.each.tolist() == pytest.approx(each)
+    assert known.each(within=True).tolist() == pytest.approx(each)
 
 
 @settings(deadline=None)
@@ -68,12 +69,12 @@ def test_the_error_of_a_difference_is_the_paired_one(items: list[tuple[float, fl
     left, right, _ = (np.array(column) for column in zip(*items, strict=True))
     left, right = left.astype(float), right.astype(float)
     both = ~(np.isnan(left) | np.isnan(right))
-    assume(both.sum() > 1)
     left[~both] = right[~both] = np.nan
     pair = paired_difference(right, left)
     one, other = (influence(outcome(MICRO, each)) for each in (left, right))
-    assert other.value - one.value == pytest.approx(pair.value)
-    assert error(other.each - one.each) == pytest.approx(pair.se, nan_ok=True)
+    assert other.value - one.value == pytest.approx(pair.value, nan_ok=True)
+    _, _, each = aligned([one, other])
+    assert error(each[1] - each[0]) == pytest.approx(pair.se, nan_ok=True)
 
 
 @pytest.mark.parametrize("aggregations", [("micro", "macro"), ("macro", "macro"), ("micro", "micro")])
@@ -93,9 +94,17 @@ def test_the_error_of_a_difference_is_what_drawing_items_again_shows(
         own = subjects[places].tolist()
         sides = zip(protocols, (left, right), strict=True)
         one, other = (influence(outcome(protocol, credit[places], own)) for protocol, credit in sides)
-        return other.value - one.value, error(other.each - one.each)
+        _, _, each = aligned([one, other])
+        return other.value - one.value, error(each[1] - each[0])
 
-    drawn = [difference(random.integers(0, 600, size=600))[0] for _ in range(1500)]
+    def drawn_again() -> np.ndarray:
+        """All items drawn one by one, or those of each subject where one value is a mean of the subjects'."""
+        own = (
+            [np.flatnonzero(subjects == subject) for subject in "abc"] if "macro" in aggregations else [np.arange(600)]
+        )
+        return np.concatenate([random.choice(places, size=len(places)) for places in own])
+
+    drawn = [difference(drawn_again())[0] for _ in range(1500)]
     assert difference(np.arange(600))[1] == pytest.approx(np.std(drawn), rel=0.08)
 
 
@@ -104,14 +113,23 @@ def test_subjects_with_one_item_vary_as_they_differ() -> None:
     known = influence(outcome(MACRO, credit, subjects))
     assert known.value == pytest.approx((1 + 0 + 1 + 0.5) / 4)
     alone = (np.array([1.0, 0.0, 1.0]) - 2 / 3) / 4 * math.sqrt(3 / 2)
-    assert known.each[:3] == pytest.approx(alone)
-    assert influence(outcome(MACRO, [1.0, 0.0, 1.0], ["a", "b", "b"])).each[0] == pytest.approx((1 - 0.75) / 2)
+    assert known.each(within=True)[:3] == pytest.approx(alone)
+    (first, *_) = influence(outcome(MACRO, [1.0, 0.0, 1.0], ["a", "b", "b"])).each(within=True)
+    assert first == pytest.approx((1 - 2 / 3) / 2)
+
+
+def test_means_over_items_and_over_equal_subjects_are_the_same_number() -> None:
+    credit, subjects = [1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"]
+    one, other = (influence(outcome(protocol, credit, subjects)) for protocol in (MICRO, MACRO))
+    _, _, each = aligned([one, other])
+    assert one.value == other.value
+    assert math.isnan(error(each[1] - each[0]))
 
 
 def test_what_does_not_vary_has_no_error() -> None:
     known = influence(outcome(MICRO, [1.0, 1.0, 1.0]))
-    assert math.isnan(error(known.each))
-    assert math.isnan(error(influence(outcome(MICRO, [1.0])).each))
+    assert math.isnan(error(known.each(within=False)))
+    assert math.isnan(error(influence(outcome(MICRO, [1.0])).each(within=False)))
     nothing = influence(outcome(MICRO, [math.nan, math.nan]))
     assert math.isnan(nothing.value)
     assert nothing.n == 0
@@ -125,4 +143,4 @@ def test_items_that_only_one_side_knows_are_missing_on_the_other() -> None:
     ids, credit, each = aligned(sides)
     assert ids.to_pylist() == ["x", "y", "z", "w"]
     assert np.isnan(credit).tolist() == [[False, False, False, True], [True, True, False, False]]
-    assert each[1].tolist() == pytest.approx([0.0, 0.0, sides[1].each[0], sides[1].each[1]])
+    assert each[1].tolist() == pytest.approx([0.0, 0.0, *sides[1].each(within=False)])

@@ -41,7 +41,8 @@ def test_effects_are_those_of_all_pairs_that_differ_in_one_axis(chosen: list[tup
             if len(axes) == 1:
                 axis = axes[0]
                 first, second = getattr(left, axis), getattr(other, axis)
-                turned = axis != "header" and VALUES[axis].index(first) > VALUES[axis].index(second)
+                values = VALUES[axis] if axis != "header" else [each.header for each, _ in chosen]
+                turned = values.index(first) > values.index(second)
                 changes.setdefault(axis, []).append((right - more if turned else more - right) / 4)
     if not changes:
         with pytest.raises(UsageError, match="no two protocols"):

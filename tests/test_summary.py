@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -184,6 +186,14 @@ def test_other_code_computes_again(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert summary_file.read_summary(run.folder, run.manifest) is None
 
 
+def test_the_code_that_counts_is_all_that_a_summary_imports() -> None:
+    """What a summary needs must lie in the rooms whose source makes the key; errors are raised, not computed with."""
+    code = "import sys, choicewise.results.summary; print(*sys.modules)"
+    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    rooms = {name.split(".")[1] for name in names if name.startswith("choicewise.")}
+    assert rooms <= {*summary_file.ROOMS, "errors"}
+
+
 def test_what_decides_the_numbers_decides_the_state(run: Run) -> None:
     manifest, engine = run.manifest, run.manifest.engine
     same = replace(manifest, model=replace(manifest.model, name="b"), dataset=replace(manifest.dataset, name="b"))
@@ -268,6 +278,12 @@ def test_a_copied_run_is_checked_once(run: Run, tmp_path: Path, forbidden: pytes
     os.utime(tmp_path / "copy" / SUMMARY, ns=(later + 1, later + 1))
     summarize(tmp_path / "copy")
     assert checked == [len(run.manifest.blocks), 0]
+
+
+def test_some_of_the_protocols_are_not_kept(run: Run) -> None:
+    some = keep_summary(run.choose(NAMES[:2]))
+    assert [each.name for each in some.outcomes.outcomes] == NAMES[:2]
+    assert not (run.folder / SUMMARY).exists()
 
 
 def test_a_damaged_item_table_is_an_error(run: Run) -> None:

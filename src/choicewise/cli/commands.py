@@ -12,7 +12,9 @@ from choicewise.cli.command import Command
 from choicewise.cli.compare import compare
 from choicewise.cli.demo import demo
 from choicewise.cli.explain import explain
+from choicewise.cli.ladder import ladder
 from choicewise.cli.output import show, tell
+from choicewise.cli.plot import plot
 from choicewise.cli.prompts import prompts
 from choicewise.cli.protocols import protocols
 from choicewise.cli.report import report
@@ -27,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, report, compare, explain, prompts, score, check, demo, serve):
+for command in (run, report, compare, ladder, explain, plot, serve, prompts, score, check, demo):
     app.command(cls=Command)(command)
 app.add_typer(protocols, name="protocols")
 

@@ -1,29 +1,39 @@
 """``choicewise demo``: the main job on the bundled models and questions."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from choicewise.cli.output import command_line, print_parts, tell
+from choicewise.cli import options
+from choicewise.cli.output import command_line, print_parts, show, tell
 from choicewise.cli.progress import progress
+from choicewise.cli.report import print_finding, print_tables
+
+if TYPE_CHECKING:
+    from choicewise.results.row import Row
+    from choicewise.results.summary import Summary
 
 
 def demo(
     out: Annotated[Path, typer.Option("--out", readable=False, help="A folder for the runs, one per model.")] = Path(
         "choicewise-demo"
     ),
+    every: options.All = False,
 ) -> None:
     """Score the bundled models on the bundled questions under every published MMLU protocol.
 
-    Shows how values and ranks move between protocols, beside the table of eight models published in June 2023.
+    Shows how values and ranks move between protocols, beside the table of eight models published in June 2023, and
+    ends with what that shows and with a page about it.
     """
     from choicewise.bundled import BENCHMARK, MODELS
     from choicewise.data.open_dataset import open_dataset
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
     from choicewise.report.published import published_table
-    from choicewise.report.table import report_tables
     from choicewise.results.ranks import ranked
     from choicewise.results.summary import keep_summary
     from choicewise.running.evaluate import evaluate
@@ -34,8 +44,31 @@ def demo(
         where = out / folder.name
         with progress(folder.name) as report:
             model = load_model(str(folder))
-            runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report))
-    print_parts(report_tables(ranked([row for run in runs for row in keep_summary(run).rows])))
-    print_parts([published_table()])
+            command = ("--model", str(folder), "--data", str(BENCHMARK))
+            runs.append(
+                evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report, command=command)
+            )
+    summaries = [keep_summary(run) for run in runs]
+    rows = ranked([row for each in summaries for row in each.rows])
+    print_finding(rows)
+    print_tables(rows, every)
+    print_parts(["", published_table()])
     wrote = [run.folder for run in runs]
     tell(f"wrote {' '.join(map(str, wrote))}", f"`{command_line('report', *wrote)}` shows the tables again")
+    show(*_discovered(rows, summaries))
+
+
+def _discovered(rows: Sequence[Row], summaries: Sequence[Summary]) -> list[str]:
+    """What the runs show, a line each."""
+    from choicewise.report.discovery_text import discovery_lines
+    from choicewise.results.finding import finding
+    from choicewise.results.striking_pair import striking_pair
+
+    shown = finding(rows)
+    best = next(each for each in summaries if each.manifest.model.name == shown.leads[0].models[0])
+    pair = striking_pair(best.outcomes)
+    lines = [*discovery_lines(shown, pair)]
+    if pair is not None:
+        named = ("--protocol", pair.start, "--protocol", pair.end)
+        lines.append(f"See one of them: `{command_line('explain', best.folder, '--item', pair.example, *named)}`")
+    return lines

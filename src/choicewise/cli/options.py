@@ -24,7 +24,10 @@ Data = Annotated[
 ]
 Protocols = Annotated[
     list[str],
-    typer.Option("--protocol", help="A catalogue name, a family (mmlu), a signature or a TOML file. Repeatable."),
+    typer.Option(
+        "--protocol",
+        help="A catalogue name, a family (mmlu), a signature, a TOML file, or all between two: P..Q. Repeatable.",
+    ),
 ]
 Subjects = Annotated[list[str] | None, typer.Option("--subject", help="Only this subject. Repeatable.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions of each subject.")]

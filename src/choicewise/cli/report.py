@@ -37,6 +37,9 @@ def report(
     multiverse: Annotated[
         bool, typer.Option("--multiverse", help="Show how results and conclusions vary over all protocols.")
     ] = False,
+    effects: Annotated[
+        bool, typer.Option("--effects", help="Show what each axis changes, over all protocols that differ in it alone.")
+    ] = False,
     agreement: Annotated[
         bool, typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why not.")
     ] = False,
@@ -56,7 +59,7 @@ def report(
 
     No model is needed: `--protocol` computes further scores from the same observations, if the prompts are the same.
     """
-    views = {"--multiverse": multiverse, "--agreement": agreement, "--distribution": distribution}
+    views = {"--multiverse": multiverse, "--effects": effects, "--agreement": agreement, "--distribution": distribution}
     chosen = [name for name, wanted in views.items() if wanted]
     if len(chosen) > 1:
         raise UsageError(f"{' and '.join(chosen)} are reports of their own; ask for one at a time")
@@ -75,6 +78,8 @@ def report(
             tell(f"{run.folder} is not complete; repeat its `choicewise run` line to finish it")
     if multiverse:
         _print_multiverse(runs, json)
+    elif effects:
+        _print_effects(runs, json)
     elif agreement:
         _print_agreement(runs, json)
     elif distribution:
@@ -142,6 +147,23 @@ def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
 
     panel = multiverse(runs)
     print_json(multiverse_json(panel)) if json else print_parts(multiverse_tables(panel))
+
+
+def _print_effects(runs: Sequence[Run], json: bool) -> None:
+    from choicewise.report.effects_table import effects_table
+    from choicewise.results.distinct import first_alike
+    from choicewise.results.main_effects import main_effects
+    from choicewise.results.outcome import OutcomeKeeper
+
+    keeper, shown = OutcomeKeeper(), []
+    for run in runs:
+        shown.append((run, main_effects(keeper.keep(run), first_alike(run))))
+        run.release()
+    if json:
+        named = [(str(run.folder), run.manifest.model.name, run.manifest.dataset.name, each) for run, each in shown]
+        print_json([dict(zip(("run", "model", "dataset", "effects"), each, strict=True)) for each in named])
+    else:
+        print_parts(effects_table(run.manifest.model.name, run.manifest.dataset.name, each) for run, each in shown)
 
 
 def _print_agreement(runs: Sequence[Run], json: bool) -> None:

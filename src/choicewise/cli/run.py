@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
+from choicewise.cli.evaluation import Evaluation
 from choicewise.cli.output import command_line, tell
 from choicewise.cli.plan import print_plan, token_savings
 from choicewise.cli.progress import progress
@@ -16,8 +17,6 @@ from choicewise.cli.report import print_rows
 from choicewise.errors import UsageError
 
 if TYPE_CHECKING:
-    from choicewise.data.dataset import Dataset
-    from choicewise.protocols.protocol import Protocol
     from choicewise.results.run import Run
 
 
@@ -48,7 +47,8 @@ def run(
     Repeating the same line goes on where it was interrupted, and does nothing when everything is there.
     """
     rescore = {"rescore_near_ties": rescore_near_ties}
-    options.refuse_for_fakes(model, dtype=dtype, device=device, window=window, batch_tokens=batch_tokens, **rescore)
+    asked = Evaluation(model, data, subject, limit, on_bad_item, mapping, dtype, device, window, batch_tokens)
+    asked.refuse_for_fakes(**rescore)
     if dtype == options.Dtype.float32:
         options.refuse_without_use("--dtype float32 has", **rescore)
     if dry_run:
@@ -61,70 +61,34 @@ def run(
     # What is wrong is said as early as can be: each step loads more than the one before.
     from choicewise.protocols.catalogue import resolve
 
-    recipes = resolve(*protocol)
+    resolve(*protocol)
     if out is not None:
         from choicewise.store.folder import check_folder
 
         check_folder(out)
-    from choicewise.data.columns import read_mapping
-    from choicewise.data.open_dataset import open_dataset
-
-    columns = None if mapping is None else read_mapping(mapping)
-    dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
-    _tell_repeated_choices(dataset, recipes, subject, limit)
-    _tell_unused_content(dataset, recipes)
-    from choicewise.models.load import load_model
-
-    load = partial(load_model, model, device=device, window=window, batch_tokens=batch_tokens)
-    language_model = load(dtype=dtype)
-    skip = on_bad_item == options.OnBadItem.skip
-    chosen: dict[str, Any] = {"subjects": subject, "limit": limit, "skip_bad_items": skip}
+    dataset, recipes = asked.open(lambda possible: resolve(*protocol, possible=possible))
+    language_model = asked.load()
     if out is None or dry_run:
         from choicewise.running.plan import plan
 
         with progress(f"plan of {language_model.name}") as report:
-            planned = plan(language_model, dataset, recipes, progress=report, **chosen)
+            planned = plan(language_model, dataset, recipes, progress=report, **asked.chosen)
         print_plan(planned, language_model, json)
         return
+    more: dict[str, Any] = {}
     if rescore_near_ties:
         if language_model.dtype not in ("bfloat16", "float16"):
             options.refuse_without_use(f"{model} computes in {language_model.dtype} here and has", **rescore)
-        chosen["rescore_near_ties"] = partial(load, dtype="float32")
+        more["rescore_near_ties"] = partial(asked.load, dtype="float32")
     from choicewise.results.ranks import ranked
     from choicewise.results.summary import keep_summary
-    from choicewise.running.evaluate import evaluate
     from choicewise.running.memory import give_memory_back
 
-    with progress(language_model.name, lambda: language_model.computed) as report:
-        result = evaluate(model=language_model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
+    result = asked.into(out, language_model, dataset, recipes, **more)
     del dataset
     give_memory_back()  # the table of a run of many items needs it
     print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in recipes]), json, every)
     _tell_summary(result, out, command_line("check", "--model", model, *([] if dtype is None else ["--dtype", dtype])))
-
-
-def _tell_repeated_choices(
-    dataset: Dataset, recipes: dict[str, Protocol], subject: list[str] | None, limit: int | None
-) -> None:
-    from choicewise.data.item import duplicate_choices
-    from choicewise.requests.blocks import list_sections
-
-    items = (item for section in list_sections(dataset, recipes, subject, limit) for item in section.items)
-    repeated = [item.id for item in items if duplicate_choices(item)]
-    if len(repeated) == 1:
-        tell(f"note: item {repeated[0]} shows the same choice twice and is kept")
-    elif repeated:
-        tell(f"note: {len(repeated)} items show the same choice twice and are kept: {repeated[0]}, ...")
-
-
-def _tell_unused_content(dataset: Dataset, recipes: dict[str, Protocol]) -> None:
-    from choicewise.data.content import BLANK
-    from choicewise.protocols.unused import unused_by
-
-    for content, names in unused_by(recipes, dataset.content).items():
-        fields = " and ".join("the blank _ in the questions" if name == BLANK else f"field {name}" for name in content)
-        more = f" and {len(names) - 1} more" * (len(names) > 1)
-        tell(f"note: {names[0]}{more} leave out what belongs to the questions: {fields}")
 
 
 def _tell_summary(result: Run, out: Path, check_line: str) -> None:

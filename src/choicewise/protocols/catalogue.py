@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from choicewise.errors import ProtocolError, did_you_mean
+from choicewise.protocols.between import MARK, End, ends, protocols_between
+from choicewise.protocols.path import ORDER, Possible
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.protocol_file import inherit, parse, read_axes, read_file, read_user_protocol
 from choicewise.protocols.signature import parse_signature, short_signature
@@ -80,41 +82,81 @@ def groups() -> Mapping[str, tuple[Entry, ...]]:
     return MappingProxyType(chosen)
 
 
+@cache
+def names() -> Mapping[Protocol, str]:
+    """The full name of every protocol of the catalogue."""
+    return MappingProxyType({protocol: name for known in entries() for name, protocol in known.protocols.items()})
+
+
 def entry(name: str) -> Entry:
     """The entry called ``name``, or the one with a score of that full name.  Raises ProtocolError if there is none."""
     for candidate in entries():
         if name == candidate.name or name in candidate.protocols or name in candidate.published:
             return candidate
     raise ProtocolError(
-        f"no protocol is called {name!r}; {did_you_mean(name, _names())} (`choicewise protocols` lists them all; a "
+        f"no protocol is called {name!r}; {did_you_mean(name, _selectors())} (`choicewise protocols` lists them all; a "
         "file's name ends in .toml)"
     )
 
 
-def resolve(*selectors: str) -> dict[str, Protocol]:
+def resolve(*selectors: str, possible: Possible = lambda protocol: True) -> dict[str, Protocol]:
     """Name to protocol, for everything that the selectors name, in their order.
 
     A selector is a group (:func:`groups`), an entry (``mmlu/harness-v0``: all its scores), an entry with a score
     (``mmlu/harness-v0:sum``, or by its published name, ``mmlu/harness-v0:acc``), a signature, or the path of a TOML
-    file.  Naming a protocol twice is fine; raises ProtocolError when one name would stand for two protocols.
+    file; or two of these, ``FROM..TO``: both and every protocol between (:func:`~.between.protocols_between`), or
+    ``FROM..TO:axis`` for one of them.  Naming a protocol twice is fine; raises ProtocolError when one name would stand
+    for two protocols.  ``possible``: what a way between two passes by (:func:`~.path.path`).
     """
     chosen: dict[str, Protocol] = {}
     for selector in selectors:
-        for name, protocol in _resolve(selector).items():
+        for name, protocol in _resolve(selector, possible).items():
             if chosen.setdefault(name, protocol) != protocol:
                 raise ProtocolError(f"{selector} gives the name {name} to another protocol than an earlier selector")
     return chosen
 
 
-def _resolve(selector: str) -> dict[str, Protocol]:
+def one(selector: str) -> End:
+    """The protocol of a selector that stands for one, or for one with several scores: then it is the headline.
+
+    Raises ProtocolError for a group or a way, and as :func:`resolve`.
+    """
+    if selector in groups() or ends(selector, _is_one):
+        raise ProtocolError(
+            f"{selector} stands for several protocols; name one, such as {next(iter(resolve(selector)))}"
+        )
+    name, protocol = next(iter(resolve(selector).items()))
+    return End(name, protocol, next((each.name for each in entries() if next(iter(each.protocols)) == name), name))
+
+
+def _is_one(selector: str) -> bool:
+    """Whether a text has the form of a selector that stands for one protocol."""
+    if "|" in selector:
+        try:
+            return bool(parse_signature(selector))
+        except ProtocolError:
+            return False
+    return selector.endswith(".toml") or selector in _selectors()
+
+
+def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
+    way, _, axis = selector.rpartition(":")
+    if sides := ends(selector, _is_one):
+        start, end = map(one, sides)
+        return protocols_between(start, end, names(), possible)
+    if axis in ORDER and (sides := ends(way, _is_one)):
+        start, end = map(one, sides)
+        return _between(axis, start, end, protocols_between(start, end, names(), possible))
     if "|" in selector:
         protocol = parse_signature(selector)
-        names = {other: name for known in entries() for name, other in known.protocols.items()}
-        return {names.get(protocol, short_signature(protocol)): protocol}
+        return {names().get(protocol, short_signature(protocol)): protocol}
     if selector.endswith(".toml"):
         return _resolve_file(selector)
     if selector in groups():
         return {name: protocol for known in groups()[selector] for name, protocol in known.protocols.items()}
+    if MARK in selector:  # whichever of the two is not known says so
+        for side in selector.split(MARK, 1):
+            one(side)
     named = entry(selector)
     if selector == named.name:
         return dict(named.protocols)
@@ -122,19 +164,26 @@ def _resolve(selector: str) -> dict[str, Protocol]:
     return {name: named.protocols[name]}
 
 
+def _between(axis: str, start: End, end: End, inside: Mapping[str, Protocol]) -> dict[str, Protocol]:
+    way = f"{start.label}{MARK}{end.label}"
+    if f"{way}:{axis}" not in inside:
+        raise ProtocolError(f"{way} has no protocol that is called after {axis}; it has {', '.join(inside)}")
+    return {f"{way}:{axis}": inside[f"{way}:{axis}"]}
+
+
 def _resolve_file(path: str) -> dict[str, Protocol]:
     table = read_file(Path(path))
     protocol = read_user_protocol(table, path, _tables())
     name = table.get("name", Path(path).stem)
-    if name in _names() and resolve(name) != {name: protocol}:
+    if name in _selectors() and resolve(name) != {name: protocol}:
         raise ProtocolError(f"{path}: the name {name} belongs to the catalogue; give the file another name")
     return {name: protocol}
 
 
-def _names() -> list[str]:
+def _selectors() -> list[str]:
     """Every selector of the catalogue."""
-    names = ((known.name, *known.protocols, *known.published) for known in entries())
-    return list(dict.fromkeys(chain(groups(), chain.from_iterable(names))))
+    own = ((known.name, *known.protocols, *known.published) for known in entries())
+    return list(dict.fromkeys(chain(groups(), chain.from_iterable(own))))
 
 
 @cache

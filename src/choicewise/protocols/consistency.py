@@ -89,6 +89,8 @@ def _decision(protocol: Protocol, reading: Reading) -> Iterator[str]:
             f"reading {protocol.reading} with decision {decision}: generated text takes a rule that reads text "
             f"(letter-match, option-match or an extraction), and every other reading takes {' or '.join(CHOOSING)}"
         )
+    if decision == "argmax" and protocol.ties == "none":
+        yield "decision argmax needs to know who wins a tie; ties is none, use first, split or wrong"
     if decision == "greedy-match" and protocol.score != "greedy":
         yield f"decision greedy-match reads the score greedy, not {protocol.score}"
     if reading.text and (decision == "option-match") == (protocol.score == "none"):

@@ -6,6 +6,7 @@
 """
 
 from dataclasses import fields
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from choicewise.errors import ProtocolError, did_you_mean
@@ -17,6 +18,7 @@ def signature(protocol: Protocol) -> str:
     return "|".join(f"{axis.name}:{_spell(getattr(protocol, axis.name))}" for axis in fields(protocol))
 
 
+@lru_cache(maxsize=1024)
 def parse_signature(text: str) -> Protocol:
     """The protocol that ``text`` spells.
 

@@ -120,6 +120,8 @@ class Manifest:
 
     ``model``, ``dataset`` and ``selection`` identify what was measured: a folder never continues with another.
     ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those outside the blocks, by name.
+    ``command``: the words of a command line that say where model and data lie and what of them was asked, so that a
+    line can go on with it; none where it was not begun by one.
     """
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012, also for the records in the fields
@@ -133,3 +135,4 @@ class Manifest:
     blocks: tuple[BlockRecord, ...] = ()
     complete: bool = False
     files: dict[str, FileRecord] = field(default_factory=dict)
+    command: tuple[str, ...] = ()

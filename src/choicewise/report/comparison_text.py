@@ -4,31 +4,63 @@ import math
 from collections.abc import Iterator
 from textwrap import wrap
 
+from choicewise.report.comparison_sentence import comparison_sentence
 from choicewise.report.table import percent
 from choicewise.report.visible_text import safe, visible_line
-from choicewise.results.comparison import VERDICTS, Comparison
+from choicewise.results.comparison import VERDICTS, Agreeing, Comparison
 from choicewise.scoring.statistics.sign_flip import SignFlip
 
 
 def comparison_lines(compared: Comparison) -> Iterator[str]:
-    """The two numbers, the verdict, what differs, the paired difference, and the items that flip."""
+    """The verdict in a sentence, the two numbers, what differs, the paired difference, and the items that flip."""
+    yield from _wrapped(comparison_sentence(compared))
     for name, side in (("A", compared.left), ("B", compared.right)):
         ids = f"{side.p} {side.i} {side.t} {side.r}"
         yield f"{name}  {percent(side.value):>5} %  {safe(side.model)}, {side.protocol}  {ids}"
-        yield f"   {safe(side.folder)}"
+        yield f"   {safe(side.folder)}" + (f" ({safe(side.selection)})" if side.selection else "")
     yield from _wrapped(f"{compared.verdict}: {VERDICTS[compared.verdict]}")
+    yield from _coverage(compared)
+    yield from _wrapped(_tokens(compared.agree, compared.flips.shared))
     if compared.axes:
         width = max(len(axis.axis) for axis in compared.axes)
         yield "what differs"
         for axis in compared.axes:
             yield f"  {axis.axis:<{width}}  A  {safe(axis.left)}"
             yield f"  {'':<{width}}  B  {safe(axis.right)}"
-    if compared.parting:
-        yield f"the first text that differs, item {safe(compared.parting.item)}"
-        yield f"  A  {visible_line(compared.parting.left)}"
-        yield f"  B  {visible_line(compared.parting.right)}"
-    yield from _difference(compared)
-    yield from _flips(compared)
+    if parting := compared.parting:
+        where = f"the {parting.part} of item {safe(parting.item)}, after {parting.place:,} characters"
+        yield from _wrapped(f"texts differ for {parting.items:,} of {compared.flips.shared:,} items; first {where}:")
+        yield f"  A  {visible_line(parting.left)}"
+        yield f"  B  {visible_line(parting.right)}"
+    if compared.flips.shared:
+        yield from _difference(compared)
+        yield from _flips(compared)
+
+
+def _coverage(compared: Comparison) -> Iterator[str]:
+    """How many items each side has, where they are not the same."""
+    flips, left, right = compared.flips, compared.left, compared.right
+    if not (flips.left_only or flips.right_only):
+        return
+    only = f"{flips.left_only:,} only in A, {flips.right_only:,} only in B"
+    line = f"A covers {left.items:,} items, B {right.items:,} ({only})"
+    if not math.isnan(left.paired):
+        values = f"A {percent(left.paired)} %, B {percent(right.paired)} %"
+        line += f"; compared on the {flips.shared:,} that both have: {values}"
+    yield from _wrapped(line)
+
+
+def _tokens(agree: Agreeing, shared: int) -> str:
+    """What it means that texts and tokens agree, or one of them alone."""
+    if not shared or not (agree.i or agree.t):
+        return ""
+    if not agree.i:
+        return "the same tokens were asked: only the right answers or choices that are not scored differ"
+    if agree.t:
+        return "the same texts in the same tokens"
+    if agree.p:
+        return "the same texts in other tokens: another tokenizer or window; numbers per token are in other units"
+    return "the same texts, but other tokens are asked or scored: by the protocols or by the tokenizers"
 
 
 def _difference(compared: Comparison) -> Iterator[str]:
@@ -49,9 +81,19 @@ def _difference(compared: Comparison) -> Iterator[str]:
         alike = "all items differ by the same" if compared.test.differing else "no item differs in its credit"
         line = f"{alike}, so nothing can be said about what difference these items would show"
     yield from _wrapped(line)
-    if compared.verdict == "same measurement" and (difference.value or compared.furthest > 0):
-        line = f"the same measurement gave different results: scores differ by up to {compared.furthest:.3g}"
-        yield from _wrapped(line)
+    if compared.verdict == "same measurement":
+        yield from _wrapped(_repetition(compared))
+
+
+def _repetition(compared: Comparison) -> str:
+    """How far a measurement agrees with its repetition."""
+    moved, shared = compared.moved, compared.flips.shared
+    if moved:
+        far = "" if math.isnan(compared.furthest) else f" by up to {compared.furthest:.3g}"
+        return f"not deterministic: the scores of {moved:,} of {shared:,} items differ{far}"
+    if answers := max(compared.flips.predicted_differently, compared.test.differing):
+        return f"not deterministic: the answers to {answers:,} of {shared:,} items differ"
+    return f"deterministic here: the {'answers' if moved is None else 'scores'} of all {shared:,} items agree exactly"
 
 
 def _test(test: SignFlip) -> str:
@@ -67,8 +109,6 @@ def _flips(compared: Comparison) -> Iterator[str]:
     if flips.near_ties:
         line += f", {flips.near_ties} of them within the numeric noise"
     yield from _wrapped(f"{line}; A is better on {flips.left_better}, B on {flips.right_better}")
-    if flips.left_only or flips.right_only:
-        yield from _wrapped(f"{flips.left_only} items are only in A, {flips.right_only} only in B: excluded")
 
 
 def _wrapped(text: str) -> list[str]:

@@ -49,7 +49,7 @@ def _asked(asked: AskedPrompt) -> Iterator[str]:
             yield from (own, RULE, *visible(scored.context).split("\n"), RULE)
             context = scored.context
         if scored.null != null:
-            yield f"after the null context {_quoted(scored.null or '')} instead"
+            yield f"after the null context {quoted(scored.null or '')} instead"
             null = scored.null
         yield from _scored(scored)
 
@@ -70,7 +70,7 @@ def _scored(scored: ScoredContinuation) -> Iterator[str]:
     tokens = _count(len(scored.tokens), "token") if scored.tokens or scored.total is None else "tokens unknown"
     size = f"{tokens}, {_count(len(text.encode(errors='surrogatepass')), 'byte')}, {_count(len(text), 'character')}"
     total = "" if scored.total is None else f", S = {scored.total:.4f} nats"
-    yield f"{name} {_quoted(text)}: {size} after {_count(scored.context_tokens, 'token')}{total}"
+    yield f"{name} {quoted(text)}: {size} after {_count(scored.context_tokens, 'token')}{total}"
     for what, nats in (("subtracted for what comes before", scored.before), ("added for what follows", scored.after)):
         if nats is not None:
             yield f"  {nats:.4f} nats {what}"
@@ -80,7 +80,7 @@ def _scored(scored: ScoredContinuation) -> Iterator[str]:
     if scored.tokens:
         yield f"  {'log P':>10}  {'rank':>6}  {'id':>7}  {'bytes':>5}  token"
     for token in scored.tokens:
-        yield f"  {token.logprob:>10.4f}  {token.rank:>6}  {token.id:>7}  {token.size:>5}  {_quoted(token.text)}"
+        yield f"  {token.logprob:>10.4f}  {token.rank:>6}  {token.id:>7}  {token.size:>5}  {quoted(token.text)}"
 
 
 def _decisions(explanation: Explanation) -> Iterator[str]:
@@ -113,5 +113,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """``text`` on one line in quotes, its white space visible."""
     return f'"{visible_line(text)}"'

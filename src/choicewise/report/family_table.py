@@ -19,7 +19,7 @@ LONG, MANY = 20, 100
 """Rows that one table, and all tables together, have before they are shown in short."""
 
 BESIDE = 6
-"""So many models stand side by side; more of them stand one below the other."""
+"""So many models stand side by side; more of them one below the other, that with the highest median first."""
 
 _RANGED, _NAMED = 13, 26
 """Columns of the terminal that a column of ranges takes, and the most that it takes for the sake of its title."""
@@ -69,7 +69,8 @@ def family_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
         if len(runs) == 1:
             parts.append(_one(*runs[0], dataset))
         else:
-            parts += _several(dict(runs), dataset, width)
+            several = runs if len(runs) <= BESIDE else sorted(runs, key=lambda run: -_median(run[1]))
+            parts += _several(dict(several), dataset, width)
     return parts
 
 
@@ -163,4 +164,5 @@ def _edges(least: str, most: str) -> str:
 
 def _items(rows: Sequence[Row]) -> str:
     asked = {row.n + row.missing for row in rows}
-    return count(max(asked), "item") if len(asked) == 1 else f"{min(asked)} to {max(asked)} items"
+    items = count(max(asked), "item") if len(asked) == 1 else f"{min(asked):,} to {max(asked):,} items"
+    return f"{items} a group" if _kind(rows) == "group" else items

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from choicewise.report.lead_text import lead_sentences
 from choicewise.report.table import percent
 from choicewise.report.visible_text import short
-from choicewise.report.words import NAME, are, count, protocols, sentence
+from choicewise.report.words import NAME, REASON, are, count, protocols, sentence
 from choicewise.results.finding import Finding, Numbers
-
-REASON = 120
-"""Characters that a sentence gives to the reason why something is missing."""
+from choicewise.results.row import Row
 
 
 def sentences(finding: Finding) -> list[str]:
@@ -42,7 +40,7 @@ def _all_guesses(finding: Finding, few: bool) -> list[str]:
     several = f" of {count(len(finding.models), 'model')}" if len(finding.models) > 1 else ""
     low, high = _extremes(finding)
     between = f"{low}" if low == high else f"between {low} and {high}"
-    numbers = "the only number is" if finding.count == 1 else f"all {finding.count} numbers{several} are"
+    numbers = "the only number is" if finding.count == 1 else f"all {finding.count:,} numbers{several} are"
     values = f"Nothing here is better than guessing: {numbers} {between} on {_items(finding.numbers)}"
     chance = _chance(finding)
     values += f", and guessing gives {chance}." if chance else "."
@@ -62,17 +60,23 @@ def _spread(numbers: Numbers) -> str:
     if numbers.count == 1:
         interval = f" (95 % interval {percent(lowest.ci_low)} to {percent(lowest.ci_high)} %)"
         known = "" if math.isnan(lowest.ci_low) else interval
-        return f"{model} scores {percent(lowest.value)} %{known} on {on} under {short(lowest.protocol, NAME)}."
+        return f"{model} scores {percent(lowest.value)} %{known} on {on} under {_name(lowest, numbers)}."
     if lowest.value == highest.value:
         return (
             f"{model} scores {percent(lowest.value)} % on {on} under all {protocols(numbers.count, numbers.grouped)}."
         )
     ways = "how it is asked and of what" if numbers.grouped else "how it is asked"
     return (
-        f"{model} scores between {percent(lowest.value)} % ({short(lowest.protocol, NAME)}) and "
-        f"{percent(highest.value)} % ({short(highest.protocol, NAME)}) on {on}, depending on {ways}: "
-        f"{numbers.count} numbers, median {percent(numbers.median)} %."
+        f"{model} scores between {percent(lowest.value)} % ({_name(lowest, numbers)}) and "
+        f"{percent(highest.value)} % ({_name(highest, numbers)}) on {on}, depending on {ways}: "
+        f"{numbers.count:,} numbers, median {percent(numbers.median)} %."
     )
+
+
+def _name(row: Row, numbers: Numbers) -> str:
+    """What a number is called: by its protocol, and by its group where there are several."""
+    protocol = short(row.protocol, NAME)
+    return f"{protocol}, {short(row.subject, NAME)}" if numbers.grouped else protocol
 
 
 def _spreads(finding: Finding) -> str:
@@ -96,7 +100,7 @@ def _guesses(finding: Finding) -> str:
         behind = len(lead.behind)
         protocols = f"all {behind}" if lead.guessed == behind else f"{lead.guessed} of the {behind}"
         where = f", among them every model's under {protocols if behind > 1 else 'the one'} where it is behind"
-    told = f"{finding.guesses} of {count(finding.count, 'number')} {are(finding.guesses)} no better than guessing"
+    told = f"{finding.guesses:,} of {count(finding.count, 'number')} {are(finding.guesses)} no better than guessing"
     chance = _chance(finding)
     return f"{told} ({chance}){where}" if chance else told + where
 
@@ -108,8 +112,8 @@ def _gaps(finding: Finding) -> list[str]:
     if row is not None:
         reasons = [f": {short(reason.reason, REASON)}" for reason in row.missing_reasons[:1]]
         under = f" under {short(row.protocol, NAME)}"
-        most = f"up to {row.missing}" if finding.lacking > 1 else f"{row.missing}"
-        where = f" under {finding.lacking} protocols" if finding.lacking > 1 else under
+        most = f"up to {row.missing:,}" if finding.lacking > 1 else f"{row.missing:,}"
+        where = f" under {finding.lacking:,} protocols" if finding.lacking > 1 else under
         verb = are(row.missing if finding.lacking == 1 else 2)
         parts.append(f"{most} of {count(row.n + row.missing, 'item')} {verb} missing{where}{''.join(reasons)}")
     if unmeasured and finding.count:
@@ -120,9 +124,10 @@ def _gaps(finding: Finding) -> list[str]:
 def _items(numbers: Sequence[Numbers]) -> str:
     """How many items, and of which dataset."""
     least, most = min(each.items[0] for each in numbers), max(each.items[1] for each in numbers)
-    items = count(most, "item") if least == most else f"{least} to {most} items"
+    items = count(most, "item") if least == most else f"{least:,} to {most:,} items"
     names = dict.fromkeys(each.dataset for each in numbers)
-    return items if len(names) > 1 else f"{items} of {short(next(iter(names)), NAME)}"
+    each = " a group" if any(own.grouped for own in numbers) else ""
+    return items + each if len(names) > 1 else f"{items}{each} of {short(next(iter(names)), NAME)}"
 
 
 def _extremes(finding: Finding) -> tuple[str, str]:

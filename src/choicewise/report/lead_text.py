@@ -14,7 +14,7 @@ def lead_sentences(finding: Finding) -> list[str]:
         return ["No two models were measured the same way, so they have no order."]
     if len(finding.datasets) == 1:
         (lead,) = finding.leads
-        return [sentence([_lead(lead, "it"), *([_turn(lead.turn)] if lead.turn and lead.leader else [])])]
+        return [sentence([_lead(lead, "it"), *([turn_text(lead.turn)] if lead.turn and lead.leader else [])])]
     parts = [
         f"on {short(each.dataset, NAME)} {_lead(each, short(each.models[0], NAME))}" for each in finding.leads[:SEVERAL]
     ]
@@ -44,7 +44,8 @@ def _lead(lead: Lead, best: str) -> str:
     return f"{best} leads {rivals} under {lead.first} of {every}{ties} and is behind under {behind}"
 
 
-def _turn(turn: Turn) -> str:
+def turn_text(turn: Turn) -> str:
+    """Where the model leads, and where not; it is called "it"."""
     values = ", ".join(short(value, NAME // 2) for value in turn.values[:SEVERAL])
     more = f" and {len(turn.values) - SEVERAL} more" if len(turn.values) > SEVERAL else ""
     axis = {"family": "answer that is asked for"}.get(turn.axis, turn.axis)

@@ -30,8 +30,8 @@ _COUNTS = {
 }
 """Count of a row → the words for it; shown where it is not zero."""
 
-_NARROW = 120
-"""With fewer columns a row of a report has its id and doubts under its name."""
+_NARROW = 140
+"""With fewer columns a row of a report has its ids and doubts under its name."""
 
 _NAME, _RANKED = 34, 13
 """Columns that a table of ranks gives to the name of a row, and to a value with its rank."""
@@ -130,6 +130,7 @@ def matrix(title: str, cells: Mapping[str, Mapping[str, str]], least: int, width
     columns = list(dict.fromkeys(column for row in cells.values() for column in row))
     room = (width or console().width) - min(_NAME, max(len(safe(name)) for name in cells) + 2)
     step = max(1, room // least)
+    step = math.ceil(len(columns) / math.ceil(len(columns) / step)) if columns else 1  # of much the same width
     parts = []
     for start in range(0, len(columns), step):
         chosen = columns[start : start + step]
@@ -159,6 +160,14 @@ def table(*columns: str) -> Table:
 def percent(share: float) -> str:
     """A share of 1 in percent with one decimal; a dash when there is no number."""
     return "-" if math.isnan(share) else f"{100 * share:.1f}"
+
+
+def points(share: float, se: float = math.nan) -> str:
+    """A difference of shares of 1 in points with its sign, and its standard error where there is one."""
+    if math.isnan(share):
+        return "-"
+    rounded = round(100 * share, 1)
+    return (f"{rounded:+.1f}" if rounded else "0.0") + ("" if math.isnan(se) else f" ± {100 * se:.1f}")
 
 
 def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]]:
@@ -198,10 +207,12 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
 
 
 def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """The columns with all text but the name on a second line under the name."""
-    below = [columns[name] for name in ("ids", "group", "metric", "doubts") if name in columns]
-    lines = [" ".join(filter(None, cells)) for cells in zip(*below, strict=True)]
-    names = [f"{name}\n  {line}" for name, line in zip(columns["protocol"], lines, strict=True)]
+    """The columns with all text but the name on further lines under the name."""
+    names = columns["protocol"]
+    for line in (("ids", "group", "metric"), ("doubts",)):
+        below = [columns[name] for name in line if name in columns]
+        texts = [" ".join(filter(None, cells)) for cells in zip(*below, strict=True)] or [""] * len(names)
+        names = [f"{name}\n  {text}" if text else name for name, text in zip(names, texts, strict=True)]
     kept = {name: cells for name, cells in columns.items() if name in ("%", "95 % interval", "numeric", "n", "rank")}
     return {"protocol": names, **kept}
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-NAME = 60
-"""Characters that a sentence gives to a name; of longer ones the middle is left out."""
+NAME, REASON = 60, 120
+"""Characters that a line gives to a name, and to a reason; of longer ones the middle is left out."""
 
 SEVERAL = 3
 """So many models, or datasets, are named one by one."""

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
-from choicewise.errors import ModelError, ProtocolError
+from choicewise.errors import DataError, ModelError, ProtocolError
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
+from choicewise.protocols.shots import sample
 from choicewise.requests.problems import Problems
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.source import RequestSource, TemplateSource
@@ -30,6 +31,17 @@ class Ask:
 def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
     """``protocol`` with a named split: its own, or the one ``dataset`` is evaluated on (DataError if it has none)."""
     return protocol if protocol.split is not None else replace(protocol, split=dataset.evaluated)
+
+
+def has_shots(data: Dataset, subjects: Sequence[str] | None, protocol: Protocol) -> bool:
+    """Whether ``data`` has the rows that the shots of ``protocol`` are drawn from, for all or the named subjects."""
+    recipe = with_split(protocol, data)
+    try:
+        for subject in data.choose(recipe.split or data.evaluated, subjects):
+            sample(recipe, data, subject, range(0))
+    except DataError:
+        return False
+    return True
 
 
 def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:

@@ -9,9 +9,11 @@ import numpy as np
 
 from choicewise.errors import UsageError
 from choicewise.protocols.signature import axis_differences, short_signature
+from choicewise.results.flips import Flips, flips, movement
 from choicewise.results.identity import engine_path, run_id, text_id, token_id
 from choicewise.results.measurement import Measurement
-from choicewise.results.pairing import paired_credits, paired_predictions, same_items, shared_items
+from choicewise.results.pairing import paired_credits, shared_items
+from choicewise.results.row import selection
 from choicewise.results.run import Run
 from choicewise.results.sent_texts import FirstDifference, first_difference, read_texts
 from choicewise.scoring.statistics.clustered import FEWEST
@@ -23,15 +25,17 @@ VERDICTS = {
     "comparable": "protocol and texts agree: a paired test is allowed",
     "other inputs": "the protocol is the same, but not the texts that were sent",
     "not comparable": "the protocols differ: the difference comes from them as much as from the models",
+    "no shared items": "no item is in both: nothing can be compared item by item",
 }
-"""What follows from the identities that agree: protocol (P), texts (I), and model and engine (R)."""
+"""What follows from the ids that agree: protocol (P), texts (I) and tokens (T) of the shared items, and run (R)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
     """One of the two numbers: its folder, model and protocol, with their short ids.
 
-    ``p``, ``i``, ``t`` and ``r`` are those of :mod:`choicewise.results.identity`.
+    ``p``, ``i``, ``t`` and ``r`` are those of :mod:`choicewise.results.identity`, of all its ``items``, which
+    ``selection`` describes, as ``value`` is; ``paired`` is the mean credit of the items that both sides scored.
     """
 
     folder: str
@@ -42,6 +46,19 @@ class Side:
     t: str
     r: str
     value: float
+    items: int
+    selection: str
+    paired: float
+
+
+@dataclass(frozen=True, slots=True)
+class Agreeing:
+    """Which ids agree, those of texts and tokens over the shared items alone."""
+
+    p: bool
+    i: bool
+    t: bool
+    r: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +71,18 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Flips:
-    """Shared items by whose credit is greater, and by whether the predictions differ at all.
-
-    ``near_ties``: items predicted differently that numeric noise leaves open on either side; None: not known.
-    """
-
-    left_better: int
-    right_better: int
-    predicted_differently: int
-    near_ties: int | None
-    shared: int
-    left_only: int
-    right_only: int
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """Two numbers compared.
 
-    ``parting``: the first text that differs.  ``difference``: left minus right over the shared items, its standard
-    error clustered by the ``clusters`` subjects where there are enough of them; ``test``: of the credits, item by item;
-    ``detectable``: the difference that this many items would show with probability 0.8, NaN where they do not vary;
-    ``furthest``: the largest difference of a score, where both protocols are the same.
+    ``agree``: what the ``verdict`` follows from.  ``parting``: the first text that differs.  ``difference``: left minus
+    right over the shared items, its standard error clustered by the ``clusters`` subjects where there are enough of
+    them; ``test``: of the credits, item by item; ``detectable``: the difference that this many items would show with
+    probability 0.8, NaN where they do not vary; ``furthest``: the largest difference of a score, where both protocols
+    are the same and have scores, and ``moved``: the shared items of which any score differs.
     """
 
     verdict: str
+    agree: Agreeing
     left: Side
     right: Side
     axes: tuple[Axis, ...]
@@ -90,6 +93,7 @@ class Comparison:
     detectable: float
     flips: Flips
     furthest: float
+    moved: int | None
 
 
 def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[Comparison]:
@@ -135,29 +139,45 @@ def _compared(left: Run, right: Run, pairs: Sequence[tuple[Measurement, Measurem
 
 def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: Measurement) -> Comparison:
     pair = (left_measured, right_measured)
-    sides = _side(left, left_measured), _side(right, right_measured)
+    _, places = shared_items(pair)
     subjects, credits = paired_credits(pair)
+    scored = credits[:, ~np.isnan(credits).any(axis=0)]
+    paired = [float(own.mean()) if len(own) else math.nan for own in scored]
+    sides = _side(left, left_measured, paired[0]), _side(right, right_measured, paired[1])
     clusters = len(set(subjects)) if len(set(subjects)) >= FEWEST else None
     difference = paired_difference(credits[0], credits[1], subjects if clusters else None)
-    deviations = (credits[0] - credits[1])[~np.isnan(credits).any(axis=0)]
     detectable = math.nan
     if not math.isnan(difference.se):
-        detectable = minimum_detectable_effect(float(deviations.std(ddof=1)), len(deviations))
+        detectable = minimum_detectable_effect(float((scored[0] - scored[1]).std(ddof=1)), difference.n)
     axes = [Axis(*axis) for axis in axis_differences(left_measured.protocol, right_measured.protocol)]
     axes += _identity(left, right)
-    parting = None if sides[0].i == sides[1].i else first_difference((left.evidence, right.evidence), pair)
-    identities = {"not comparable": "p", "other inputs": "i", "comparable": "r"}
-    differing = (verdict for verdict, name in identities.items() if getattr(sides[0], name) != getattr(sides[1], name))
+    texts, tokens = (
+        [id_of(each.evidence, each.protocol, place) for each, place in zip(pair, places, strict=True)]
+        for id_of in (text_id, token_id)
+    )
+    agree = Agreeing(sides[0].p == sides[1].p, texts[0] == texts[1], tokens[0] == tokens[1], sides[0].r == sides[1].r)
+    parting = None if agree.i else first_difference((left.evidence, right.evidence), pair)
     return Comparison(
-        *(next(differing, "same measurement"), *sides, tuple(axes), parting, difference, clusters),
-        *(sign_flip(*credits), detectable, _flips(pair), _furthest(pair)),
+        *(_verdict(agree, len(places[0])), agree, *sides, tuple(axes), parting, difference, clusters),
+        *(sign_flip(*credits), detectable, flips(pair), *movement(pair)),
     )
 
 
-def _side(run: Run, measured: Measurement) -> Side:
+def _verdict(agree: Agreeing, shared: int) -> str:
+    if not shared:
+        return "no shared items"
+    if not agree.p:
+        return "not comparable"
+    if not agree.i:
+        return "other inputs"
+    return "same measurement" if agree.t and agree.r else "comparable"
+
+
+def _side(run: Run, measured: Measurement, paired: float) -> Side:
     protocol, evidence, manifest = measured.protocol, measured.evidence, run.manifest
-    ids = short_signature(protocol), text_id(evidence), token_id(evidence, protocol.null), run_id(manifest)
-    return Side(str(run.folder), manifest.model.name, measured.name, *ids, measured.overall)
+    ids = short_signature(protocol), text_id(evidence, protocol), token_id(evidence, protocol), run_id(manifest)
+    about = measured.overall, len(evidence.items), selection(manifest, measured), paired
+    return Side(str(run.folder), manifest.model.name, measured.name, *ids, *about)
 
 
 def _identity(left: Run, right: Run) -> list[Axis]:
@@ -175,28 +195,3 @@ def _identity(left: Run, right: Run) -> list[Axis]:
 def _short(value: Any) -> str:
     text = "-" if value is None else str(value)
     return text[:12] if len(text) == 64 else text
-
-
-def _flips(pair: tuple[Measurement, Measurement]) -> Flips:
-    ids, places = shared_items(pair)
-    left, right = paired_predictions(pair)
-    _, credits = paired_credits(pair)
-    different = (left >= 0) & (right >= 0) & (left != right)
-    noisy = pair[0].near_ties[places[0]] | pair[1].near_ties[places[1]]
-    masks = (credits[0] > credits[1], credits[0] < credits[1], different, different & noisy)
-    bounded = all(side.bounded[place].all() for side, place in zip(pair, places, strict=True))
-    left_better, right_better, changed, near_ties = (int(mask.sum()) for mask in masks)
-    left_only, right_only = (len(side.ids) - len(ids) for side in pair)
-    return Flips(left_better, right_better, changed, near_ties if bounded else None, len(ids), left_only, right_only)
-
-
-def _furthest(pair: tuple[Measurement, Measurement]) -> float:
-    left, right = pair
-    if left.scores is None or right.scores is None or left.protocol != right.protocol:
-        return math.nan
-    if not same_items(left, right) or len(left.scores) != len(right.scores):
-        return math.nan
-    with np.errstate(invalid="ignore"):  # equal infinities do not differ
-        differences = np.abs(left.scores - right.scores)
-    known = differences[~np.isnan(differences)]
-    return float(known.max()) if len(known) else math.nan

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from choicewise.protocols.option_orders import DRAWING
+from choicewise.protocols.protocol import Protocol
 from choicewise.records.manifest import DatasetRecord, Manifest
 from choicewise.results.asked_tokens import tokens_column
 from choicewise.results.evidence import Evidence
@@ -23,21 +25,25 @@ DIGITS = 6
 """Hex digits of a short id."""
 
 
-def text_id(evidence: Evidence, places: Integers | None = None) -> str:
+def text_id(evidence: Evidence, protocol: Protocol, places: Integers | None = None) -> str:
     """``#I``: the texts sent about the items at ``places`` (None: all) and their right answers, in the order of ids.
 
     It agrees for two models that were asked the same, whatever their tokenizers.  The texts were read before
-    (:func:`choicewise.results.sent_texts.read_texts`).
+    (:func:`choicewise.results.sent_texts.read_texts`); what ``protocol`` adds to them, such as other orders of the
+    options, follows from its axes.
     """
-    return f"#I{_digest([_ordered(evidence, evidence.columns[TEXTS], places)])}"
+    seed = protocol.seed if protocol.views in DRAWING else None
+    added = (protocol.proposal, protocol.views, seed)
+    axes = "" if added == ("", "given", None) else json.dumps(added)
+    return f"#I{_digest([_ordered(evidence, evidence.columns[TEXTS], places), axes.encode()])}"
 
 
-def token_id(evidence: Evidence, null: str | None = None, places: Integers | None = None) -> str:
-    """``#T``: the tokens that were asked and scored, after ``null`` as well where a score needs it, as :func:`text_id`.
+def token_id(evidence: Evidence, protocol: Protocol, places: Integers | None = None) -> str:
+    """``#T``: the tokens that were asked and scored, those after a null context as well where the score needs it.
 
     It agrees for two models with the same tokenizer that were asked the same, whatever their weights and type.
     """
-    contexts = dict.fromkeys((None, null))
+    contexts = dict.fromkeys((None, protocol.null))
     return f"#T{_digest([_ordered(evidence, evidence.columns[tokens_column(each)], places) for each in contexts])}"
 
 
@@ -59,16 +65,17 @@ def data_id(dataset: DatasetRecord) -> str:
     return f"#D{dataset.digest[:DIGITS]}"
 
 
-def _ordered(evidence: Evidence, column: npt.NDArray[Any], places: Integers | None) -> npt.NDArray[Any]:
-    if places is None:
-        return column[evidence.order]
-    wanted = np.zeros(len(column), dtype=np.bool_)
-    wanted[places] = True
-    return column[evidence.order[wanted[evidence.order]]]
+def _ordered(evidence: Evidence, column: npt.NDArray[Any], places: Integers | None) -> bytes:
+    order = evidence.order
+    if places is not None:
+        wanted = np.zeros(len(column), dtype=np.bool_)
+        wanted[places] = True
+        order = order[wanted[order]]
+    return column[order].tobytes()
 
 
-def _digest(columns: Sequence[npt.NDArray[Any]]) -> str:
+def _digest(parts: Sequence[bytes]) -> str:
     digest = hashlib.sha256()
-    for column in columns:
-        digest.update(np.ascontiguousarray(column).tobytes())
+    for part in parts:
+        digest.update(part)
     return digest.hexdigest()[:DIGITS]

@@ -17,55 +17,62 @@ SAME = 1e-9
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Influence:
-    """A value under its protocol's own aggregation, and how it depends on its items.
+    """A value under its protocol's own aggregation (of categories: the mean over items), and what it is made of.
 
-    ``ids``: of the items.  ``credit``: float64 [items], NaN where an item is missing.  ``each``: float64 [items], 0
-    where it is missing; their squares add up to the squared standard error of ``value``, and the squares of the
-    differences from those of another value of the same items to that of the difference.
+    ``ids``: of the items.  ``credit`` and ``weight``: float64 [items], the value is the sum of their products; of an
+    item that is missing the credit is NaN, the weight 0.  ``subjects``: int64 [items], a number each.  ``macro``:
+    whether it is a mean of the subjects' means.
     """
 
     ids: pa.ChunkedArray
     credit: Floats
+    weight: Floats
+    subjects: Integers
     value: float
-    each: Floats
+    macro: bool
 
     @property
     def n(self) -> int:
         """How many items the value is a mean over."""
         return int((~np.isnan(self.credit)).sum())
 
+    def each(self, within: bool) -> Floats:
+        """By how much every item moves the value away from what it would be expected to be, float64 [items].
+
+        Their squares add up to the squared standard error of the value; the squares of the differences from those of
+        another value over the same items to that of the difference.  An item is expected to be as the mean of all
+        items, drawn one by one, or ``within`` subjects that are given, as the mean of its subject; subjects with one
+        item each are taken together.  √(n / (n - 1)) makes up for the mean being that of the n items themselves.
+        """
+        moved, scored = np.zeros(len(self.credit)), ~np.isnan(self.credit)
+        if scored.any():
+            groups = np.unique(self.subjects[scored] * within, return_inverse=True)[1]
+            moved[scored] = _deviations(self.credit[scored], groups) * self.weight[scored]
+        return moved
+
 
 def influence(outcome: Outcome) -> Influence:
-    """The value of ``outcome`` (of categories: the mean over items) with the influence of every item.
-
-    With items drawn one by one, an item of n moves their mean by (credit - mean) / n, and the mean of S subjects' means
-    by (credit - its subject's mean) / (S · items of its subject); both times √(n / (n - 1)) of those that share the
-    mean, as what varies around its own mean varies too little.  Subjects with one item each share a mean.
-    """
-    credit = outcome.credit
-    scored = ~np.isnan(credit)
-    each, value = np.zeros(len(credit)), math.nan
+    """The value of ``outcome``; under macro each of n items of one of S subjects weighs 1 / (S n)."""
+    credit, subjects = outcome.credit, _subjects(outcome)
+    scored, macro = ~np.isnan(credit), outcome.protocol.aggregation == "macro"
+    weight, value = np.zeros(len(credit)), math.nan
     if scored.any():
-        alone = outcome.protocol.aggregation != "macro"
-        groups = np.zeros(int(scored.sum()), dtype=np.int64) if alone else _subjects(outcome)[scored]
-        value, each[scored] = _of_means(credit[scored], groups)
-    return Influence(outcome.ids, credit, value, each)
+        groups = np.unique(subjects[scored] * macro, return_inverse=True)[1]
+        sizes = np.bincount(groups)
+        weight[scored] = 1 / (len(sizes) * sizes)[groups]
+        value = float((np.bincount(groups, weights=credit[scored]) / sizes).mean())
+    return Influence(outcome.ids, credit, weight, subjects, value, macro)
 
 
-def _of_means(credit: Floats, groups: Integers) -> tuple[float, Floats]:
-    """The mean of the groups' means, and the influence of every credit on it."""
-    groups = np.unique(groups, return_inverse=True)[1]
+def _deviations(credit: Floats, groups: Integers) -> Floats:
+    """How far each credit is from the mean of its group, made up for its size."""
     sizes = np.bincount(groups)
-    value = float((np.bincount(groups, weights=credit) / sizes).mean())
-    weight = 1 / (len(sizes) * sizes)[groups]
-    if (lone := sizes == 1).any():
-        groups = np.where(lone[groups], len(sizes), groups)
-    counts = np.bincount(groups)
-    centre = np.bincount(groups, weights=credit) / np.maximum(counts, 1)
-    if counts[-1] == 1:  # one item that has nothing of its kind to vary around
-        centre[-1] = value
-    freedom = np.maximum(counts - 1, 1)
-    return value, (credit - centre[groups]) * weight * np.sqrt(counts / freedom)[groups]
+    groups = np.where((sizes == 1)[groups], len(sizes), groups)  # each alone, they share one
+    sizes = np.bincount(groups)
+    centre = np.bincount(groups, weights=credit) / np.maximum(sizes, 1)
+    if sizes[-1] == 1:  # the only one that has nothing of its kind to vary around
+        centre[-1] = credit.mean()
+    return (credit - centre[groups]) * np.sqrt(sizes / np.maximum(sizes - 1, 1))[groups]
 
 
 def _subjects(outcome: Outcome) -> Integers:
@@ -78,18 +85,19 @@ def _subjects(outcome: Outcome) -> Integers:
 def aligned(influences: Sequence[Influence]) -> tuple[pa.ChunkedArray, Floats, Floats]:
     """The ids of all items, and of each value their credits and influences, float64 [values, items].
 
-    An item that a value does not know is missing there.
+    An item that a value does not know is missing there.  Within subjects, where one of the values is a mean of theirs.
     """
-    first = influences[0]
-    if all(first.ids is each.ids or first.ids.equals(each.ids) for each in influences):
-        return first.ids, np.array([each.credit for each in influences]), np.array([each.each for each in influences])
-    ids = pa.chunked_array([pc.unique(pa.concat_arrays([part for each in influences for part in each.ids.chunks]))])
+    within = any(known.macro for known in influences)
+    first, moved = influences[0], [known.each(within) for known in influences]
+    if all(first.ids is known.ids or first.ids.equals(known.ids) for known in influences):
+        return first.ids, np.array([known.credit for known in influences]), np.array(moved)
+    ids = pa.chunked_array([pc.unique(pa.concat_arrays([part for known in influences for part in known.ids.chunks]))])
     credit = np.full((len(influences), len(ids)), np.nan)
-    parts = np.zeros((len(influences), len(ids)))
-    for row, each in enumerate(influences):
-        places = pc.index_in(each.ids, ids).to_numpy()
-        credit[row, places], parts[row, places] = each.credit, each.each
-    return ids, credit, parts
+    each = np.zeros((len(influences), len(ids)))
+    for row, known in enumerate(influences):
+        places = pc.index_in(known.ids, ids).to_numpy()
+        credit[row, places], each[row, places] = known.credit, moved[row]
+    return ids, credit, each
 
 
 def error(each: Floats) -> float:

@@ -70,9 +70,14 @@ class Ladder:
 
 
 def ladder(outcomes: Outcomes, start: str, end: str) -> Ladder:
-    """The longest ladder over the protocols among ``outcomes`` (:func:`~.chains.chains`).
+    """The longest ladder over the protocols among ``outcomes``; raises UsageError as :func:`chain`."""
+    return over(chain(outcomes, start, end), outcomes)
 
-    Raises UsageError when one of the two is not among them, or when they are the same protocol.
+
+def chain(outcomes: Outcomes, start: str, end: str) -> list[Outcome]:
+    """The longest chain (:func:`~.chains.chains`) from the protocol of one name to that of another, both included.
+
+    Raises UsageError when one of the two is not among ``outcomes``, or when they are the same protocol.
     """
     one, other = (_named(outcomes, name) for name in (start, end))
     if one.protocol == other.protocol:
@@ -80,8 +85,7 @@ def ladder(outcomes: Outcomes, start: str, end: str) -> Ladder:
     protocols = [each.protocol for each in outcomes.outcomes]
     middle = [outcomes.outcomes[place] for place in between(protocols, one.protocol, other.protocol)]
     nodes = [one, other, *middle]
-    chain = chains([each.protocol for each in nodes])[0, 1]
-    return over([nodes[place] for place in chain], outcomes)
+    return [nodes[place] for place in chains([each.protocol for each in nodes])[0, 1]]
 
 
 def ladders(outcomes: Outcomes) -> dict[tuple[str, str], Ladder]:

@@ -12,9 +12,8 @@ from choicewise.protocols.path import Axes, differing, inseparable
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import axis_differences
 from choicewise.results.comparison import Axis
-from choicewise.results.influence import influence
+from choicewise.results.influence import aligned, influence
 from choicewise.results.outcome import Outcome, Outcomes
-from choicewise.results.pairing import paired_credits
 
 _ALLOWED = {axis.name: axis.metadata["allowed"] for axis in fields(Protocol)}
 
@@ -70,11 +69,13 @@ def main_effects(outcomes: Outcomes, firsts: Mapping[str, str] | None = None) ->
     ``firsts``: of protocols that can't differ the first (:func:`choicewise.results.distinct.first_alike`): a pair of
     them is none, and pairs of the same two kinds count once.  Raises UsageError where no two protocols are a pair.
     """
-    values = {each.name: influence(each).value for each in outcomes.outcomes}
+    known = {each.name: influence(each) for each in outcomes.outcomes}
+    values = {name: each.value for name, each in known.items()}
     by_values: dict[tuple[Axis, ...], list[Pair]] = {}
     for left, right in _pairs(outcomes.outcomes, values, firsts or {}):
         axes = tuple(Axis(*axis) for axis in axis_differences(left.protocol, right.protocol))
-        n = int((~np.isnan(paired_credits((left, right))[1]).any(axis=0)).sum())
+        _, credits, _ = aligned([known[left.name], known[right.name]])
+        n = int((~np.isnan(credits).any(axis=0)).sum())
         pair = Pair(left.name, right.name, values[right.name] - values[left.name], n)
         by_values.setdefault(axes, []).append(pair)
     if not by_values:
@@ -104,6 +105,7 @@ def _pairs(
 ) -> Iterable[tuple[Outcome, Outcome]]:
     """Two measured protocols that differ in one axis, or in some that only change together, in its direction."""
     measured = [each for each in outcomes if not math.isnan(values[each.name])]
+    run = [each.protocol for each in measured]
     seen: set[tuple[Axes, frozenset[str]]] = set()
     for pair in combinations(measured, 2):
         axes = differing(*(each.protocol for each in pair))
@@ -112,14 +114,15 @@ def _pairs(
             continue
         if len(axes) == 1 or inseparable(*(each.protocol for each in pair)):
             seen.add((axes, kinds))
-            yield pair if _in_order(axes[0], *pair) else (pair[1], pair[0])
+            one, other = (each.protocol for each in pair)
+            yield pair if _in_order(axes[0], one, other, run) else (pair[1], pair[0])
 
 
-def _in_order(axis: str, left: Outcome, right: Outcome) -> bool:
+def _in_order(axis: str, left: Protocol, right: Protocol, run: Sequence[Protocol]) -> bool:
     """Whether the left value of ``axis`` comes first: as declared, no number before numbers, as the run has them."""
-    one, other = getattr(left.protocol, axis), getattr(right.protocol, axis)
+    one, other = getattr(left, axis), getattr(right, axis)
     if one in _ALLOWED[axis] and other in _ALLOWED[axis]:
         return bool(_ALLOWED[axis].index(one) < _ALLOWED[axis].index(other))
     if isinstance(one, int | None) and isinstance(other, int | None):
         return (one is not None, one or 0) < (other is not None, other or 0)
-    return True
+    return next(value for each in run if (value := getattr(each, axis)) in (one, other)) == one

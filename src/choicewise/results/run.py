@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,9 @@ from choicewise.results.run_tables import RunTables
 from choicewise.results.sent_texts import read_texts
 from choicewise.scoring.ragged import row_of
 from choicewise.store.manifest import read_manifest
+
+if TYPE_CHECKING:
+    from choicewise.web.chart import Chart
 
 
 def open_run(folder: str | Path) -> Run:
@@ -71,21 +75,28 @@ class Run:
 
         Raises UsageError when one of them asks what the run did not ask, and says what adds it to the run.
         """
-        splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
-        recipes = {
-            name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
-            for name, recipe in protocols.items()
-        }
-        known = {ask for block in self.manifest.blocks for ask in block.asks}
-        lacking = [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
-        if lacking:
+        if lacking := self.lacking(protocols):
             names, selection = ", ".join(lacking), self.manifest.selection
             same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
             same += f"; subjects {', '.join(selection.subjects)}" if selection.subjects else ""
             same += f"; limit {selection.limit}" if selection.limit else ""
             advice = f"add it: evaluate {names} into the same folder, with {same}"
             raise UsageError(f"{self.folder} was not asked what {names} asks; {advice}")
-        return Run(self.evidence, recipes)
+        return Run(self.evidence, self.on_its_split(protocols))
+
+    def lacking(self, protocols: Mapping[str, Protocol]) -> list[str]:
+        """The names of those protocols that ask what the run did not ask."""
+        known = {ask for block in self.manifest.blocks for ask in block.asks}
+        recipes = self.on_its_split(protocols)
+        return [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
+
+    def on_its_split(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+        """The same protocols; those that name no split with the one that the run is about, if it is one."""
+        splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
+        return {
+            name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
+            for name, recipe in protocols.items()
+        }
 
     def choose(self, names: Sequence[str] | None) -> Run:
         """The run under those of its protocols that are named, or what the names mean to the catalogue; None: all.
@@ -180,6 +191,17 @@ class Run:
         measured = list(self.measurements.values())
         read_texts(self.evidence, (each.protocol.prompt_digest for each in measured))
         return [row for each in measured for row in rows(self.manifest, each, by, interval, measured)]
+
+    def chart(self, name: str, *beside: Run, **choices: Any) -> Chart:
+        """A chart that a notebook shows: ``strip``, ``ladder``, ``effects``, ``bump``, ``ranks`` or ``pair``.
+
+        ``beside``: runs of other models.  ``choices``: ``models`` (names), ``start`` and ``end`` (protocols of a
+        ladder), ``protocol``, ``rank``, ``width``.  Raises UsageError for a chart that the runs can't give.
+        """
+        from choicewise.web.charts.catalogue import draw
+        from choicewise.web.page.study import study_of
+
+        return draw(name, study_of([self, *beside]), **choices)
 
 
 def count_items(blocks: Sequence[BlockRecord]) -> int:

@@ -21,8 +21,11 @@ BEFORE, SHOWN = 20, 80
 TEXTS: Name = ("texts",)
 """The name of the column with :func:`text_digests`."""
 
+PARTS = ("prompt", "continuations", "choices as shown", "right answers")
+"""What is sent or decides what is right, in the order in which it is compared."""
+
 _TOLD = ("context", "continuations", "options", "gold")
-"""The columns of the requests that the digests are of; contexts of a choice's own follow from its text as shown."""
+"""The columns of the requests that hold the ``PARTS``, of which the digests are made."""
 
 _SIZE = 16
 """Bytes of the digest of an item's texts."""
@@ -30,11 +33,18 @@ _SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """The first item whose texts differ, with the two texts from shortly before the first other character."""
+    """The first item whose texts differ, with the two texts from shortly before the first other character.
+
+    ``part``: one of ``PARTS``, the first that differs; ``place``: characters of it that agree, counted from its start.
+    ``items``: how many of the shared items have other texts.
+    """
 
     item: str
+    part: str
+    place: int
     left: str
     right: str
+    items: int
 
 
 def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
@@ -46,19 +56,20 @@ def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
 def first_difference(
     runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]
 ) -> FirstDifference | None:
-    """The first item of the left measurement that the right one has with other texts."""
+    """The first item of the left measurement that the right one has with other texts; None where there is none."""
     ids, places = shared_items(pair)
     digests = [each.evidence.columns[TEXTS][place] for each, place in zip(pair, places, strict=True)]
     differing = np.flatnonzero(digests[0] != digests[1])
     if not len(differing):
         return None
-    one, other = (
+    texts = (
         _texts(run, each, int(each.evidence.items[place[differing[0]]]))
         for run, each, place in zip(runs, pair, places, strict=True)
     )
-    first = next((place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b), len(one))
-    start = max(0, first - BEFORE)
-    return FirstDifference(ids[differing[0]].as_py(), one[start : start + SHOWN], other[start : start + SHOWN])
+    part, (one, other) = next((part, both) for part, *both in zip(PARTS, *texts, strict=True) if both[0] != both[1])
+    first = next(place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b)
+    shown = slice(max(0, first - BEFORE), max(0, first - BEFORE) + SHOWN)
+    return FirstDifference(ids[differing[0]].as_py(), part, first, one[shown], other[shown], len(differing))
 
 
 def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
@@ -69,9 +80,10 @@ def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
     return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
 
 
-def _texts(run: RunEvidence, measured: Measurement, item: int) -> str:
-    """What was sent about the item at that place of the item table."""
+def _texts(run: RunEvidence, measured: Measurement, item: int) -> tuple[str, str, str, str]:
+    """The ``PARTS`` of the item at that place of the item table; why it could not be asked in place of its prompt."""
     (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
     requests = ObservedPortion(tables, measured.protocol.prompt_digest).requests
-    context, continuations, gold = (requests[name][0].as_py() for name in ("context", "continuations", "gold"))
-    return f"{context or ''}{'|'.join(continuations or [])} (right: {', '.join(map(str, gold))})"
+    context, *lists = (requests[name][0].as_py() for name in _TOLD)
+    continuations, options, gold = ("|".join(map(str, each or ())) for each in lists)
+    return (f"({requests['missing'][0].as_py()})" if context is None else context), continuations, options, gold

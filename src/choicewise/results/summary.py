@@ -49,10 +49,14 @@ def summarize(folder: str | Path) -> Summary:
 
 
 def keep_summary(run: Run) -> Summary:
-    """The summary of a ``run`` under all its own protocols, written to its folder where that has none of this state."""
+    """The summary of a ``run``, written to its folder where that has none of this state.
+
+    A run under some of its protocols alone is not kept.
+    """
     rows = run.rows()
     kept = [_kept(run, each, rows) for each in OutcomeKeeper().keep(run).outcomes]
-    if not run.evidence.damages and read_summary(run.folder, run.manifest) is None:
+    every = run.protocols.keys() == run.manifest.protocols.keys()
+    if every and not run.evidence.damages and read_summary(run.folder, run.manifest) is None:
         write_summary(run.folder, run.manifest, kept)
     return _summary(run.folder, run.manifest, kept)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,11 @@ from choicewise.store.atomic import new_file
 from choicewise.store.damage import damaged_blocks
 from choicewise.store.tables import SCHEMAS, block_file
 
-ROOMS = ("data", "protocols", "questions", "records", "requests", "results", "scoring", "store")
-"""The rooms of the package that decide what follows from a run folder."""
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+ROOMS = ("data", "protocols", "questions", "records", "requests", "results", "scoring", "store", "tokens")
+"""The rooms of the package that decide what follows from a run folder: all that reading a run imports."""
 
 _KEY = b"choicewise.state"
 
@@ -61,7 +64,9 @@ _SCHEMA = pa.schema(
 
 def state(manifest: Manifest) -> str:
     """sha256 (64 hex) of what decides the numbers: the manifest, but for names and time spent, and the code."""
-    renamed = replace(manifest, model=replace(manifest.model, name=""), dataset=replace(manifest.dataset, name=""))
+    renamed = replace(
+        manifest, model=replace(manifest.model, name=""), dataset=replace(manifest.dataset, name=""), command=()
+    )
     content = asdict(replace(renamed, engine=replace(manifest.engine, spent=None)))
     content["protocols"] = list(manifest.protocols.items())
     return hashlib.sha256(f"{_code()}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
@@ -102,20 +107,26 @@ def _table(outcomes: Sequence[KeptOutcome]) -> pa.Table:
 
 
 def _outcomes(table: pa.Table, manifest: Manifest) -> list[KeptOutcome]:
-    from pydantic import TypeAdapter
-
-    adapter = TypeAdapter(tuple[Row, ...])
     model, dataset = manifest.model.name, manifest.dataset.name
     outcomes, items = list[KeptOutcome](), np.zeros(0, dtype=np.int64)
     for place in range(len(table)):
         cells = {name: table[name][place] for name in table.column_names}
         if cells["items"].is_valid:
             items = cells["items"].values.to_numpy().astype(np.int64)
-        rows = tuple(replace(row, model=model, dataset=dataset) for row in adapter.validate_json(cells["rows"].as_py()))
+        rows = tuple(
+            replace(row, model=model, dataset=dataset) for row in _row_reader().validate_json(cells["rows"].as_py())
+        )
         values, codes, predicted = (cells[name].values.to_numpy() for name in ("values", "codes", "predicted"))
         decided = values, small_codes(codes, len(values)), small_choices(predicted)
         outcomes.append(KeptOutcome(cells["protocol"].as_py(), cells["selection"].as_py(), rows, items, *decided))
     return outcomes
+
+
+@cache
+def _row_reader() -> TypeAdapter[tuple[Row, ...]]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(tuple[Row, ...])
 
 
 def _whole(folder: Path, blocks: Sequence[BlockRecord], summary: Path) -> bool:

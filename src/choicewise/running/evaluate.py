@@ -23,6 +23,7 @@ from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Se
 from choicewise.records.rows import ItemRow
 from choicewise.requests.blocks import Section
 from choicewise.requests.rendered import RenderedRequests
+from choicewise.requests.schedule import has_shots
 from choicewise.results.run import Run, open_run
 from choicewise.running.executor import Executor, InProcess
 from choicewise.running.memory import give_memory_back
@@ -48,6 +49,7 @@ def evaluate(
     skip_bad_items: bool = False,
     rescore_near_ties: Callable[[], Model] | None = None,
     progress: Progress | bool | None = None,
+    command: Sequence[str] = (),
 ) -> Run:
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
@@ -56,7 +58,7 @@ def evaluate(
     questions that can't be asked as missing, instead of raising DataError.  ``rescore_near_ties`` loads a float32 copy
     of a 16-bit model, which answers again what noise leaves undecided.  A folder of the same measurement is continued,
     and only what it lacks is computed; protocols that ask what others already asked cost nothing.  ``progress`` is
-    called with (done, total); True prints lines on stderr.
+    called with (done, total); True prints lines on stderr.  ``command``: kept in the manifest, where it is explained.
 
     Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
@@ -71,6 +73,8 @@ def evaluate(
         raise UsageError("no protocol was named; `choicewise protocols` lists them")
     if not isinstance(data, Dataset):
         data = open_dataset(data, on_bad_item="skip" if skip_bad_items else "error")
+    if not isinstance(protocols, Mapping):  # ways between protocols pass by what the data can't be asked
+        recipes = resolve(*protocols, possible=partial(has_shots, data, subjects))
     if isinstance(model, str | Path):
         model = load_model(model)
     work = Work.of(model, data, recipes, subjects, limit, rendered, skip_bad_items)
@@ -80,6 +84,7 @@ def evaluate(
         selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(),
+        command=tuple(command),
     )
     if isinstance(progress, bool) or progress is None:
         tokens = partial(getattr, model, "computed")

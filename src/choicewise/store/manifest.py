@@ -1,16 +1,22 @@
 """Reading and writing a run folder's manifest; what is read is checked field by field."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import StoreError
 from choicewise.records.format import FORMAT, MANIFEST, VERSION
 from choicewise.records.manifest import Manifest
 from choicewise.store.atomic import write_text
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 _AGAIN = "restore the file from a copy, or evaluate again into a new folder"
 
@@ -28,7 +34,7 @@ def read_manifest(folder: Path) -> Manifest:
     Raises StoreError when there is none, when another version of the format wrote it, or when it is damaged: then the
     first field that is missing, unknown or of the wrong type is named.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     path = folder / MANIFEST
     try:
@@ -50,7 +56,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise StoreError(f"{path} has version {version} of the format, and this Choicewise reads {VERSION}; {advice}")
     listed = content.pop("sha256", None)
     try:
-        manifest = TypeAdapter(Manifest).validate_json(json.dumps(content))
+        manifest = _reader().validate_json(json.dumps(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
@@ -60,6 +66,13 @@ def read_manifest(folder: Path) -> Manifest:
     if listed != _digest(content):
         raise StoreError(f"{path} was changed after it was written (its sha256 differs); {_AGAIN}")
     return manifest
+
+
+@cache
+def _reader() -> TypeAdapter[Manifest]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Manifest)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

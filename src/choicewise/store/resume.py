@@ -47,7 +47,8 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
     blocks = _usable(path, existing.blocks)
     if (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks):
         return existing
-    extended = replace(existing, protocols=protocols, files=files, blocks=blocks, complete=False)
+    command = wanted.command or existing.command
+    extended = replace(existing, protocols=protocols, files=files, blocks=blocks, complete=False, command=command)
     write_manifest(path, extended)
     return extended
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import UsageError
-from choicewise.web.theme import INK, LIGHT, PAPER, TITLE, coloured
+from choicewise.report.visible_text import safe
+from choicewise.web.labels import SAID, cut, folded
+from choicewise.web.theme import LIGHT, PAPER, SMALL, SOFT, TITLE, coloured
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -20,23 +22,37 @@ _VERSION = "6.4"
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawn chart: ``name`` and ``title`` in words, and its specification for pages (colours are CSS variables).
+    """A drawn chart: what is seen in it (``title``), how to read it (``caption``), and its specification for pages.
 
-    A notebook shows it as it is.
+    A notebook shows it as it is.  ``page_spec``: without these texts, its colours variables of CSS.
     """
 
     name: str
     title: str
     page_spec: Mapping[str, Any]
+    caption: str = ""
 
     @property
     def spec(self) -> dict[str, Any]:
         """The Vega-Lite specification that stands alone: with its title, on white, in literal colours."""
         alone = deepcopy(dict(self.page_spec))
         padding = dict(alone["padding"])
-        heading = {"text": self.title, "anchor": "start", "frame": "group", "dx": -padding["left"] + 12, "offset": 14}
-        padding["top"] += 3 * TITLE
-        return coloured({**alone, "padding": padding, "title": {**heading, "color": INK}, "background": LIGHT[PAPER]})
+        room = padding["left"] + alone["width"] + padding["right"] - 24
+        heading = [cut(line, room / TITLE) for line in folded(safe(self.title), room / TITLE)][:2]
+        notes = folded(self.caption, room / SMALL)
+        lines = (
+            {"text": heading, "fontSize": TITLE, "lineHeight": TITLE + 4, "fontWeight": 600},
+            {"text": notes, "fontSize": SMALL, "lineHeight": SMALL + 4, "color": SOFT},
+        )
+        under = len(notes) * (SMALL + 4) + 6
+        above = len(heading) * (TITLE + 4) + under + 4
+        for text, top in zip(lines, (above, under), strict=True):
+            place = {"x": {"value": 12 - padding["left"]}, "y": {"value": -padding["top"] - top}}
+            look = {"type": "text", "align": "left", "baseline": "top", "aria": False}
+            alone["layer"] = [*alone["layer"], {"data": {"values": [{}]}, "mark": look | text, "encoding": place}]
+        padding["top"] += above + 12
+        about = f"{cut(self.title, 4 * SAID)}. {alone['description']}"
+        return coloured({**alone, "description": about, "padding": padding, "background": LIGHT[PAPER]})
 
     def for_page(self) -> dict[str, Any]:
         """The specification without title and background, its colours the variables of :mod:`~choicewise.web.theme`."""

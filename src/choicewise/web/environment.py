@@ -46,6 +46,7 @@ def environment() -> "Environment":
         "shortened": number.shortened,
         "visible": visible,
         "shell": quoted,
+        "pair_with": lambda value, other: (value, other),
     }
     made.globals |= {"interval": number.interval, "ranks": number.ranks}
     made.tests |= {"address": is_address}

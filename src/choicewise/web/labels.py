@@ -3,13 +3,17 @@
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 from choicewise.report.table import percent
-from choicewise.report.visible_text import safe
+from choicewise.report.visible_text import disarmed, safe
 
 _NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
 """What no XML file may hold."""
+
+SAID = 60
+"""Width of a name in what is said of a mark, in sizes of its font."""
 
 _NARROW, _WIDE = frozenset("fijlrtI.,:;'|!()[]-/ "), frozenset("mwMW@%")
 
@@ -35,9 +39,14 @@ def cut(text: str, most: float) -> str:
     return _cut(text if len(text) <= 400 else text[:200] + "…" + text[-200:], most)
 
 
+def harmless(text: str) -> str:
+    """``text`` in full, with escapes for hidden characters and without those that no file may hold."""
+    return _NO_CHARACTERS.sub("\ufffd", disarmed(text))
+
+
 @lru_cache(maxsize=4096)
 def _cut(text: str, most: float) -> str:
-    shown = _NO_CHARACTERS.sub("\ufffd", safe(text))
+    shown = safe(harmless(text))
     if em(shown) <= most:
         return shown
     room, head, tail = (most - 1.0) / 2, "", ""
@@ -52,29 +61,28 @@ def _cut(text: str, most: float) -> str:
     return f"{head}…{tail}"
 
 
+def shared_prefix(protocols: Sequence[str]) -> str:
+    """``mmlu/`` where all protocols are of that benchmark, so that nothing is said by repeating it; else nothing."""
+    prefixes = {name.partition("/")[0] for name in protocols}
+    return f"{prefixes.pop()}/" if len(prefixes) == 1 and all("/" in name for name in protocols) else ""
+
+
+def folded(text: str, most: float) -> list[str]:
+    """Words on lines at most ``most`` sizes of their font wide."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and em(f"{lines[-1]} {word}") <= most:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
 def share(value: float) -> str:
     """A share of 1 as ``21.7 %``; ``no number`` for NaN."""
     return "no number" if math.isnan(value) else f"{percent(value)} %"
 
 
-def points(change: float) -> str:
-    """A difference of shares in points with its sign, ``+61.2`` or ``−0.9``; ``0.0`` has none."""
-    if math.isnan(change):
-        return "no number"
-    text = percent(abs(change))
-    return text if text == "0.0" else f"{'+' if change > 0 else '−'}{text}"
-
-
-def error(se: float) -> str:
-    """A standard error as `` ± 2.4``; nothing where it is not known."""
-    return "" if math.isnan(se) else f" ± {percent(se)}"
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """``1 item``, ``322 items``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def interval(low: float, high: float) -> str:
+def bounds(low: float, high: float) -> str:
     """``, 95 % interval 17.6 to 26.6``; nothing where there is none."""
     return "" if math.isnan(low) or math.isnan(high) else f", 95 % interval {percent(low)} to {percent(high)}"

@@ -15,19 +15,30 @@ TITLE: Final = 14
 """Sizes in pixels: notes and axes, names, the title of a chart that stands alone."""
 
 INK: Final = "var(--ink)"
-SOFT: Final = "var(--soft)"
+SOFT: Final = "var(--quiet)"
 LINE: Final = "var(--line)"
 ACCENT: Final = "var(--accent)"
+MARK: Final = "var(--mark)"
 PAPER: Final = "var(--paper)"
 MODELS: Final = tuple(f"var(--model-{place})" for place in range(1, 9))
-SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "stroke")
+SHAPES: Final = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "triangle-down",
+    "cross",
+    "triangle-right",
+    "triangle-left",
+)
 """Of models in this order: nobody has to tell them apart by colour alone."""
 
 LIGHT: Final[Mapping[str, str]] = {
     INK: "#1a1a1a",
-    SOFT: "#5c5c5c",
-    LINE: "#d9d9d9",
+    SOFT: "#595959",
+    LINE: "#dadada",
     ACCENT: "#0a58a6",
+    MARK: "#8a8a8a",
     PAPER: "#ffffff",
     **dict(
         zip(
@@ -42,8 +53,9 @@ LIGHT: Final[Mapping[str, str]] = {
 DARK: Final[Mapping[str, str]] = {
     INK: "#e8e8e6",
     SOFT: "#a6a8ab",
-    LINE: "#3a3d42",
+    LINE: "#383b40",
     ACCENT: "#7db7f2",
+    MARK: "#85888d",
     PAPER: "#15171a",
     **dict(
         zip(
@@ -66,6 +78,7 @@ CONFIG: Final[Mapping[str, Any]] = {
         "gridColor": LINE,
         "labelColor": SOFT,
         "labelFontSize": SMALL,
+        "labelFlush": False,
         "labelPadding": 6,
         "titleColor": SOFT,
         "titleFontSize": SMALL,
@@ -73,7 +86,6 @@ CONFIG: Final[Mapping[str, Any]] = {
         "titlePadding": 6,
     },
     "text": {"color": INK, "fontSize": NORMAL},
-    "title": {"color": INK, "fontSize": TITLE, "fontWeight": 600, "subtitleColor": SOFT, "subtitleFontSize": NORMAL},
 }
 
 

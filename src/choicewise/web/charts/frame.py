@@ -1,13 +1,17 @@
 """What the specifications of all charts share: the frame around the marks, and layers of one kind of records."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from choicewise.results.json_value import json_value
+from choicewise.web.labels import harmless
 from choicewise.web.theme import CONFIG, LINE, PAPER, SMALL, SOFT
 
 Record = dict[str, Any]
 """One row of a chart's data: its ``kind`` says which layer draws it, NaN is null."""
+
+Records = Sequence[Record]
 
 WIDTH = 760
 """Pixels of a chart unless the caller says otherwise."""
@@ -20,13 +24,25 @@ _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 PERCENT_AXIS: Mapping[str, Any] = {
     "values": [0, 0.25, 0.5, 0.75, 1],
     "labelExpr": "format(100 * datum.value, '.0f') + ' %'",
-    "labelFlush": False,
     "title": None,
 }
 
+POINTS_AXIS: Mapping[str, Any] = {
+    "labelExpr": "(datum.value > 0 ? '+' : datum.value < 0 ? '−' : '') + format(100 * abs(datum.value), '.0f')",
+    "tickCount": 7,
+    "title": "points",
+}
+
+
+def rank_axis(models: int) -> dict[str, Any]:
+    """The axis of ranks: whole numbers, the first and the last among them."""
+    step = next(size for size in (1, 2, 5, 10, 20, 25, 50, 100, 10**6) if models / size <= 12)
+    between = [rank for rank in range(step, models, step) if rank > 1 and models - rank >= step / 2]
+    return {"values": list(dict.fromkeys([1, *between, models])), "format": "d", "title": "rank (1 is the best)"}
+
 
 def frame(
-    values: Sequence[Record],
+    values: Records,
     layers: Sequence[Mapping[str, Any]],
     *,
     width: int,
@@ -49,9 +65,14 @@ def frame(
         "autosize": {"type": "none"},
         "padding": {"left": left, "right": right, "top": top, "bottom": bottom},
         "config": dict(CONFIG),
-        "data": {"values": json_value(list(values))},
+        "data": {"values": [_harmless(record) for record in values]},
         "layer": list(layers),
     }
+
+
+def _harmless(record: Record) -> Record:
+    """The record as JSON can hold it."""
+    return {name: harmless(value) if isinstance(value, str) else json_value(value) for name, value in record.items()}
 
 
 def layer(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> dict[str, Any]:
@@ -74,10 +95,22 @@ def number(field: str, **more: Any) -> dict[str, Any]:
     return {"field": field, "type": "quantitative", **more}
 
 
-def lane(field: str = "lane", **more: Any) -> dict[str, Any]:
-    """The vertical channel of charts in lanes, which are counted from 0 at the top."""
-    scale = {"type": "band", "paddingInner": 0, "paddingOuter": 0}
+def lane(field: str = "lane", last: int | None = None, **more: Any) -> dict[str, Any]:
+    """The vertical channel of charts in lanes, which are counted from 0 at the top.
+
+    ``last``: the last lane, to be given in one layer where there are empty ones.
+    """
+    scale: dict[str, Any] = {"type": "band", "paddingInner": 0, "paddingOuter": 0}
+    if last is not None:
+        scale["domain"] = list(range(last + 1))
     return {"field": field, "type": "ordinal", "axis": None, "scale": scale, **more}
+
+
+def around_zero(least: float, edges: Iterable[float]) -> dict[str, Any]:
+    """The scale of differences: from the lowest to the highest of ``edges``, at least ``least`` either side of zero."""
+    known = [edge for edge in edges if not math.isnan(edge)]
+    domain = [min([-least, *known]), max([least, *known])]
+    return {"domain": domain, "nice": True, "zero": True}
 
 
 def words(field: str) -> dict[str, Any]:

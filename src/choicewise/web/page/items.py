@@ -1,14 +1,14 @@
 """Section E: the items, those that flip most first, and as many of them in full as there is room and time for."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from choicewise.errors import StoreError, UsageError
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from choicewise.results.explanation import Explanation, explain_items
 from choicewise.results.run import open_run
-from choicewise.web.json_text import json_text
 from choicewise.web.page.item_detail import Texts, item_detail
 from choicewise.web.page.item_index import ItemIndex, index_items, packed
 from choicewise.web.page.study import ShownRun, Study
@@ -16,11 +16,14 @@ from choicewise.web.page.study import ShownRun, Study
 MOST_RUNS = 24
 """Runs whose answers to every item are on a page; there are two bytes an item and protocol less with every other run."""
 
-INSIDE = 1_200_000
-"""Characters that items in full may take in the page itself."""
+AT_ONCE = 50
+"""Items that are read together, and that stand in one part of the page or beside it."""
 
-AT_ONCE = 100
-"""Items that are read together, and that stand in one part beside the page."""
+SUBJECTS = 6
+"""Subjects that the items in full inside the page are of, where there are many items: each lies in blocks of its own."""
+
+FEW, EXPLAINED = 2_000, 1_500
+"""Items of all runs together that are explained without thinking of blocks, and at most inside a page."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +75,38 @@ def index_data(items: Items, protocols: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple[Texts, list[dict[str, Any]]]]:
-    """The items at the ``chosen`` places of the index in full, so many at once; each batch has its own texts."""
+def inside(items: Items) -> list[int]:
+    """The places of the items that a page holds in full where there is room, those that flip most first."""
+    index, runs = items.index, len(items.places)
+    few = len(index.ids) * runs <= FEW
+    subjects: set[str] = set()
+    chosen = []
+    for place in index.order:
+        subject = index.subjects[place]
+        if few or subject in subjects or len(subjects) < SUBJECTS:
+            subjects.add(subject)
+            chosen.append(place)
+        if len(chosen) * runs >= EXPLAINED:
+            break
+    return chosen
+
+
+def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple[list[int], Any]]:
+    """The items at the ``chosen`` places of the index in full, so many at once: the places, and their data."""
     protocols = list(study.protocols)
     for start in range(0, len(chosen), AT_ONCE):
-        ids = [items.index.ids[place] for place in chosen[start : start + AT_ONCE]]
+        places = chosen[start : start + AT_ONCE]
+        ids = [items.index.ids[place] for place in places]
         explained: dict[str, list[tuple[int, Explanation]]] = {name: [] for name in ids}
         for place in items.places:
             for explanation in _explained(study.runs[place], ids):
                 explained[explanation.item].append((place, explanation))
         texts = Texts()
-        yield texts, [item_detail(each, protocols, texts) for each in explained.values() if each]
+        full = [item_detail(each, protocols, texts) for each in explained.values() if each]
+        yield places, {"texts": texts.pieces, "items": full}
 
 
 def _explained(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
-    asked = {item for each in run.outcomes.outcomes for item in pc.unique(each.ids).to_pylist()}
+    wanted = pa.array(ids, pa.string())
+    asked = {item for each in run.outcomes.outcomes for item in wanted.filter(pc.is_in(wanted, each.ids.combine_chunks())).to_pylist()}
     return explain_items(open_run(run.folder), [name for name in ids if name in asked])

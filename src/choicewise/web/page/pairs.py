@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -72,6 +72,12 @@ def pairs(study: Study) -> list[Pair]:
     return [_pair(study, left, right, credits) for left, right in combinations(range(len(study.runs))[:MOST_RUNS], 2)]
 
 
+def all_data(study: Study, compared: Sequence[Pair]) -> dict[str, Any]:
+    """What the page says and shows of every pair, by the places of A and B, both ways round."""
+    both = [*compared, *map(_turned, compared)]
+    return {f"{pair.left}>{pair.right}": pair_data(study, pair) for pair in both}
+
+
 def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
     """What the page says and shows of a pair."""
     one, other = study.runs[pair.left], study.runs[pair.right]
@@ -87,6 +93,19 @@ def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
         f"A is better under {left}, B under {right}; the others can't tell them apart."
     )
     return {"said": said, "rows": [_cells(each) for each in pair.contests]}
+
+
+def _turned(pair: Pair) -> Pair:
+    """The same pair with B on the left."""
+    contests = []
+    for each in pair.contests:
+        difference, test = each.difference, each.test
+        low, high = -difference.ci_high, -difference.ci_low
+        other = replace(difference, value=-difference.value, ci_low=low, ci_high=high)
+        flipped = replace(test, left_only=test.right_only, right_only=test.left_only)
+        contests.append(replace(each, difference=other, test=flipped))
+    reason = pair.reason.replace("A: ", "\0").replace("B: ", "A: ").replace("\0", "B: ")
+    return Pair(pair.right, pair.left, reason, tuple(contests))
 
 
 def _cells(contest: Contest) -> list[str]:

@@ -1,7 +1,7 @@
 """What a page or a board shows of several runs: their numbers in order, under names that tell them apart."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,10 +9,13 @@ from pathlib import Path
 from choicewise.protocols.protocol import Protocol
 from choicewise.records.manifest import Manifest
 from choicewise.results.identity import run_id
-from choicewise.results.outcome import Outcome, Outcomes
+from choicewise.results.outcome import Outcome, OutcomeKeeper, Outcomes
 from choicewise.results.ranks import bounded, ranked
 from choicewise.results.row import Row
+from choicewise.results.run import Run
 from choicewise.results.summary import Summary, summarize
+from choicewise.results.summary_file import read_summary
+from choicewise.store.damage import Damage, damaged_blocks
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class ShownRun:
     """One run.  ``label``: its name here, no other run has it; rows and outcomes have it as their model's name.
 
     ``rows``: one per protocol and group, with ranks and their intervals where other runs measured the same.
+    ``damages``: blocks that are left out because their files are not those that were written.
     """
 
     label: str
@@ -27,6 +31,7 @@ class ShownRun:
     manifest: Manifest
     rows: tuple[Row, ...]
     outcomes: Outcomes
+    damages: tuple[Damage, ...] = ()
 
     @cached_property
     def by_protocol(self) -> dict[str, Outcome]:
@@ -89,11 +94,21 @@ class Study:
 def read_study(folders: Iterable[str | Path]) -> Study:
     """The study of the runs in ``folders``, each named once; StoreError for what is no run folder."""
     paths = dict.fromkeys(Path(folder).resolve() for folder in folders)
-    return make_study([summarize(path) for path in paths])
+    summaries = [summarize(path) for path in paths]
+    return make_study(summaries, {each.folder: _damages(each) for each in summaries})
 
 
-def make_study(summaries: Sequence[Summary]) -> Study:
-    """The study of these runs: their rows ranked together, with the interval of each rank."""
+def study_of(runs: Sequence[Run]) -> Study:
+    """The study of ``runs`` under the protocols that each was opened with."""
+    keeper = OutcomeKeeper()
+    return make_study([Summary(run.folder, run.manifest, tuple(run.rows()), keeper.keep(run)) for run in runs])
+
+
+def make_study(summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Damage]] | None = None) -> Study:
+    """The study of these runs: their rows ranked together, with the interval of each rank.
+
+    ``damages``: of the runs in these folders.
+    """
     labels = _labels(summaries)
     outcomes = [replace(each.outcomes, model=label) for label, each in zip(labels, summaries, strict=True)]
     own = [[replace(row, model=label) for row in each.rows] for label, each in zip(labels, summaries, strict=True)]
@@ -102,9 +117,18 @@ def make_study(summaries: Sequence[Summary]) -> Study:
         rows = bounded(rows, outcomes)
     runs, start = [], 0
     for label, each, kept, mine in zip(labels, summaries, outcomes, own, strict=True):
-        runs.append(ShownRun(label, each.folder, each.manifest, tuple(rows[start : start + len(mine)]), kept))
+        damaged = tuple((damages or {}).get(each.folder, ()))
+        shown = ShownRun(label, each.folder, each.manifest, tuple(rows[start : start + len(mine)]), kept, damaged)
+        runs.append(shown)
         start += len(mine)
     return Study(tuple(runs))
+
+
+def _damages(summary: Summary) -> list[Damage]:
+    """Nothing is read again where a summary is kept: none is kept of a damaged run."""
+    if read_summary(summary.folder, summary.manifest) is not None:
+        return []
+    return damaged_blocks(summary.folder, summary.manifest.blocks)
 
 
 _TOLD_APART: Sequence[Callable[[Summary], str]] = (

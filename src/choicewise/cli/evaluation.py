@@ -1,0 +1,110 @@
+"""A model, the data and what is asked of it, as the options of a command name them, and the run that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from choicewise.cli import options
+from choicewise.cli.output import tell
+from choicewise.cli.progress import progress
+
+if TYPE_CHECKING:
+    from choicewise.data.dataset import Dataset
+    from choicewise.models.model import Model
+    from choicewise.protocols.path import Possible
+    from choicewise.protocols.protocol import Protocol
+    from choicewise.results.run import Run
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The options of a command that evaluates, by their names."""
+
+    model: str
+    data: Path
+    subject: list[str] | None
+    limit: int | None
+    on_bad_item: options.OnBadItem
+    mapping: Path | None
+    dtype: options.Dtype | None
+    device: str | None
+    window: int | None
+    batch_tokens: int | None
+
+    def refuse_for_fakes(self, **more: object) -> None:
+        """UsageError for options of local models, of these or ``more``, beside a fake one."""
+        given = {name: getattr(self, name) for name in ("dtype", "device", "window", "batch_tokens")}
+        options.refuse_for_fakes(self.model, **given, **more)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words that say the same in the command line of a run that goes on."""
+        given = {"--model": self.model, "--data": self.data, "--limit": self.limit, "--mapping": self.mapping}
+        given |= {"--dtype": self.dtype, "--device": self.device, "--window": self.window}
+        given |= {"--on-bad-item": self.on_bad_item} if self.on_bad_item == options.OnBadItem.skip else {}
+        words = [(name, _word(value)) for name, value in given.items() if value is not None]
+        words += [("--subject", subject) for subject in self.subject or ()]
+        return tuple(word for pair in words for word in pair)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The part of the data that is asked, as evaluate and plan take it."""
+        skip = self.on_bad_item == options.OnBadItem.skip
+        return {"subjects": self.subject, "limit": self.limit, "skip_bad_items": skip}
+
+    def open(self, resolve: Callable[[Possible], dict[str, Protocol]]) -> tuple[Dataset, dict[str, Protocol]]:
+        """The dataset, and the protocols that ``resolve`` gives of those that it has shots for."""
+        from choicewise.data.columns import read_mapping
+        from choicewise.data.open_dataset import open_dataset
+        from choicewise.requests.schedule import has_shots
+
+        columns = None if self.mapping is None else read_mapping(self.mapping)
+        dataset = open_dataset(self.data, on_bad_item=self.on_bad_item, columns=columns)
+        recipes = resolve(partial(has_shots, dataset, self.subject))
+        self._tell_repeated_choices(dataset, recipes)
+        _tell_unused_content(dataset, recipes)
+        return dataset, recipes
+
+    def load(self, dtype: str | None = None) -> Model:
+        """The model, in another arithmetic if ``dtype`` names one."""
+        from choicewise.models.load import load_model
+
+        local = {"device": self.device, "window": self.window, "batch_tokens": self.batch_tokens}
+        return load_model(self.model, dtype=dtype or self.dtype, **local)  # type: ignore[arg-type]
+
+    def into(self, out: Path, model: Model, dataset: Dataset, recipes: Mapping[str, Protocol], **more: Any) -> Run:
+        """The run in folder ``out``; ``more``: as evaluate takes it."""
+        from choicewise.running.evaluate import evaluate
+
+        chosen = self.chosen | more | {"command": self.command}
+        with progress(model.name, lambda: model.computed) as report:
+            return evaluate(model=model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
+
+    def _tell_repeated_choices(self, dataset: Dataset, recipes: dict[str, Protocol]) -> None:
+        from choicewise.data.item import duplicate_choices
+        from choicewise.requests.blocks import list_sections
+
+        sections = list_sections(dataset, recipes, self.subject, self.limit)
+        repeated = [item.id for section in sections for item in section.items if duplicate_choices(item)]
+        if len(repeated) == 1:
+            tell(f"note: item {repeated[0]} shows the same choice twice and is kept")
+        elif repeated:
+            tell(f"note: {len(repeated)} items show the same choice twice and are kept: {repeated[0]}, ...")
+
+
+def _tell_unused_content(dataset: Dataset, recipes: dict[str, Protocol]) -> None:
+    from choicewise.data.content import BLANK
+    from choicewise.protocols.unused import unused_by
+
+    for content, names in unused_by(recipes, dataset.content).items():
+        fields = " and ".join("the blank _ in the questions" if name == BLANK else f"field {name}" for name in content)
+        more = f" and {len(names) - 1} more" * (len(names) > 1)
+        tell(f"note: {names[0]}{more} leave out what belongs to the questions: {fields}")
+
+
+def _word(value: object) -> str:
+    return f"./{value}" if isinstance(value, Path) and str(value).startswith("-") else str(value)

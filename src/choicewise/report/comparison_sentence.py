@@ -1,0 +1,35 @@
+"""The verdict of a comparison in one sentence, first of all that is said about it."""
+
+import math
+
+from choicewise.report.table import percent
+from choicewise.report.words import count
+from choicewise.results.comparison import Comparison
+
+LEVEL = 0.05
+"""p below which a difference is told from none; the test is named where p stands."""
+
+
+def comparison_sentence(compared: Comparison) -> str:
+    """Whether A and B can be compared, which of them scores more, and whether these items can tell them apart."""
+    difference = compared.difference
+    if math.isnan(difference.value):
+        return "A and B can't be compared: no item was scored on both sides."
+    on = f"on {count(difference.n, 'item')}"
+    points = f"{percent(abs(difference.value))} points"
+    higher, lower = ("A", "B") if difference.value > 0 else ("B", "A")
+    scores = f"{higher} scores {points} more than {lower} {on}" if difference.value else f"A and B score the same {on}"
+    if compared.verdict == "same measurement":
+        return f"A and B are the same measurement: {scores}."
+    if compared.verdict != "comparable":
+        reason = "protocols" if compared.verdict == "not comparable" else "prompts"
+        return f"{scores}, which says nothing about the models alone: their {reason} differ."
+    if not difference.value:
+        return f"{scores}."
+    if compared.test.p < LEVEL:
+        return f"{higher} is better than {lower} by {points} {on} ({_p(compared.test.p)})."
+    return f"These items can't tell A and B apart: {scores} ({_p(compared.test.p)})."
+
+
+def _p(p: float) -> str:
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")

@@ -1,0 +1,182 @@
+"""The charts that there are: what each shows and needs, and how it is made of the runs of a study."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from choicewise.errors import UsageError, did_you_mean
+from choicewise.report.visible_text import safe
+from choicewise.results.ladder import ladder as climb
+from choicewise.results.main_effects import main_effects
+from choicewise.results.row import Row
+from choicewise.web.chart import Chart
+from choicewise.web.charts import bump, effects, ladder, pair, ranks, strip
+from choicewise.web.charts.bump_values import Ahead, shown_models
+from choicewise.web.charts.choices import Choices
+from choicewise.web.number import count
+from choicewise.web.page.pairs import LEVEL, Pair, pairs
+from choicewise.web.page.study import ShownRun, Study
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A chart: ``about`` in a few words, ``needs`` likewise, ``uses`` the fields of choices that mean something to it.
+
+    ``lacks`` says in words why the runs of a study can't give it, nothing where they can; ``draw`` raises UsageError
+    for choices that are not right or not made.
+    """
+
+    name: str
+    about: str
+    needs: str
+    uses: tuple[str, ...]
+    draw: Callable[[Study, Choices], Chart]
+    lacks: Callable[[Study], str]
+
+
+def _strip(study: Study, choices: Choices) -> Chart:
+    run = _one(study, choices)
+    chosen = [] if choices.protocol is None else [_protocol(run, choices.protocol)]
+    records = strip.values(run.rows, chosen)
+    numbers = count(sum(not math.isnan(row.value) for row in run.rows), "number")
+    spec = strip.spec(records, bool(choices.rank), choices.width)
+    published = any(record["kind"] == "published" for record in records) and not choices.rank
+    caption = strip.CAPTION_PUBLISHED if published else strip.CAPTION
+    return Chart("strip", f"{_about(run)}: {numbers}", spec, caption)
+
+
+def _ladder(study: Study, choices: Choices) -> Chart:
+    run = _one(study, choices)
+    if choices.start is None or choices.end is None:
+        raise UsageError(f"a ladder has two ends; name its first and its last protocol, {_such_as(run)}")
+    climbed = climb(run.outcomes, choices.start, choices.end)
+    title = f"{_about(run)}: from {safe(choices.start)} to {safe(choices.end)}"
+    return Chart("ladder", title, ladder.spec(ladder.values(climbed), choices.width), ladder.CAPTION)
+
+
+def _effects(study: Study, choices: Choices) -> Chart:
+    run = _one(study, choices)
+    records = effects.values(main_effects(run.outcomes))
+    title = f"{_about(run)}: what each axis of the protocols does"
+    return Chart("effects", title, effects.spec(records, choices.width), effects.CAPTION)
+
+
+def _bump(study: Study, choices: Choices) -> Chart:
+    first = None if choices.protocol is None else _protocol(study.runs[0], choices.protocol)
+    highlight = [_run(study, model).label for model in choices.models]
+    shown = shown_models(study.rows, highlight)
+    ahead = significant(study, pairs(Study(tuple(run for run in study.runs if run.label in shown))), shown)
+    records = bump.values(study.rows, ahead, highlight, first)
+    rank = choices.rank is not False
+    return Chart("bump", _together(study), bump.spec(records, rank, choices.width), bump.CAPTION)
+
+
+def _ranks(study: Study, choices: Choices) -> Chart:
+    if choices.protocol is None:
+        return Chart("ranks", _together(study), ranks.spec(ranks.values(study.rows), choices.width), ranks.CAPTION)
+    name = _protocol(study.runs[0], choices.protocol)
+    spec = ranks.spec(ranks.values(study.rows, name), choices.width)
+    return Chart("ranks", f"{_together(study)}: {safe(name)}", spec, ranks.CAPTION_ONE)
+
+
+def _pair(study: Study, choices: Choices) -> Chart:
+    chosen = [_run(study, model) for model in choices.models] or list(study.runs)
+    if len(chosen) != 2:
+        raise UsageError(f"the chart pair is about two models; name two of {_listed(study)}")
+    left, right = chosen
+    (compared,) = pairs(Study(tuple(chosen)))
+    if compared.reason:
+        raise UsageError(f"{left.label} and {right.label} can't be compared: {compared.reason}")
+    records = pair.values(left.label, right.label, compared.contests)
+    title = f"{left.label} minus {right.label} on {left.manifest.dataset.name}"
+    return Chart("pair", title, pair.spec(records, choices.width), pair.CAPTION)
+
+
+def significant(study: Study, compared: Sequence[Pair], labels: Sequence[str] | None = None) -> frozenset[Ahead]:
+    """Who is significantly ahead of whom under which protocol, of pairs among the runs with these ``labels``."""
+    names = study.labels if labels is None else [label for label in study.labels if label in labels]
+    return frozenset(
+        (each.protocol, *(pair_names if each.difference.value > 0 else pair_names[::-1]))
+        for one in compared
+        for pair_names in [(names[one.left], names[one.right])]
+        for each in one.contests
+        if each.p_holm <= LEVEL
+    )
+
+
+def _about(run: ShownRun) -> str:
+    return f"{run.label} on {run.manifest.dataset.name}, {count(run.items, 'item')}"
+
+
+def _together(study: Study) -> str:
+    datasets = dict.fromkeys(run.manifest.dataset.name for run in study.runs)
+    return f"{count(len(study.runs), 'model')} on {', '.join(datasets)}"
+
+
+def _listed(study: Study) -> str:
+    return ", ".join(map(safe, study.labels[:10])) + (", ..." if len(study.runs) > 10 else "")
+
+
+def _such_as(run: ShownRun) -> str:
+    """Two of its protocols, those of the lowest and the highest value."""
+    known = sorted((row for row in run.rows if not math.isnan(row.value)), key=lambda row: row.value)
+    return f"such as {known[0].protocol} and {known[-1].protocol}" if known else "of those in the run"
+
+
+def _run(study: Study, model: str) -> ShownRun:
+    for run in study.runs:
+        if model in (run.label, run.manifest.model.name):
+            return run
+    raise UsageError(f"no run is of the model {model!r}; {did_you_mean(model, study.labels)}")
+
+
+def _one(study: Study, choices: Choices) -> ShownRun:
+    if len(choices.models) > 1:
+        raise UsageError(f"{len(choices.models)} models were named; the chart is about one")
+    if not choices.models and len(study.runs) > 1:
+        raise UsageError(f"the chart is about one model; name one of {_listed(study)}")
+    return _run(study, choices.models[0]) if choices.models else study.runs[0]
+
+
+def _protocol(run: ShownRun, name: str) -> str:
+    if name not in run.protocols:
+        raise UsageError(f"the run of {safe(run.label)} has no protocol {name!r}; {did_you_mean(name, run.protocols)}")
+    return name
+
+
+def _no_number(study: Study) -> str:
+    return "" if any(not math.isnan(row.value) for row in study.rows) else "no item was scored"
+
+
+def _one_protocol(study: Study) -> str:
+    most = max((len(run.protocols) for run in study.runs), default=0)
+    return "" if most > 1 else f"there is {count(most, 'protocol')}"
+
+
+def _no_pair(study: Study) -> str:
+    try:
+        main_effects(study.runs[0].outcomes)
+    except UsageError as error:
+        return error.message
+    return ""
+
+
+def _no_order(study: Study) -> str:
+    if len(study.runs) < 2:
+        return "there is one run; name the runs of other models as well"
+    measured: dict[tuple[str, ...], list[Row]] = {}
+    for row in study.rows:
+        if not math.isnan(row.value):
+            measured.setdefault((row.data, row.selection, row.subject, row.signature), []).append(row)
+    return "" if any(len(rows) > 1 for rows in measured.values()) else "no two of the runs measured the same"
+
+
+KINDS = (
+    Kind("strip", "all numbers of a model", "a number", ("models", "protocol", "rank"), _strip, _no_number),
+    Kind("ladder", "from one number to another", "two protocols", ("models", "start", "end"), _ladder, _one_protocol),
+    Kind("effects", "what each axis does", "protocols that differ in one axis", ("models",), _effects, _no_pair),
+    Kind("bump", "models over protocols", "several models", ("models", "protocol", "rank"), _bump, _no_order),
+    Kind("ranks", "does the order hold", "several models", ("protocol",), _ranks, _no_order),
+    Kind("pair", "two models compared", "two models", ("models",), _pair, _no_order),
+)
+"""In the order of the page."""

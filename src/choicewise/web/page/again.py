@@ -1,0 +1,142 @@
+"""Section H: how to get every number again: the commands, full digests, versions, and the rows as files."""
+
+import csv
+import io
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from choicewise.protocols.catalogue import entries, groups
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.signature import signature
+from choicewise.results.row import Row
+from choicewise.web.page.study import ShownRun, Study
+
+LONGEST_CSV = 1_000_000
+"""Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command that writes CSV."""
+
+COLUMNS = (
+    *("model", "dataset", "data", "selection", "subject", "family", "protocol", "id", "i", "t", "r", "metric"),
+    *("value", "se", "interval", "ci_low", "ci_high", "low", "high", "n", "missing", "chance"),
+    *("rank", "rank_low", "rank_high", "flags", "invalid", "ties", "near_ties", "noise", "skipped"),
+    *("shots_dropped", "truncated", "merged", "noncanonical", "lossy", "unknown", "signature"),
+)
+"""Of the downloads, in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What it takes to repeat one run; ``selectors`` name its protocols in as few words as they need."""
+
+    label: str
+    model: str
+    digest: str
+    dtype: str
+    device: str
+    window: int
+    fake: bool
+    dataset: str
+    data_digest: str
+    r: str
+    selectors: tuple[str, ...]
+    subjects: tuple[str, ...]
+    limit: int | None
+    out: str
+    versions: tuple[tuple[str, str], ...]
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file as an address that holds it whole; no address where it would be too long."""
+
+    name: str
+    what: str
+    address: str
+
+
+def recipes(study: Study) -> list[Recipe]:
+    """One for each run."""
+    return [_recipe(run) for run in study.runs]
+
+
+def downloads(study: Study) -> list[Download]:
+    """The rows of all runs as CSV, without the signatures, and as Parquet."""
+    table = rows_table(study.rows)
+    text = _csv(table.drop_columns(["signature"]))
+    named = ("choicewise.csv", "CSV"), ("choicewise.parquet", "Parquet, with the signatures")
+    inside = text if len(text) <= LONGEST_CSV else ""
+    addresses = (_address("text/csv;charset=utf-8", inside.encode()), _address("application/vnd.apache.parquet", _parquet(table)))
+    return [Download(*name, address) for name, address in zip(named, addresses, strict=True)]
+
+
+def rows_table(rows: Sequence[Row]) -> pa.Table:
+    """The rows as a table: shares of 1, null for what is not known, flags in one text."""
+    content = [each.as_json() for each in rows]
+    for each in content:
+        each["flags"] = " ".join(each["flags"])
+    return pa.Table.from_pylist([{name: each[name] for name in COLUMNS} for each in content])
+
+
+def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
+    """What to name so that exactly these protocols are run: groups, entries, names, else signatures."""
+    left = dict(protocols)
+    named: list[str] = []
+    families = [(name, [protocol for each in of for protocol in each.protocols.items()]) for name, of in groups().items()]
+    families += [(each.name, list(each.protocols.items())) for each in entries()]
+    for name, members in sorted(families, key=lambda family: -len(family[1])):
+        if all(left.get(full) == protocol for full, protocol in members):
+            named.append(name)
+            for full, _ in members:
+                del left[full]
+    known = {full: protocol for each in entries() for full, protocol in each.protocols.items()}
+    return named + [name if known.get(name) == protocol else signature(protocol) for name, protocol in left.items()]
+
+
+def _recipe(run: ShownRun) -> Recipe:
+    manifest = run.manifest
+    model, dataset, check = manifest.model, manifest.dataset, manifest.engine.selfcheck
+    return Recipe(
+        label=run.label,
+        model=model.name,
+        digest=model.digest,
+        dtype=model.dtype,
+        device=model.device,
+        window=model.window,
+        fake=model.name.startswith("fake:"),
+        dataset=dataset.name,
+        data_digest=dataset.digest,
+        r=run.rows[0].r if run.rows else "",
+        selectors=tuple(selectors(run.protocols)),
+        subjects=manifest.selection.subjects or (),
+        limit=manifest.selection.limit,
+        out=run.folder.name,
+        versions=tuple(manifest.versions.items()),
+        engine="" if check is None else check.rung,
+    )
+
+
+def _csv(table: pa.Table) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(table.column_names)
+    writer.writerows([_cell(cell) for cell in row.values()] for row in table.to_pylist())
+    return out.getvalue()
+
+
+def _cell(cell: object) -> object:
+    """Texts that a spreadsheet would compute begin with an apostrophe."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+
+
+def _parquet(table: pa.Table) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(table, out, compression="zstd")
+    return out.getvalue()
+
+
+def _address(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{b64encode(content).decode()}" if content else ""

@@ -1,0 +1,176 @@
+"""Section G: everything that speaks against a number, what it means and what to do about it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from choicewise.report.visible_text import safe
+from choicewise.results.diagnosis import FLAGS
+from choicewise.results.row import Row
+from choicewise.web.number import count, listed
+from choicewise.web.page.study import ShownRun, Study
+
+COUNTS = {
+    "missing": (
+        "items could not be scored",
+        "The number is a mean over the others. The reasons stand below; compare it only over items that both have.",
+    ),
+    "invalid": (
+        "answers name no option",
+        "They count as wrong, so the number is about format as much as about knowledge. Read some of them in E.",
+    ),
+    "skipped": ("rows of the data could not be used", "They are left out under every protocol. Mend the data file."),
+    "shots_dropped": (
+        "prompts lost examples",
+        "They did not fit into the model's window: these items were asked with fewer examples than the protocol says.",
+    ),
+    "truncated": (
+        "prompts were cut",
+        "They did not fit into the model's window: part of the text was not seen. Take a model with a longer window.",
+    ),
+    "ties": ("items are tied", "Options have exactly the same best score, and the protocol's tie rule decides."),
+    "near_ties": (
+        "items are nearly tied",
+        "Rounding could change which option is best: trust the number only within the range that the table gives.",
+    ),
+    "merged": (
+        "items have a token across the end of the prompt",
+        "The protocol's boundary says which tokens are scored; another tool may score others.",
+    ),
+    "noncanonical": (
+        "items were scored in other tokens than the text's own",
+        "The protocol encodes prompt and option apart. The model rarely sees such tokens; scores can be lower.",
+    ),
+    "lossy": ("items were scored in tokens that lost text", "The tokenizer can't spell the text; distrust the number."),
+    "unknown": ("items hold unknown tokens", "The tokenizer does not know some character; distrust the number."),
+}
+"""Count of a row → what it counts, and what it means for the number."""
+
+ADVICE = {
+    "chance": "Don't rank models by it: guessing would give the same.",
+    "constant": "The model answers with a position, not with knowledge. Take a protocol that scores the answers' texts.",
+    "gold-constant": "Shuffle the options of the data: the tie rule makes this number.",
+    "position": "Part of the number is a preference for places. Take permuted options, or score the answers' texts.",
+    "length": "Longer or shorter answers score better whatever they say. Take a score that is divided by length.",
+    "mass": "The model would rather write something else than a label. Take a protocol that scores the answers' texts.",
+    "near-ties": "Run the model in float32, or have near ties rescored.",
+    "label/text": "Labels and texts don't measure the same here. Report both.",
+    "permutation": "The answer depends on the order of the options. Report a protocol that averages over orders.",
+    "choices-only": "The options give the answer away without the question. Report the number of the choices alone, too.",
+}
+"""Flag → what to do about it."""
+
+ALARMS = ("constant", "gold-constant", "missing", "lossy", "unknown")
+"""Doubts that are shown as alarms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """``name`` in short, ``meaning`` and ``advice`` in a sentence each, and (run, protocols with their counts)."""
+
+    name: str
+    meaning: str
+    advice: str
+    alarm: bool
+    where: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """``states``: sentences about runs that are not whole; ``reasons``: why items are missing; ``noise`` per run."""
+
+    states: tuple[str, ...]
+    doubts: tuple[Doubt, ...]
+    reasons: tuple[str, ...]
+    noise: tuple[str, ...]
+
+
+def study_doubts(study: Study) -> Doubts:
+    """All doubts about the numbers of the study."""
+    return Doubts(
+        tuple(state for run in study.runs for state in _states(run)),
+        tuple(_doubts(study)),
+        tuple(_reasons(study.rows)),
+        tuple(map(_noise, study.runs)),
+    )
+
+
+def words(row: Row) -> str:
+    """The doubts about one number, as short as a table needs them."""
+    counts = [f"{getattr(row, name):,} {_short(name)}" for name in COUNTS if getattr(row, name)]
+    unused = [f"does not show {', '.join(row.unused)}"] if row.unused else []
+    return ", ".join([*row.diagnosis.flags, *unused, *counts])
+
+
+def _short(name: str) -> str:
+    return {"invalid": "name no option", "ties": "tied", "near_ties": "near ties"}.get(name, name.replace("_", " "))
+
+
+def _states(run: ShownRun) -> Iterator[str]:
+    if not run.manifest.complete:
+        asked = {part for row in run.rows for part in row.selection.split(", ") if part.startswith("incomplete: ")}
+        so_far = f" ({listed([part.removeprefix('incomplete: ') for part in sorted(asked)])})" if asked else ""
+        yield (
+            f"{run.label} is still being written, or was interrupted{so_far}: its numbers are about the items that are "
+            "there so far. Repeat its run line to go on."
+        )
+    for damage in run.damages:
+        split, subject, start, stop = damage.block.place
+        yield (
+            f"{run.label}: items {start + 1:,} to {stop:,} of {subject} ({split}) are left out, because "
+            f"{damage.path.name} of block {damage.block.name} {damage.reason}. Repeat its run line to ask them again."
+        )
+
+
+def _doubts(study: Study) -> Iterator[Doubt]:
+    for flag, meaning in FLAGS.items():
+        where = [_where(run, [(row, 0) for row in run.rows if flag in row.diagnosis.flags]) for run in study.runs]
+        if known := tuple(each for each in where if each[1]):
+            yield Doubt(flag, f"{_sentence(meaning)}", ADVICE[flag], flag in ALARMS, known)
+    for name, (what, meaning) in COUNTS.items():
+        counted = (
+            (run, [(row, getattr(row, name)) for row in run.rows if getattr(row, name)]) for run in study.runs
+        )
+        if known := tuple(each for each in (_where(*each) for each in counted) if each[1]):
+            yield Doubt(what, "", meaning, name in ALARMS, known)
+    if unused := sorted({name for row in study.rows for name in row.unused}):
+        shown = [_where(run, [(row, 0) for row in run.rows if row.unused]) for run in study.runs]
+        advice = "What is asked may need them: take a protocol whose templates have them."
+        where = tuple(each for each in shown if each[1])
+        yield Doubt("fields of the data are not shown", f"Not shown: {', '.join(unused)}.", advice, False, where)
+
+
+def _where(run: ShownRun, rows: Sequence[tuple[Row, int]]) -> tuple[str, str]:
+    named = [f"{row.protocol} ({number:,} of {row.n + row.missing:,})" if number else row.protocol for row, number in rows]
+    if len(rows) == len(run.rows) > 1:
+        numbers = sorted({number for _, number in rows})
+        items = f" ({numbers[0]:,} to {numbers[-1]:,} items)" if numbers[-1] > numbers[0] else ""
+        items = items or (f" ({count(numbers[0], 'item')})" if numbers[0] else "")
+        return run.label, f"all {len(rows)} numbers{items}"
+    return run.label, listed(named, 60)
+
+
+def _reasons(rows: Sequence[Row]) -> Iterator[str]:
+    told: dict[tuple[str, int, str, str], list[str]] = {}
+    for row in rows:
+        for reason in row.missing_reasons:
+            told.setdefault(("missing", reason.count, reason.reason, reason.example), []).append(row.protocol)
+        for reason in row.skipped_reasons:
+            told.setdefault(("skipped", reason.count, reason.reason, reason.example), [])
+    for (kind, number, reason, example), protocols in told.items():
+        names = list(dict.fromkeys(protocols))
+        under = f" under {names[0]}" if len(names) == 1 else f" under {len(names)} protocols" if names else ""
+        yield safe(f"{number:,} {kind}{under}: {reason} (such as {example})")
+
+
+def _noise(run: ShownRun) -> str:
+    check = run.manifest.engine.selfcheck
+    if check is None:
+        return f"{run.label}: not measured, as the model was not checked."
+    return (
+        f"{run.label}: two ways of computing a token's log-probability differ by up to {check.noise:.2g} nats, "
+        f"a sum over n tokens by √n times that."
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,88 @@
+"""Section C: does the order of several models hold under all protocols?"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from choicewise.report.table import percent
+from choicewise.results.row import Row
+from choicewise.web.charts import bump
+from choicewise.web.number import ranks
+from choicewise.web.page.figure import Record, Spec
+from choicewise.web.page.pairs import LEVEL, Pair
+from choicewise.web.page.study import Study
+
+RANGE_COLUMNS = (
+    ("model", ""),
+    ("median rank", "number"),
+    ("ranks", "number"),
+    ("in 95 % of draws", "number"),
+    ("first under", "number"),
+    ("last under", "number"),
+    ("protocols", "number"),
+)
+
+SPECS: dict[str, Spec] = {
+    "rank": lambda values, width: bump.spec(values, rank=True, width=width),
+    "score": lambda values, width: bump.spec(values, rank=False, width=width),
+}
+"""The two ways to draw it."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """The models measured on one dataset: the chart's values, the table behind it, and the ranks of each model."""
+
+    dataset: str
+    values: list[Record]
+    models: tuple[str, ...]
+    table: list[list[str]]
+    ranges: list[list[str]]
+
+
+def orders(study: Study, compared: Sequence[Pair]) -> list[Order]:
+    """One per dataset with two models or more."""
+    leads = _leads(study, compared)
+    several = ((digest, places) for digest, places in study.datasets.items() if len(places) > 1)
+    return [_order(study, digest, places, leads) for digest, places in several]
+
+
+def _leads(study: Study, compared: Sequence[Pair]) -> Collection[tuple[str, str, str]]:
+    """(protocol, model, model): the first is significantly ahead of the second."""
+    leads = set()
+    for pair in compared:
+        names = study.runs[pair.left].label, study.runs[pair.right].label
+        for each in pair.contests:
+            if each.p_holm <= LEVEL:
+                leads.add((each.protocol, *(names if each.difference.value > 0 else names[::-1])))
+    return leads
+
+
+def _order(study: Study, digest: str, places: Sequence[int], leads: Collection[tuple[str, str, str]]) -> Order:
+    runs = [study.runs[place] for place in places]
+    values = bump.values([row for run in runs for row in run.rows], leads)
+    columns = [record["protocol"] for record in values if record["kind"] == "column"]
+    models = tuple(run.label for run in runs)
+    table = [[name, *(_cell(run.row_of.get(name)) for run in runs)] for name in dict.fromkeys(columns)]
+    ranges = [_range(run.label, run.rows, len(runs)) for run in runs]
+    ranges.sort(key=lambda cells: float(cells[1]) if cells[1] != "-" else math.inf)
+    return Order(digest, values, models, table, ranges)
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return percent(row.value) if row.rank is None else f"{percent(row.value)} ({row.rank})"
+
+
+def _range(label: str, rows: Sequence[Row], models: int) -> list[str]:
+    known = [row for row in rows if row.rank is not None and row.rank_low is not None]
+    places = [row.rank for row in known if row.rank is not None]
+    if not places:
+        return [label, "-", "", "", "", "", "0"]
+    low = min(row.rank_low for row in known if row.rank_low is not None)
+    high = max(row.rank_high for row in known if row.rank_high is not None)
+    middle = f"{median(places):g}"
+    firsts, lasts = (sum(place == edge for place in places) for edge in (1, models))
+    return [label, middle, ranks(min(places), max(places)), ranks(low, high), f"{firsts}", f"{lasts}", f"{len(places)}"]

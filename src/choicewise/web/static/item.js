@@ -1,0 +1,124 @@
+// E: one item in full.
+const letter = (place) => (place < 26 ? String.fromCharCode(65 + place) : String(place + 1));
+const fixed = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "−"));
+const sent = (text) => text.replaceAll("⏎\n", "\n").replaceAll("⏎", "\n").replaceAll("␠", " ").replaceAll("␉", "\t");
+
+const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+// A file beside the page, if the page is served and the file is the one that was written with it.
+const fetchPart = async (part) => {
+  if (!location.protocol.startsWith("http")) return null;
+  const answer = await fetch(`${page.folder}/${part.name}`);
+  if (!answer.ok) return null;
+  const bytes = await answer.arrayBuffer();
+  const same = !crypto.subtle || hex(await crypto.subtle.digest("SHA-256", bytes)) === part.sha256;
+  return same ? JSON.parse(new TextDecoder().decode(bytes)) : null;
+};
+
+// The item in full with the texts of its prompts, or null where the page has it not.
+const itemAt = async (listed, place, id) => {
+  const chunk = listed.chunks.find((each) => each.ids.includes(place));
+  const part = listed.parts.find((each) => each.ids.includes(place));
+  const kept = chunk ? await load(chunk.name) : part ? await fetchPart(part) : null;
+  const item = kept?.items.find((each) => each.id === id);
+  return item ? { item, texts: kept.texts } : null;
+};
+
+// A score as a bar from the lowest to the highest of its row, with its number.
+const bar = (score, scores, chosen) => {
+  const known = scores.filter((each) => each !== null);
+  const [low, high] = [Math.min(...known), Math.max(...known)];
+  const filled = el("span", { class: chosen ? "bar chosen" : "bar" });
+  filled.style.width = score === null ? "0" : `${high > low ? 4 + (96 * (score - low)) / (high - low) : 100}%`;
+  return el("td", { class: chosen ? "score chosen" : "score" },
+    el("span", { class: "track", "aria-hidden": "true" }, filled), fixed(score));
+};
+
+const decisions = (item, decided) => {
+  const right = (place) => (item.gold.includes(place) ? " (right)" : "");
+  const heads = item.choices.map((_, place) => el("th", { scope: "col" }, letter(place) + right(place)));
+  const rows = decided.map(([protocol, predicted, credit, tie, scores]) => {
+    const verdict = credit === null ? "missing" : credit === 1 ? "right" : credit === 0 ? "wrong" : `credit ${fixed(credit)}`;
+    const doubt = tie === 2 ? ", tie" : tie === 1 ? ", nearly tied" : "";
+    const cells = item.choices.map((_, place) => (scores
+      ? bar(scores[place] ?? null, scores, place === predicted)
+      : el("td", { class: "score" }, place === predicted ? "chosen" : "")));
+    const name = page.protocols[protocol];
+    const row = el("tr", {}, el("th", { scope: "row" }, name), ...cells,
+      el("td", {}, predicted < 0 ? "none" : letter(predicted)), el("td", { class: `verdict ${verdict}` }, verdict + doubt));
+    row.classList.toggle("chosen", name === state.get("protocol"));
+    return row;
+  });
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Scores and choices" },
+    el("table", { class: "decisions" }, el("thead", {}, el("tr", {},
+      el("th", { scope: "col" }, "protocol"), ...heads, el("th", { scope: "col" }, "chose"), el("th", { scope: "col" }, "is"))),
+    el("tbody", {}, ...rows)));
+};
+
+const tokensOf = (scored) => {
+  const doubts = scored.doubts ? el("div", { class: "quiet" }, scored.doubts.join("; ")) : null;
+  const shown = scored.tokens.length
+    ? el("code", {}, ...scored.tokens.map(([text, nats]) => el("span", { class: "token" }, text, el("small", {}, fixed(nats)))))
+    : el("code", {}, scored.text);
+  return el("tr", {},
+    el("th", { scope: "row" }, scored.choice < 0 ? "text" : letter(scored.choice) + (scored.part ? `, part ${scored.part + 1}` : "")),
+    el("td", {}, shown, doubts),
+    el("td", { class: "number" }, fixed(scored.total ?? scored.value)));
+};
+
+const nullsOf = (nulls) => {
+  const rows = new Map();
+  for (const [text, choice, total] of nulls) {
+    if (!rows.has(text)) rows.set(text, []);
+    rows.get(text).push(`${letter(choice)} ${fixed(total)}`);
+  }
+  return rows.size ? el("p", { class: "small" }, "After other contexts, in nats: ",
+    ...[...rows].flatMap(([text, totals]) => [el("code", {}, text || "(nothing)"), ` ${totals.join(", ")}; `])) : null;
+};
+
+const prompt = (asked, texts, model) => {
+  const names = asked.protocols.map((place) => page.protocols[place]);
+  const context = asked.context ? asked.context.map((place) => texts[place]).join("") : null;
+  const inner = [asked.how, ...asked.notes].join(" · ");
+  const copy = () => {
+    const choices = asked.scored.map((each) => JSON.stringify(sent(each.text)));
+    return `import choicewise\n\nchoicewise.score(\n    ${JSON.stringify(model)},\n    ${JSON.stringify(sent(context))},\n    [${choices.join(", ")}],\n)`;
+  };
+  const own = asked.scored.filter((each) => each.context).map((each) => each.context.map((place) => texts[place]).join(""));
+  return el("details", {},
+    el("summary", {}, names.length > 2 ? `${names[0]} and ${names.length - 1} other scores of it` : names.join(", ")),
+    el("p", { class: "small quiet" }, inner),
+    context === null ? null : el("pre", {}, context),
+    ...[...new Set(own)].map((text) => el("pre", {}, text)),
+    asked.scored.length ? el("div", { class: "scroll whole", tabindex: "0", role: "region", "aria-label": "Scored tokens" },
+      el("table", { class: "tokens" }, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "option"),
+        el("th", { scope: "col" }, "tokens, each with its log-probability in nats"), el("th", { scope: "col", class: "number" }, "sum"))),
+      el("tbody", {}, ...asked.scored.map(tokensOf)))) : null,
+    nullsOf(asked.nulls),
+    context !== null && asked.scored.length > 1 ? copyButton("Copy as Python", copy) : null);
+};
+
+// The item as elements; `run` is the one in view.
+const itemShown = (item, texts, run, place) => {
+  const answered = item.runs[place];
+  const command = `choicewise explain ${run.command} --item ${item.command ?? item.id}`;
+  const choices = item.choices.map((text, at) => el("li", { class: item.gold.includes(at) ? "right" : null },
+    el("span", { class: "quiet" }, `${letter(at)} `), text, item.gold.includes(at) ? el("b", {}, " right") : null));
+  return [
+    el("h3", {}, `${item.id}${item.subject ? ` · ${item.subject}` : ""}`),
+    el("p", { class: "choose" },
+      copyButton("Copy a link to this item", () => location.href.split("#")[0] + state.link({}, "items")),
+      copyButton("Copy the command that shows it", () => command),
+      el("button", { type: "button", class: "plain", onclick: () => state.set({ item: null }) }, "Close")),
+    el("p", { class: "question" }, item.question),
+    el("ul", { class: "choices" }, ...choices),
+    ...(answered ? [
+      el("h4", {}, `What ${run.label} chose under each protocol`),
+      el("p", { class: "small quiet" }, "Scores in the protocol's own unit; a bar goes from the lowest to the highest of its row. The chosen one is filled."),
+      decisions(item, answered.decided),
+      el("h4", {}, "What was sent, and the tokens that were scored"),
+      el("p", { class: "small quiet" }, "⏎ ends a line, ␠ is a space at an edge or beside another; a line | stands between tokens."),
+      ...answered.asked.map((asked) => prompt(asked, texts, run.model)),
+    ] : [el("p", {}, `${run.label} was not asked this item.`)]),
+  ];
+};

@@ -1,0 +1,37 @@
+// C: the order of the models, by rank or by score.
+const orderInView = () => Math.min(page.orders.length - 1, Math.max(0, Number(state.get("order", "0")) || 0));
+
+const showOrder = async (drawn = false) => {
+  const place = orderInView();
+  const by = state.get("by") === "score" ? "score" : "rank";
+  for (const block of all("[data-order]")) block.hidden = Number(block.dataset.order) !== place;
+  for (const radio of all('#order input[name="by"]')) radio.checked = radio.value === by;
+  const kept = await load(`order-${place}`);
+  await show(one(`[data-chart="order-${place}"]`), kept[by], drawn && by === "rank");
+};
+
+const startOrder = () => {
+  if (!page.orders.length) return null;
+  for (const figure of all('[data-chart^="order-"]')) {
+    watch(figure);
+    figure.pinned = (record) =>
+      record.kind === "place" && record.model === state.get("run") && record.protocol === state.get("protocol");
+    figure.pick = (record) => {
+      const changes = {};
+      if (page.runs.some((run) => run.label === record.model)) changes.run = record.model;
+      if (record.protocol) changes.protocol = record.protocol;
+      state.set(changes);
+    };
+  }
+  for (const radio of all('#order input[name="by"]')) {
+    radio.addEventListener("change", () => state.set({ by: radio.value === "rank" ? null : radio.value }));
+  }
+  const datasets = one('#order select[name="order"]');
+  if (datasets) {
+    options(datasets, page.orders.map((each, place) => [String(place), each.dataset]), String(orderInView()));
+    datasets.addEventListener("change", () => state.set({ order: datasets.value }));
+  }
+  state.on(["by", "order"], () => showOrder());
+  state.on(["run", "protocol"], () => all('[data-chart^="order-"]').forEach((figure) => pin(figure, figure.pinned)));
+  return showOrder(orderInView() === 0);
+};

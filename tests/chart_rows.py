@@ -1,0 +1,53 @@
+"""Rows of reports that nobody measured: values, intervals and ranks as a test of charts wants them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from choicewise.results.diagnosis import Diagnosis
+from choicewise.results.ranks import ranked
+from choicewise.results.row import Row
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "a\u2028b\u2029c\u202egnirts",
+    "\x1b]0;title\x07\x1b[31mred",
+    "quote\" ' ` \\ ${x} {{y}} datum.value",
+    "long " * 2000,
+    "\ud800\uffff\x00",
+    "数学问题" * 40,
+    "",
+]
+"""Names of models and protocols that are no names."""
+
+
+def row(model: str = "m", protocol: str = "mmlu/a", value: float = 0.5, **more: Any) -> Row:
+    """A row about 100 items, its interval 10 points wide."""
+    chance = more.pop("chance", 0.25)
+    texts = dict.fromkeys(("data", "i", "t", "r"), "#1") | {
+        "dataset": "quiz",
+        "selection": "",
+        "subject": "",
+        "metric": "acc",
+    }
+    counts = dict.fromkeys(("missing", "invalid", "ties", "near_ties", "skipped", "shots_dropped", "truncated"), 0)
+    counts |= dict.fromkeys(("merged", "noncanonical", "lossy", "unknown"), 0)
+    shares = {"value": value, "se": 0.05, "low": value, "high": value, "ci_low": value - 0.05, "ci_high": value + 0.05}
+    about = {"signature": f"signature of {protocol}", "id": "#P000000", "family": "letters", "interval": "wilson"}
+    diagnosis = Diagnosis((), chance, *[math.nan] * 9, None, math.nan, None, *_lacking())
+    fields: dict[str, Any] = {"model": model, "protocol": protocol, "n": 0 if math.isnan(value) else 100, "noise": None}
+    return Row(**{**texts, **counts, **shares, **about, **fields, "diagnosis": diagnosis, **more})
+
+
+def _lacking() -> list[Any]:
+    from dataclasses import fields
+
+    return [math.nan if "float" in str(each.type) else None for each in fields(Diagnosis)[14:]]
+
+
+def table(values: Mapping[str, Mapping[str, float]]) -> list[Row]:
+    """Ranked rows of ``values[model][protocol]``."""
+    return ranked([row(model, name, value) for model, own in values.items() for name, value in own.items()])

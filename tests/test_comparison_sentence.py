@@ -1,0 +1,53 @@
+"""The verdict of a comparison comes first, in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from typer.testing import CliRunner
+
+from choicewise import evaluate
+from choicewise.cli import app
+from choicewise.report.comparison_sentence import comparison_sentence
+from choicewise.results.comparison import Comparison
+from tests.worlds import write_mmlu
+
+
+def compared(verdict: str, value: float, p: float = 1.0, n: int = 322) -> Comparison:
+    parts: dict[str, Any] = {"difference": SimpleNamespace(value=value, n=n), "test": SimpleNamespace(p=p)}
+    return cast(Comparison, SimpleNamespace(verdict=verdict, **parts))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "value", "p", "told"),
+    [
+        ("comparable", 0.1, 0.0041, "A is better than B by 10.0 points on 322 items (p = .004)."),
+        ("comparable", -0.1, 0.00001, "B is better than A by 10.0 points on 322 items (p < .001)."),
+        ("comparable", -0.01, 0.4709, "B scores 1.0 points more than A on 322 items (p = .471)."),
+        ("comparable", 0.1, 1.0, "These items can't tell A and B apart: A scores 10.0 points more than B"),
+        ("comparable", 0.0, 1.0, "A and B score the same on 322 items."),
+        ("same measurement", 0.0, 1.0, "A and B are the same measurement: A and B score the same on 322 items."),
+        ("not comparable", 0.1, 0.001, "which says nothing about the models alone: their protocols differ."),
+        ("other inputs", -0.1, 0.001, "which says nothing about the models alone: their prompts differ."),
+        ("comparable", float("nan"), 1.0, "A and B can't be compared: no item was scored on both sides."),
+    ],
+)
+def test_the_verdict_in_a_sentence(verdict: str, value: float, p: float, told: str) -> None:
+    assert told in comparison_sentence(compared(verdict, value, p))
+
+
+def test_one_item_is_one() -> None:
+    assert "on 1 item " in comparison_sentence(compared("comparable", 1.0, n=1))
+
+
+def test_compare_begins_with_it(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", questions=40)
+    for name in ("hash", "oracle"):
+        evaluate(model=f"fake:{name}", data=data, protocols=["mmlu/original"], out=tmp_path / name)
+    told = CliRunner().invoke(app, ["compare", str(tmp_path / "hash"), str(tmp_path / "oracle")]).stdout
+    assert told.startswith("B is better than A by ")
+    same = CliRunner().invoke(app, ["compare", str(tmp_path / "hash"), str(tmp_path / "hash")]).stdout
+    assert same.startswith("A and B are the same measurement: A and B score the same on 80 items.")

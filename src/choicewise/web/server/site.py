@@ -10,12 +10,11 @@ from choicewise.web.board.artefact import MEDIA, artefact_content
 from choicewise.web.board.item_page import item_page, item_record, part_of, shown_item
 from choicewise.web.board.library import Library
 from choicewise.web.board.links import Served
-from choicewise.web.board.listed_run import State
 from choicewise.web.board.model_page import model_name, model_page, model_record
-from choicewise.web.board.page import board_page, rendered
+from choicewise.web.board.page import board_page
 from choicewise.web.board.protocol_page import protocol_page, protocol_record, sheet
 from choicewise.web.board.records import as_json, board_csv, board_record, run_record
-from choicewise.web.board.selectors import selectors
+from choicewise.web.board.run_page import run_page
 from choicewise.web.board.view import chosen_columns, read_view
 from choicewise.web.environment import static_text
 from choicewise.web.server.answers_kept import AnswersKept
@@ -107,12 +106,7 @@ class Site:
         if json:
             record = {**run_record(run), "rows": [row.as_json() for row in run.rows]}
             return self._answer(request, "json", ("run", name), lambda: as_json(record))
-        words = "is complete." if run.state is State.READ else f"is {run.state}."
-        protocols = [] if run.manifest is None else selectors(run.manifest.protocols)
-        context = {"run": run, "words": words, "protocols": protocols}
-        return self._answer(
-            request, "html", ("run", name), lambda: rendered("run.html.j2", shelf, self._links, **context)
-        )
+        return self._answer(request, "html", ("run", name), lambda: run_page(shelf, run, self._links))
 
     def _item(self, request: "Request") -> "Response":
         name, json = _name(request)

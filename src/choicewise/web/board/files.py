@@ -19,16 +19,16 @@ from choicewise.web.board.slug import slug
 from choicewise.web.board.view import View
 from choicewise.web.environment import static_text
 
-Document = Callable[[ListedRun], str]
-"""The page of a complete run."""
+Made = Callable[[ListedRun, str], str]
+"""Makes something of a complete run, ``document`` or ``strip``."""
 
 
-def write_board(shelf: Shelf, out: Path, document: Document) -> Path:
-    """Write the board into the folder ``out`` and return its first page; ``document`` makes the pages of runs.
+def write_board(shelf: Shelf, out: Path, made: Made) -> Path:
+    """Write the board into the folder ``out`` and return its first page; ``made`` makes the pages and charts of runs.
 
     What lies there under other names stays.
     """
-    for name, content in board_files(shelf, document):
+    for name, content in board_files(shelf, made):
         file = out / name
         file.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, bytes):
@@ -38,7 +38,7 @@ def write_board(shelf: Shelf, out: Path, document: Document) -> Path:
     return out / "index.html"
 
 
-def board_files(shelf: Shelf, document: Document) -> Iterator[tuple[str, str | bytes]]:
+def board_files(shelf: Shelf, made: Made) -> Iterator[tuple[str, str | bytes]]:
     """Every file by its name, relative to the folder; the first page comes last, when all that it names is there."""
     frame = _frame()
     below = Filed(1)
@@ -51,8 +51,11 @@ def board_files(shelf: Shelf, document: Document) -> Iterator[tuple[str, str | b
         if asked is not None:
             yield f"protocol/{p}.html", protocol_page(shelf, asked, below, **frame)
     for run in shelf.board.runs:
-        made = document(run) if run.state is State.READ else run_page(shelf, run, below, **frame)
-        yield f"run/{run.id}.html", made
+        if run.state is State.READ:
+            yield f"strip/{run.id}.svg", made(run, "strip")
+            yield f"run/{run.id}.html", made(run, "document")
+        else:
+            yield f"run/{run.id}.html", run_page(shelf, run, below, **frame)
         for artefact in run.artefacts:
             content = artefact_content(artefact.file, run.folder, run.rows)
             if content is not None:
@@ -71,7 +74,7 @@ def _frame() -> dict[str, object]:
     style = static_text("page.css", "board.css")
     script = f'(() => {{\n"use strict";\n{static_text("board.js")}}})();'
     policy = (
-        f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; img-src data:; "
+        f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'"
     )
     return {"style": Markup(style), "script": Markup(script), "policy": policy}

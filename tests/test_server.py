@@ -171,6 +171,35 @@ def test_an_item_that_no_run_has_is_not_there(board: Served, addresses: dict[str
         assert board.ask(f"{part}?id={item}").status == 404
 
 
+def test_a_run_has_its_own_page_under_its_own_policy(board: Served, addresses: dict[str, str]) -> None:
+    answer = board.ask(addresses["run"])
+    assert answer.headers["refresh"] == "2"
+    assert "is being made" in answer.text
+    for _ in range(100):
+        answer = board.ask(addresses["run"])
+        if "refresh" not in answer.headers:
+            break
+    policy = answer.headers["content-security-policy"]
+    assert "script-src 'sha256-" in policy
+    assert "unsafe" not in policy
+    assert policy.endswith("frame-ancestors 'none'")
+    assert 'href="/">Board</a>' in answer.text
+    strip = board.ask(addresses["run"].replace("/run/", "/strip/") + ".svg")
+    assert strip.headers["content-type"] == "image/svg+xml"
+    assert strip.text.startswith("<svg")
+    assert board.ask("/strip/nothing.svg").status == 404
+
+
+def test_a_page_that_can_not_be_made_says_why(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("choicewise.web.board.apart._MODULE", "choicewise.nowhere")
+    with served(runs) as board:
+        run = board.ask("/board.json").json["runs"][0]["id"]
+        text = board.ask(f"/run/{run}").text
+        assert "can&#39;t be made" in text
+        assert "No module named" in text
+        assert board.ask(f"/strip/{run}.svg").status == 404
+
+
 def test_artefacts_are_named_by_their_content(board: Served, addresses: dict[str, str], runs: Path) -> None:
     page = board.ask(addresses["model"]).text
     names = [part.split('"')[0] for part in page.split('href="/artefact/')[1:]]

@@ -7,7 +7,6 @@ import typer
 
 from choicewise.cli.options import refuse_without_use
 from choicewise.cli.output import command_line, tell
-from choicewise.web.number import count
 
 
 def page(
@@ -30,6 +29,7 @@ def page(
         refuse_without_use("a board has", items=items)
         _write_board(folders, out)
         return
+    from choicewise.web.number import count
     from choicewise.web.page.write import write_page
 
     written = write_page(folders, out, items)
@@ -43,6 +43,7 @@ def _write_board(folders: list[Path], out: Path) -> None:
     from choicewise.web.board.files import check_place, write_board
     from choicewise.web.board.library import read_shelf
     from choicewise.web.board.listed_run import State
+    from choicewise.web.number import count
 
     check_place(out)
     shelf = read_shelf(folders)

@@ -477,3 +477,10 @@ def test_nothing_heavy_is_loaded_before_a_chart_is_drawn() -> None:
     code = f"import sys; import choicewise.web.charts.catalogue; print(*sorted({heavy!r} & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == ""
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.floats(8, 30))
+def test_changes_of_an_axis_keep_both_sides(left: str, right: str, most: float) -> None:
+    shown = labels.change(Axis("score", left, right), most)
+    assert " → " in shown
+    assert labels.em(shown) <= most + 0.01

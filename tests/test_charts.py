@@ -249,7 +249,9 @@ def test_two_hundred_models_are_drawn() -> None:
     rows = table(
         {f"m{model}": {f"p{at}": (model * 37 + at * 11) % 101 / 101 for at in range(60)} for model in range(200)}
     )
-    assert drawn(bump.spec(bump.values(rows))).tag.endswith("svg")
+    image = drawn(bump.spec(bump.values(rows)))
+    said = [each.get("aria-label", "") for each in image.iter() if each.get("aria-roledescription") == "line mark"]
+    assert sum(re.fullmatch(r"m\d+: rank \d+ to \d+ under 60 protocols", text) is not None for text in said) == 192
     assert drawn(ranks.spec(ranks.values(rows))).tag.endswith("svg")
 
 

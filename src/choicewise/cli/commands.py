@@ -14,6 +14,7 @@ from choicewise.cli.demo import demo
 from choicewise.cli.explain import explain
 from choicewise.cli.ladder import ladder
 from choicewise.cli.output import show, tell
+from choicewise.cli.page import page
 from choicewise.cli.plot import plot
 from choicewise.cli.prompts import prompts
 from choicewise.cli.protocols import protocols
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, report, compare, ladder, explain, plot, serve, prompts, score, check, demo):
+for command in (run, report, compare, ladder, explain, page, plot, serve, prompts, score, check, demo):
     app.command(cls=Command)(command)
 app.add_typer(protocols, name="protocols")
 

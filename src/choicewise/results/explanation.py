@@ -129,10 +129,11 @@ def explain(run: Run, item: str) -> Explanation:
     return explanation
 
 
-def explain_items(run: Run, items: Sequence[str]) -> list[Explanation]:
+def explain_items(run: Run, items: Sequence[str], null_tokens: bool = True) -> list[Explanation]:
     """The same of several items, in their order; the blocks that hold them are read once.
 
-    Everything observed of these items is in memory at once: take no more than some hundreds.
+    Everything observed of these items is in memory at once: take no more than some hundreds.  ``null_tokens``: whether
+    the tokens after null contexts are told as well, and not only their sums.
     """
     known = run.evidence.items["item"]
     places = pc.fill_null(pc.index_in(pa.array(items, pa.string()), known.combine_chunks()), -1).to_pylist()
@@ -142,12 +143,13 @@ def explain_items(run: Run, items: Sequence[str]) -> list[Explanation]:
     alone = run.about(*set(places))
     (tables,) = alone.evidence.portion_tables()
     across = {name: each for name, each in run.protocols.items() if each.calibration in ACROSS_ITEMS}
-    decided = alone.measurements | Run(run.evidence, across).measurements
+    measured = alone.measurements | Run(run.evidence, across).measurements
+    decided = [_Decided(measured[name]) for name in run.protocols]
     requests, spans = _by_item(tables.requests), _by_item(tables.spans)
     answers = {row["key"]: row for row in tables.observations.to_pylist()}
     texts = read_item_rows(run.folder, places)
     return [
-        _explanation(run, texts[place], requests.get(item, []), spans.get(item, []), answers, decided)
+        _explanation(run, texts[place], requests.get(item, []), spans.get(item, []), answers, decided, null_tokens)
         for item, place in zip(items, places, strict=True)
     ]
 
@@ -165,33 +167,37 @@ def _explanation(
     requests: Sequence[Record],
     spans: Sequence[Record],
     answers: Mapping[str, Record],
-    measured: Mapping[str, Measurement],
+    decided: Sequence["_Decided"],
+    null_tokens: bool,
 ) -> Explanation:
     prompts: dict[str, dict[str, Protocol]] = {}
-    for name, protocol in run.protocols.items():
-        prompts.setdefault(protocol.prompt_digest, {})[name] = protocol
+    rescored: set[str] = set()
+    for each in decided:
+        prompts.setdefault(each.protocol.prompt_digest, {})[each.name] = each.protocol
+        if each.rescored(about["item"]):
+            rescored.add(each.protocol.prompt_digest)
     asked = []
     for request in requests:
         if protocols := prompts.get(request["prompt"]):
             own = [span for span in spans if span["prompt"] == request["prompt"]]
-            suffix = FLOAT32 if any(_rescored(measured[name], about["item"]) for name in protocols) else ""
+            suffix = FLOAT32 if request["prompt"] in rescored else ""
             lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
-            asked.append(replace(_asked(protocols, request, own, answers, suffix), unused=lacks))
-    decisions = (_decision(measured[name], about["item"]) for name in run.protocols)
+            told = _asked(protocols, request, own, answers, suffix, null_tokens)
+            asked.append(replace(told, unused=lacks))
+    decisions = (each.decision(about["item"]) for each in decided)
     names = about["item"], about["subject"], about["question"]
     choices, gold = tuple(about["choices"]), tuple(about["gold"])
     model, known = run.manifest.model.name, tuple(each for each in decisions if each is not None)
     return Explanation(*names, choices, gold, model, tuple(asked), known)
 
 
-def _rescored(measured: Measurement, item: str) -> bool:
-    """Whether the answers of a float32 copy of the model count for the item."""
-    place = pc.index(measured.ids, item).as_py()
-    return place >= 0 and bool(measured.evidence.rescored[place])
-
-
 def _asked(
-    protocols: Mapping[str, Protocol], request: Record, spans: list[Record], answers: Mapping[str, Record], suffix: str
+    protocols: Mapping[str, Protocol],
+    request: Record,
+    spans: list[Record],
+    answers: Mapping[str, Record],
+    suffix: str,
+    null_tokens: bool,
 ) -> AskedPrompt:
     """``suffix``: of the keys of the answers that count."""
     one = next(iter(protocols.values()))
@@ -199,7 +205,9 @@ def _asked(
     spans = [span for span in spans if span["null"] in nulls]
     spans.sort(key=lambda span: (span["null"] is not None, span["null"] or "", span["choice"], span["part"]))
     chains = _chain_tokens(spans, answers) if "chains" in READINGS[one.reading].takes else {}
-    scored = tuple(_scored(one, request, span, answers, suffix, chains) for span in spans)
+    scored = tuple(
+        _scored(one, request, span, answers, suffix, chains, null_tokens or span["null"] is None) for span in spans
+    )
     kept = {name: request[name] for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")}
     return AskedPrompt(tuple(protocols), one.reading, one.boundary, **kept, rescored=suffix != "", scored=scored)
 
@@ -217,6 +225,7 @@ def _scored(
     answers: Mapping[str, Record],
     suffix: str,
     chains: Mapping[int, int],
+    with_tokens: bool,
 ) -> ScoredContinuation:
     """``chains``: tokens between the context and what is scored, by part."""
     answer, *corrections = (answers.get((span[column] or "") + suffix) for column in KEYS)
@@ -228,7 +237,7 @@ def _scored(
         total = total - (before or 0.0) + (after or 0.0)
     no_number = any(number is not None and math.isnan(number) for number in (total, value))
     missing = span["missing"] or ("the model answers with NaN" if no_number else None)
-    tokens = () if answer is None else _tokens(protocol, context, text or span["continuation"], answer)
+    tokens = () if answer is None or not with_tokens else _tokens(protocol, context, text or span["continuation"], answer)
     kept = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
     about = {name: span[name] for name in (*kept, "merged", "noncanonical", "lossy", "unknown")}
     if span["choice"] != GENERATED:
@@ -254,7 +263,8 @@ def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tupl
     elif protocol.boundary == "separate":  # before the text is the space that the tokenizer put there
         source = b" " * max(0, size - len(scored)) + scored
     else:  # scored tokens may begin within the context, or after the beginning of the continuation
-        source = context.encode(errors="surrogatepass") + scored
+        end = context[-size:] if size else ""  # a character has at least a byte
+        source = end.encode(errors="surrogatepass") + scored
     place = max(0, len(source) - size)
     tokens = []
     columns = (answer[name] for name in ("tokens", "sizes", "logprobs", "ranks"))
@@ -265,15 +275,28 @@ def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tupl
     return tuple(tokens)
 
 
-def _decision(measured: Measurement, item: str) -> ItemDecision | None:
-    """None where the item was not asked under the protocol."""
-    place, decisions = pc.index(measured.ids, item).as_py(), measured.decisions
-    if place < 0:
-        return None
-    rows = slice(*measured.evidence.item_offsets[place : place + 2])
-    scores = None if measured.scores is None else tuple(measured.scores[rows].tolist())
-    columns = (decisions.prediction, decisions.credit, decisions.margin, decisions.tied)
-    near_tie = bool(measured.near_ties[place]) if measured.bounded[place] else None
-    prediction, credit, margin, tied = (column[place].item() for column in columns)
-    names = measured.name, measured.protocol.score, measured.protocol.calibration
-    return ItemDecision(*names, scores, prediction, credit, margin, tied, near_tie)
+class _Decided:
+    """What one protocol decides, laid out once for all items that are asked about."""
+
+    def __init__(self, measured: Measurement) -> None:
+        self.name, self.protocol, self._measured = measured.name, measured.protocol, measured
+        self._places = {item: place for place, item in enumerate(measured.ids.to_pylist())}
+        self._near_ties, self._bounded = measured.near_ties, measured.bounded
+
+    def rescored(self, item: str) -> bool:
+        """Whether the answers of a float32 copy of the model count for the item."""
+        place = self._places.get(item)
+        return place is not None and bool(self._measured.evidence.rescored[place])
+
+    def decision(self, item: str) -> ItemDecision | None:
+        """None where the item was not asked under the protocol."""
+        place, measured, decisions = self._places.get(item), self._measured, self._measured.decisions
+        if place is None:
+            return None
+        rows = slice(*measured.evidence.item_offsets[place : place + 2])
+        scores = None if measured.scores is None else tuple(measured.scores[rows].tolist())
+        columns = (decisions.prediction, decisions.credit, decisions.margin, decisions.tied)
+        near_tie = bool(self._near_ties[place]) if self._bounded[place] else None
+        prediction, credit, margin, tied = (column[place].item() for column in columns)
+        names = self.name, self.protocol.score, self.protocol.calibration
+        return ItemDecision(*names, scores, prediction, credit, margin, tied, near_tie)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from choicewise.report.command_line import quoted
 from choicewise.report.table import percent
-from choicewise.report.visible_text import disarmed, visible
+from choicewise.report.visible_text import disarmed
 from choicewise.web import number
+from choicewise.web.shown_text import shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -44,7 +45,7 @@ def environment() -> "Environment":
         "count": number.count,
         "listed": number.listed,
         "shortened": number.shortened,
-        "visible": visible,
+        "visible": shown,
         "shell": quoted,
         "pair_with": lambda value, other: (value, other),
     }

@@ -10,13 +10,14 @@ from choicewise.report.visible_text import disarmed
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
-def json_text(content: Any) -> str:
+def json_text(content: Any, plain: bool = False) -> str:
     """``content`` as JSON without spaces.  No character of it can end a script element or begin a tag.
 
     Control and invisible characters in texts become visible escapes, numbers that JSON does not know become null, and
-    numbers keep six digits, more than any chart or table shows.
+    numbers keep six digits, more than any chart or table shows.  ``plain``: all of that is so already.
     """
-    return json.dumps(_plain(content), ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES)
+    text = json.dumps(content if plain else _plain(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(_ESCAPES)
 
 
 def _plain(value: Any) -> Any:

@@ -69,7 +69,10 @@ def downloads(study: Study) -> list[Download]:
     text = _csv(table.drop_columns(["signature"]))
     named = ("choicewise.csv", "CSV"), ("choicewise.parquet", "Parquet, with the signatures")
     inside = text if len(text) <= LONGEST_CSV else ""
-    addresses = (_address("text/csv;charset=utf-8", inside.encode()), _address("application/vnd.apache.parquet", _parquet(table)))
+    addresses = (
+        _address("text/csv;charset=utf-8", inside.encode()),
+        _address("application/vnd.apache.parquet", _parquet(table)),
+    )
     return [Download(*name, address) for name, address in zip(named, addresses, strict=True)]
 
 
@@ -85,9 +88,9 @@ def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
     """What to name so that exactly these protocols are run: groups, entries, names, else signatures."""
     left = dict(protocols)
     named: list[str] = []
-    families = [(name, [protocol for each in of for protocol in each.protocols.items()]) for name, of in groups().items()]
-    families += [(each.name, list(each.protocols.items())) for each in entries()]
-    for name, members in sorted(families, key=lambda family: -len(family[1])):
+    families = {name: [pair for each in of for pair in each.protocols.items()] for name, of in groups().items()}
+    families |= {each.name: list(each.protocols.items()) for each in entries()}
+    for name, members in sorted(families.items(), key=lambda family: -len(family[1])):
         if all(left.get(full) == protocol for full, protocol in members):
             named.append(name)
             for full, _ in members:

@@ -1,12 +1,13 @@
 """Section G: everything that speaks against a number, what it means and what to do about it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from choicewise.report.visible_text import safe
 from choicewise.results.diagnosis import FLAGS
 from choicewise.results.row import Row
-from choicewise.web.number import count, listed
+from choicewise.web.number import count, interval, listed
 from choicewise.web.page.study import ShownRun, Study
 
 COUNTS = {
@@ -47,7 +48,7 @@ COUNTS = {
 
 ADVICE = {
     "chance": "Don't rank models by it: guessing would give the same.",
-    "constant": "The model answers with a position, not with knowledge. Take a protocol that scores the answers' texts.",
+    "constant": "The model answers with a position, not with knowledge. Score the answers' texts instead.",
     "gold-constant": "Shuffle the options of the data: the tie rule makes this number.",
     "position": "Part of the number is a preference for places. Take permuted options, or score the answers' texts.",
     "length": "Longer or shorter answers score better whatever they say. Take a score that is divided by length.",
@@ -55,7 +56,7 @@ ADVICE = {
     "near-ties": "Run the model in float32, or have near ties rescored.",
     "label/text": "Labels and texts don't measure the same here. Report both.",
     "permutation": "The answer depends on the order of the options. Report a protocol that averages over orders.",
-    "choices-only": "The options give the answer away without the question. Report the number of the choices alone, too.",
+    "choices-only": "The options give the answer away without the question. Report that number, too.",
 }
 """Flag → what to do about it."""
 
@@ -64,14 +65,23 @@ ALARMS = ("constant", "gold-constant", "missing", "lossy", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a doubt is: the run, how many of its numbers in words, and the names of their protocols."""
+
+    run: str
+    numbers: str
+    protocols: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Doubt:
-    """``name`` in short, ``meaning`` and ``advice`` in a sentence each, and (run, protocols with their counts)."""
+    """``name`` in short, ``meaning`` and ``advice`` in a sentence each, and the runs that have it."""
 
     name: str
     meaning: str
     advice: str
     alarm: bool
-    where: tuple[tuple[str, str], ...]
+    where: tuple[Place, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +108,8 @@ def words(row: Row) -> str:
     """The doubts about one number, as short as a table needs them."""
     counts = [f"{getattr(row, name):,} {_short(name)}" for name in COUNTS if getattr(row, name)]
     unused = [f"does not show {', '.join(row.unused)}"] if row.unused else []
-    return ", ".join([*row.diagnosis.flags, *unused, *counts])
+    rounding = [f"{interval(row.low, row.high)} by rounding"] if row.low < row.high else []
+    return ", ".join([*row.diagnosis.flags, *unused, *counts, *rounding])
 
 
 def _short(name: str) -> str:
@@ -123,39 +134,66 @@ def _states(run: ShownRun) -> Iterator[str]:
 
 def _doubts(study: Study) -> Iterator[Doubt]:
     for flag, meaning in FLAGS.items():
-        where = [_where(run, [(row, 0) for row in run.rows if flag in row.diagnosis.flags]) for run in study.runs]
-        if known := tuple(each for each in where if each[1]):
-            yield Doubt(flag, f"{_sentence(meaning)}", ADVICE[flag], flag in ALARMS, known)
+        if where := _places(study, partial(_flagged, flag=flag), False):
+            yield Doubt(flag, _sentence(meaning), ADVICE[flag], flag in ALARMS, where)
     for name, (what, meaning) in COUNTS.items():
-        counted = (
-            (run, [(row, getattr(row, name)) for row in run.rows if getattr(row, name)]) for run in study.runs
-        )
-        if known := tuple(each for each in (_where(*each) for each in counted) if each[1]):
-            yield Doubt(what, "", meaning, name in ALARMS, known)
+        if where := _places(study, partial(_counted, name=name), True):
+            yield Doubt(what, "", meaning, name in ALARMS, where)
     if unused := sorted({name for row in study.rows for name in row.unused}):
-        shown = [_where(run, [(row, 0) for row in run.rows if row.unused]) for run in study.runs]
+        where = _places(study, lambda row: len(row.unused), False)
         advice = "What is asked may need them: take a protocol whose templates have them."
-        where = tuple(each for each in shown if each[1])
         yield Doubt("fields of the data are not shown", f"Not shown: {', '.join(unused)}.", advice, False, where)
 
 
-def _where(run: ShownRun, rows: Sequence[tuple[Row, int]]) -> tuple[str, str]:
-    named = [f"{row.protocol} ({number:,} of {row.n + row.missing:,})" if number else row.protocol for row, number in rows]
-    if len(rows) == len(run.rows) > 1:
-        numbers = sorted({number for _, number in rows})
-        items = f" ({numbers[0]:,} to {numbers[-1]:,} items)" if numbers[-1] > numbers[0] else ""
-        items = items or (f" ({count(numbers[0], 'item')})" if numbers[0] else "")
-        return run.label, f"all {len(rows)} numbers{items}"
-    return run.label, listed(named, 60)
+def _flagged(row: Row, flag: str) -> int:
+    return int(flag in row.diagnosis.flags)
+
+
+def _counted(row: Row, name: str) -> int:
+    return getattr(row, name) or 0
+
+
+def _places(study: Study, count_of: Callable[[Row], int], items: bool) -> tuple[Place, ...]:
+    """``items``: whether what is counted are items."""
+    each = ((run, [(row, count_of(row) * items) for row in run.rows if count_of(row)]) for run in study.runs)
+    return tuple(place for place in (_where(*pair) for pair in each) if place is not None)
+
+
+def _where(run: ShownRun, rows: Sequence[tuple[Row, int]]) -> Place | None:
+    """Which numbers of ``run`` have a doubt, each with how many items; None for none."""
+    if not rows:
+        return None
+    items = [number for _, number in rows]
+    several = "" if not any(items) else f", {_span(min(items), max(items))} of {count(run.items, 'item')}"
+    names = dict.fromkeys(row.protocol for row, _ in rows)
+    numbers = f"{len(rows)} of {count(len(run.rows), 'number')}" if len(rows) < len(run.rows) else "all numbers"
+    return Place(run.label, f"{numbers}{several}", tuple(_together(names, run)))
+
+
+def _span(least: int, most: int) -> str:
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _together(names: Collection[str], run: ShownRun) -> Iterator[str]:
+    """Scores of one entry as one name where all that the run has are among ``names``."""
+    entries: dict[str, list[str]] = {}
+    for name in run.protocols:
+        entries.setdefault(name.partition(":")[0], []).append(name)
+    for entry, own in entries.items():
+        among = [name for name in own if name in names]
+        if len(among) == len(own) > 1:
+            yield f"{entry} (all {len(own)} scores)"
+        else:
+            yield from among
 
 
 def _reasons(rows: Sequence[Row]) -> Iterator[str]:
     told: dict[tuple[str, int, str, str], list[str]] = {}
     for row in rows:
-        for reason in row.missing_reasons:
-            told.setdefault(("missing", reason.count, reason.reason, reason.example), []).append(row.protocol)
-        for reason in row.skipped_reasons:
-            told.setdefault(("skipped", reason.count, reason.reason, reason.example), [])
+        for each in row.missing_reasons:
+            told.setdefault(("missing", each.count, each.reason, each.example), []).append(row.protocol)
+        for each in row.skipped_reasons:
+            told.setdefault(("skipped", each.count, each.reason, each.example), [])
     for (kind, number, reason, example), protocols in told.items():
         names = list(dict.fromkeys(protocols))
         under = f" under {names[0]}" if len(names) == 1 else f" under {len(names)} protocols" if names else ""

@@ -20,9 +20,9 @@ class Embedded:
     text: str
 
 
-def embedded(name: str, content: Any) -> Embedded:
-    """``content`` for the page's script; no character of the text can end its element."""
-    text = json_text(content)
+def embedded(name: str, content: Any, plain: bool = False) -> Embedded:
+    """``content`` for the page's script (``plain`` as of json_text); no character of the text can end its element."""
+    text = json_text(content, plain)
     if len(text) < LONG:
         return Embedded(name, "application/json", text)
     return Embedded(name, "application/octet-stream", b64encode(zlib.compress(text.encode(), 9)).decode())

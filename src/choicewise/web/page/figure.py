@@ -74,5 +74,7 @@ def renderer_script() -> str:
     """
     import vl_convert
 
-    notice = "/* Vega, Vega-Lite, Vega-Embed: https://vega.github.io, BSD-3-Clause, University of Washington and others */"
+    notice = (
+        "/* Vega, Vega-Lite, Vega-Embed: https://vega.github.io, BSD-3-Clause, University of Washington and others */"
+    )
     return f"{notice}\n{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}"

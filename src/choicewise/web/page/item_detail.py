@@ -1,11 +1,12 @@
-"""Items in full as plain data: prompts, scored tokens, every protocol's scores and choice; long texts stand there once."""
+"""Items in full as plain data: prompts, scored tokens, every protocol's scores and choice; texts stand there once."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from choicewise.report.visible_text import visible, visible_line
+from choicewise.report.visible_text import disarmed
 from choicewise.results.explanation import AskedPrompt, Explanation, ItemDecision, ScoredContinuation
+from choicewise.web.shown_text import shown, shown_line
 
 LONGEST = 20_000
 """Characters of one text that a page shows; of a longer one it says how much is left out."""
@@ -23,11 +24,11 @@ class Texts:
 
     def add(self, text: str) -> list[int]:
         """The places of the pieces of ``text``, whose white space is made visible."""
-        shown = visible(text[:LONGEST])
+        whole = shown(text[:LONGEST])
         if len(text) > LONGEST:
-            shown += f"\n… {len(text) - LONGEST:,} more characters"
+            whole += f"\n… {len(text) - LONGEST:,} more characters"
         places = []
-        for piece in _pieces(shown):
+        for piece in _pieces(whole):
             if piece not in self._places:
                 self._places[piece] = len(self.pieces)
                 self.pieces.append(piece)
@@ -43,10 +44,10 @@ def item_detail(explained: Sequence[tuple[int, Explanation]], protocols: Sequenc
     number = {name: place for place, name in enumerate(protocols)}
     first = explained[0][1]
     return {
-        "id": first.item,
-        "subject": first.subject,
-        "question": visible(first.question[:LONGEST]),
-        "choices": [visible_line(choice[:LONGEST]) for choice in first.choices],
+        "id": disarmed(first.item),
+        "subject": disarmed(first.subject),
+        "question": shown(first.question[:LONGEST]),
+        "choices": [shown_line(choice[:LONGEST]) for choice in first.choices],
         "gold": first.gold,
         "runs": {
             str(place): {
@@ -70,8 +71,8 @@ def _asked(asked: AskedPrompt, number: dict[str, int], texts: Texts) -> dict[str
         f"{asked.shots_dropped} more dropped to fit": asked.shots_dropped,
         f"{asked.tokens_dropped} tokens cut off": asked.tokens_dropped,
         "rescored in float32": asked.rescored,
-        f"not shown: {', '.join(asked.unused)}": asked.unused,
-        f"not asked: {asked.missing}": asked.missing is not None,
+        disarmed(f"not shown: {', '.join(asked.unused)}"): asked.unused,
+        disarmed(f"not asked: {asked.missing}"): asked.missing is not None,
     }
     own = [scored for scored in asked.scored if scored.null is None]
     nulls = [scored for scored in asked.scored if scored.null is not None]
@@ -81,7 +82,7 @@ def _asked(asked: AskedPrompt, number: dict[str, int], texts: Texts) -> dict[str
         "notes": [words for words, true in notes.items() if true],
         "context": None if asked.context is None else texts.add(asked.context),
         "scored": [_scored(each, texts) for each in own],
-        "nulls": [[visible_line(each.null or ""), each.choice, _rounded(each.total)] for each in nulls],
+        "nulls": [[shown_line(each.null or ""), each.choice, _rounded(each.total)] for each in nulls],
     }
 
 
@@ -93,17 +94,15 @@ def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
         f"{scored.unknown} unknown tokens": scored.unknown,
         f"{scored.bos} BOS tokens": scored.bos > 1,
         f"{scored.tokens_dropped} tokens of the context cut off": scored.tokens_dropped,
-        f"missing: {scored.missing}": scored.missing,
+        disarmed(f"missing: {scored.missing}"): scored.missing,
         f"{len(scored.tokens) - MOST_TOKENS} more tokens": len(scored.tokens) > MOST_TOKENS,
     }
     text = scored.continuation if scored.generated is None else scored.generated
     about: dict[str, Any] = {
         "choice": -1 if scored.generated is not None else scored.choice,
-        "text": visible_line(text[:LONGEST]),
+        "text": shown_line(text[:LONGEST]),
         "total": _rounded(scored.total),
-        "tokens": [
-            [visible_line(token.text), _rounded(token.logprob), token.rank] for token in scored.tokens[:MOST_TOKENS]
-        ],
+        "tokens": [[shown_line(token.text), _rounded(token.logprob)] for token in scored.tokens[:MOST_TOKENS]],
     }
     further = {
         "part": scored.part or None,
@@ -117,11 +116,11 @@ def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
 
 
 def _decided(decided: ItemDecision, number: dict[str, int]) -> list[Any]:
-    """Protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, the scores in four digits."""
+    """Protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, the scores in three digits."""
     tie = 2 if decided.tied else 1 if decided.near_tie else 0
     scores = None if decided.scores is None else [_rounded(score) for score in decided.scores]
     return [number[decided.protocol], decided.prediction, _rounded(decided.credit), tie, scores]
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
+    return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")

@@ -14,15 +14,15 @@ from choicewise.web.page.item_index import ItemIndex, index_items, packed
 from choicewise.web.page.study import ShownRun, Study
 
 MOST_RUNS = 24
-"""Runs whose answers to every item are on a page; there are two bytes an item and protocol less with every other run."""
+"""Runs whose answers to every item are on a page: a bit for every item and protocol."""
 
 AT_ONCE = 50
 """Items that are read together, and that stand in one part of the page or beside it."""
 
 SUBJECTS = 6
-"""Subjects that the items in full inside the page are of, where there are many items: each lies in blocks of its own."""
+"""Subjects of the items in full inside a page, where there are many items: each subject lies in blocks of its own."""
 
-FEW, EXPLAINED = 2_000, 1_500
+FEW, EXPLAINED = 1_000, 800
 """Items of all runs together that are explained without thinking of blocks, and at most inside a page."""
 
 
@@ -75,6 +75,20 @@ def index_data(items: Items, protocols: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def first_rows(items: Items) -> list[list[str]]:
+    """The items that flip most, as the page shows them without a script."""
+    index = items.index
+    return [
+        [
+            index.ids[place],
+            index.questions[place],
+            index.subjects[place],
+            *(f"{each.rights[place]} of {each.measures[place]}" for each in index.answered[:4]),
+        ]
+        for place in index.order[:12]
+    ]
+
+
 def inside(items: Items) -> list[int]:
     """The places of the items that a page holds in full where there is room, those that flip most first."""
     index, runs = items.index, len(items.places)
@@ -91,11 +105,11 @@ def inside(items: Items) -> list[int]:
     return chosen
 
 
-def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple[list[int], Any]]:
+def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple[list[int], dict[str, Any]]]:
     """The items at the ``chosen`` places of the index in full, so many at once: the places, and their data."""
     protocols = list(study.protocols)
     for start in range(0, len(chosen), AT_ONCE):
-        places = chosen[start : start + AT_ONCE]
+        places = list(chosen[start : start + AT_ONCE])
         ids = [items.index.ids[place] for place in places]
         explained: dict[str, list[tuple[int, Explanation]]] = {name: [] for name in ids}
         for place in items.places:
@@ -108,5 +122,6 @@ def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple
 
 def _explained(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
     wanted = pa.array(ids, pa.string())
-    asked = {item for each in run.outcomes.outcomes for item in wanted.filter(pc.is_in(wanted, each.ids.combine_chunks())).to_pylist()}
-    return explain_items(open_run(run.folder), [name for name in ids if name in asked])
+    asked = {id(each.items): each.ids.combine_chunks() for each in run.outcomes.outcomes}
+    known = {item for own in asked.values() for item in wanted.filter(pc.is_in(wanted, own)).to_pylist()}
+    return explain_items(open_run(run.folder), [name for name in ids if name in known], null_tokens=False)

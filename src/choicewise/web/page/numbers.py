@@ -1,10 +1,10 @@
 """Section A: all numbers of one model."""
 
+import math
+
 from choicewise.report.table import percent
 from choicewise.web import number
-from choicewise.web.charts import strip
 from choicewise.web.page import doubts
-from choicewise.web.page.figure import Record
 from choicewise.web.page.study import ShownRun
 
 COLUMNS = (
@@ -19,15 +19,10 @@ COLUMNS = (
 )
 
 
-def strip_values(run: ShownRun) -> list[Record]:
-    """What the strip of a run shows."""
-    return strip.values(run.rows)
-
-
 def table(run: ShownRun) -> list[list[str]]:
     """The same numbers in rows, the families in the order of the chart and their numbers from the greatest."""
     families = list(dict.fromkeys(row.family for row in run.rows))
-    ordered = sorted(run.rows, key=lambda row: (families.index(row.family), -row.value if row.value == row.value else 1))
+    ordered = sorted(run.rows, key=lambda row: (families.index(row.family), _rising(row.value)))
     grouped = len({row.subject for row in run.rows}) > 1
     cells = []
     for row in ordered:
@@ -47,3 +42,8 @@ def table(run: ShownRun) -> list[list[str]]:
             ]
         )
     return cells
+
+
+def _rising(value: float) -> float:
+    """The greatest first, and last what is no number."""
+    return 1.0 if math.isnan(value) else -value

@@ -8,8 +8,9 @@ from statistics import median
 from choicewise.report.table import percent
 from choicewise.results.row import Row
 from choicewise.web.charts import bump
+from choicewise.web.charts import ranks as ranks_chart
 from choicewise.web.number import ranks
-from choicewise.web.page.figure import Record, Spec
+from choicewise.web.page.figure import Record
 from choicewise.web.page.pairs import LEVEL, Pair
 from choicewise.web.page.study import Study
 
@@ -23,29 +24,30 @@ RANGE_COLUMNS = (
     ("protocols", "number"),
 )
 
-SPECS: dict[str, Spec] = {
-    "rank": lambda values, width: bump.spec(values, rank=True, width=width),
-    "score": lambda values, width: bump.spec(values, rank=False, width=width),
-}
-"""The two ways to draw it."""
-
 
 @dataclass(frozen=True)
 class Order:
-    """The models measured on one dataset: the chart's values, the table behind it, and the ranks of each model."""
+    """The models measured on one dataset: the values and tables of the two charts, of all orders and of the ranks.
+
+    ``dataset``: its name, with its id where another dataset is called the same.
+    """
 
     dataset: str
     values: list[Record]
     models: tuple[str, ...]
     table: list[list[str]]
+    rank_values: list[Record]
     ranges: list[list[str]]
 
 
 def orders(study: Study, compared: Sequence[Pair]) -> list[Order]:
     """One per dataset with two models or more."""
     leads = _leads(study, compared)
-    several = ((digest, places) for digest, places in study.datasets.items() if len(places) > 1)
-    return [_order(study, digest, places, leads) for digest, places in several]
+    several = {digest: places for digest, places in study.datasets.items() if len(places) > 1}
+    names = {digest: study.runs[places[0]].manifest.dataset.name for digest, places in several.items()}
+    called = list(names.values())
+    told = {digest: name if called.count(name) == 1 else f"{name} #D{digest[:6]}" for digest, name in names.items()}
+    return [_order(study, told[digest], places, leads) for digest, places in several.items()]
 
 
 def _leads(study: Study, compared: Sequence[Pair]) -> Collection[tuple[str, str, str]]:
@@ -59,15 +61,16 @@ def _leads(study: Study, compared: Sequence[Pair]) -> Collection[tuple[str, str,
     return leads
 
 
-def _order(study: Study, digest: str, places: Sequence[int], leads: Collection[tuple[str, str, str]]) -> Order:
+def _order(study: Study, dataset: str, places: Sequence[int], leads: Collection[tuple[str, str, str]]) -> Order:
     runs = [study.runs[place] for place in places]
-    values = bump.values([row for run in runs for row in run.rows], leads)
+    rows = [row for run in runs for row in run.rows]
+    values = bump.values(rows, leads)
     columns = [record["protocol"] for record in values if record["kind"] == "column"]
     models = tuple(run.label for run in runs)
     table = [[name, *(_cell(run.row_of.get(name)) for run in runs)] for name in dict.fromkeys(columns)]
     ranges = [_range(run.label, run.rows, len(runs)) for run in runs]
     ranges.sort(key=lambda cells: float(cells[1]) if cells[1] != "-" else math.inf)
-    return Order(digest, values, models, table, ranges)
+    return Order(dataset, values, models, table, ranks_chart.values(rows), ranges)
 
 
 def _cell(row: Row | None) -> str:

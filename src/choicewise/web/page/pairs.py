@@ -72,12 +72,6 @@ def pairs(study: Study) -> list[Pair]:
     return [_pair(study, left, right, credits) for left, right in combinations(range(len(study.runs))[:MOST_RUNS], 2)]
 
 
-def all_data(study: Study, compared: Sequence[Pair]) -> dict[str, Any]:
-    """What the page says and shows of every pair, by the places of A and B, both ways round."""
-    both = [*compared, *map(_turned, compared)]
-    return {f"{pair.left}>{pair.right}": pair_data(study, pair) for pair in both}
-
-
 def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
     """What the page says and shows of a pair."""
     one, other = study.runs[pair.left], study.runs[pair.right]
@@ -95,7 +89,7 @@ def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
     return {"said": said, "rows": [_cells(each) for each in pair.contests]}
 
 
-def _turned(pair: Pair) -> Pair:
+def turned(pair: Pair) -> Pair:
     """The same pair with B on the left."""
     contests = []
     for each in pair.contests:
@@ -156,9 +150,7 @@ def _incomparable(one: ShownRun, other: ShownRun) -> str:
 
 def _shared(one: ShownRun, other: ShownRun) -> list[tuple[Outcome, Outcome]]:
     theirs: Mapping[str, Outcome] = {each.protocol.digest: each for each in other.outcomes.outcomes}
-    return [
-        (mine, theirs[mine.protocol.digest]) for mine in one.outcomes.outcomes if mine.protocol.digest in theirs
-    ]
+    return [(mine, theirs[mine.protocol.digest]) for mine in one.outcomes.outcomes if mine.protocol.digest in theirs]
 
 
 @dataclass

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from choicewise.web.json_text import json_text
-from choicewise.web.page.items import Items, details
-from choicewise.web.page.study import Study
+from choicewise.web.page.content import Content
+from choicewise.web.page.items import details
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class Part:
         return {"name": self.name, "sha256": self.sha256, "ids": self.items}
 
 
-def make_parts(study: Study, listed: Sequence[Items], most: int) -> Iterator[tuple[Part, bytes]]:
-    """The ``most`` items of each dataset that flip most, part by part with the content of its file."""
-    for dataset, each in enumerate(listed):
-        for number, (places, content) in enumerate(details(study, each, each.index.order[:most])):
-            text = json_text(content).encode()
+def make_parts(content: Content, chosen: Sequence[Sequence[int]]) -> Iterator[tuple[Part, bytes]]:
+    """The ``chosen`` items of each dataset, part by part with the content of its file."""
+    for dataset, (listed, places) in enumerate(zip(content.listed, chosen, strict=True)):
+        for number, (own, batch) in enumerate(details(content.study, listed, places)):
+            text = json_text(batch, plain=True).encode()
             name = f"{dataset}-{number}.json"
-            yield Part(dataset, name, len(text), hashlib.sha256(text).hexdigest(), tuple(places)), text
+            yield Part(dataset, name, len(text), hashlib.sha256(text).hexdigest(), tuple(own)), text

@@ -9,8 +9,8 @@ from choicewise.protocols.family import family
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.protocols.signature import axis_differences, short_signature, signature
-from choicewise.report.visible_text import visible
 from choicewise.web.page.study import Study
+from choicewise.web.shown_text import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def _sheet(name: str, protocols: Mapping[str, Protocol], published: Entry | None
 
 
 def _value(spelled: str) -> str:
-    return "none" if spelled == "-" else "(empty)" if not spelled else spelled
+    return "none" if spelled == "-" else spelled or "(empty)"
 
 
 def _shots(protocol: Protocol) -> str:
@@ -97,4 +97,4 @@ def _parts(protocol: Protocol) -> list[tuple[str, str]]:
     if "{options}" in protocol.question:
         parts.append(("each of its options", protocol.option))
     parts.append(("what is scored", protocol.continuation))
-    return [(what, visible(text)) for what, text in parts if text]
+    return [(what, shown(text)) for what, text in parts if text]

@@ -1,6 +1,7 @@
 """Section B: why two numbers of a model differ, step by step, and what every axis changes on average."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -10,6 +11,7 @@ from choicewise.report.table import percent
 from choicewise.results.comparison import Axis
 from choicewise.results.ladder import ladders
 from choicewise.results.main_effects import Effect, ValueChange, main_effects
+from choicewise.web.charts import effects as effects_chart
 from choicewise.web.charts import ladder as chart
 from choicewise.web.number import count, points
 from choicewise.web.page.figure import Record
@@ -49,7 +51,8 @@ class Steps:
     def records(self, start: str, end: str) -> list[Record]:
         """What the chart shows of the way from one protocol to another; the page's script does the same."""
         way = self.ways[start, end]
-        climbed = [{**self.steps[pair], "lane": place, "above": place - 1} for place, pair in enumerate(pairwise(way), 1)]
+        walked = enumerate(pairwise(way), 1)
+        climbed = [{**self.steps[pair], "lane": place, "above": place - 1} for place, pair in walked]
         return [self.ends[start][0], *climbed, {**self.ends[end][1], "lane": len(way), "above": len(way) - 1}]
 
     def data(self, numbers: dict[str, int]) -> dict[str, Any]:
@@ -65,7 +68,9 @@ class Steps:
 
 def steps(run: ShownRun) -> Steps:
     """All ways between the numbers of ``run``; none where it has a single protocol."""
-    ways, records, ends = {}, {}, {}
+    ways: dict[tuple[str, str], list[str]] = {}
+    records: dict[tuple[str, str], Record] = {}
+    ends: dict[str, tuple[Record, Record]] = {}
     for (start, end), climbed in ladders(run.outcomes).items():
         way = [start, *(step.name for step in climbed.steps)]
         ways[start, end] = way
@@ -106,12 +111,35 @@ def step_table(records: list[Record]) -> list[list[str]]:
     return rows
 
 
-def effect_table(run: ShownRun) -> list[list[str]]:
-    """A row per axis, the one that changes most first; none where no two protocols differ in one axis alone."""
+def telling(run: ShownRun, known: Steps) -> tuple[str, str] | None:
+    """Two numbers that differ for several reasons, the most steps apart and then the most points.
+
+    The extremes where no way has two steps, None where there are not two numbers.
+    """
+    values = {row.protocol: row.value for row in run.rows if not math.isnan(row.value)}
+    ways = [(start, end) for start, end in known.ways if start in values and end in values]
+    rising = [(start, end) for start, end in ways if values[start] < values[end]]
+    if not rising or max(len(known.ways[way]) for way in rising) < 3:
+        return extremes(run)
+    return max(rising, key=lambda way: (min(len(known.ways[way]), 4), values[way[1]] - values[way[0]]))
+
+
+def effects(run: ShownRun) -> list[Effect]:
+    """The axis that changes most first; none where no two protocols differ in one axis alone."""
     try:
-        return [_effect(each) for each in main_effects(run.outcomes)]
+        return main_effects(run.outcomes)
     except UsageError:
         return []
+
+
+def effect_values(effects: Sequence[Effect]) -> list[Record]:
+    """What the chart of the effects shows."""
+    return effects_chart.values(effects)
+
+
+def effect_table(effects: Sequence[Effect]) -> list[list[str]]:
+    """A row per axis."""
+    return [_effect(each) for each in effects]
 
 
 def spelled(axes: tuple[Axis, ...]) -> str:
@@ -133,7 +161,8 @@ def _effect(effect: Effect) -> list[str]:
 
 
 def _change(change: ValueChange) -> str:
-    return f"{spelled(change.axes[:1]).partition(': ')[2]}: {points(change.spread.mean)} over {count(change.spread.pairs, 'pair')}"
+    values = spelled(change.axes[:1]).partition(": ")[2]
+    return f"{values}: {points(change.spread.mean)} over {count(change.spread.pairs, 'pair')}"
 
 
 def _more(others: int) -> str:

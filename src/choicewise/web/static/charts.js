@@ -3,23 +3,21 @@ const embedding = {
   mode: "vega-lite", ast: true, renderer: "svg", actions: false, defaultStyle: false, hover: false, tooltip: false,
 };
 
-// Show `shown` (places of the specifications for wide and slim screens, and the data) in a figure.
-const show = async (figure, shown, drawn = false) => {
-  figure.shown = shown;
-  for (const [place, holder] of all(".chart", figure).entries()) {
-    if (drawn) holder.shown = shown;
-    holder.place = place;
-  }
+// Show `shown` (places of the specifications for wide and slim screens, and the data) in a figure.  `key` names it: what
+// the page was made with has its name in the attribute data-drawn, and need not be drawn again.
+const show = async (figure, shown, key) => {
+  Object.assign(figure, { shown, key });
   await redraw(figure);
 };
 
 const redraw = async (figure) => {
-  const { shown } = figure;
-  for (const holder of all(".chart", figure)) {
+  const { shown, key } = figure;
+  for (const [place, holder] of all(".chart", figure).entries()) {
     if (!shown || getComputedStyle(holder).display === "none") continue;
-    if (holder.shown !== shown) {
-      holder.shown = shown;
-      const spec = page.specs[shown.spec[holder.place]];
+    holder.key ??= figure.dataset.drawn;
+    if (holder.key !== key) {
+      holder.key = key;
+      const spec = page.specs[shown.spec[place]];
       // vega-embed keeps what it is given, so it gets a copy
       const whole = structuredClone({ ...spec, description: shown.about, data: { values: shown.values } });
       await vegaEmbed(holder, whole, embedding);

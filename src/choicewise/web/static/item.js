@@ -1,7 +1,8 @@
 // E: one item in full.
 const letter = (place) => (place < 26 ? String.fromCharCode(65 + place) : String(place + 1));
-const fixed = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "−"));
-const sent = (text) => text.replaceAll("⏎\n", "\n").replaceAll("⏎", "\n").replaceAll("␠", " ").replaceAll("␉", "\t");
+const fixed = (value) => (value === null || value === undefined ? "–"
+  : String(Math.abs(value) < 0.0005 ? 0 : Number(value.toPrecision(3))).replace("-", "−"));
+const sent = (text) => text.replaceAll("⏎\n", "\n").replaceAll("⏎", "\n").replaceAll("␣", " ").replaceAll("⇥", "\t");
 
 const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
@@ -117,7 +118,7 @@ const itemShown = (item, texts, run, place) => {
       el("p", { class: "small quiet" }, "Scores in the protocol's own unit; a bar goes from the lowest to the highest of its row. The chosen one is filled."),
       decisions(item, answered.decided),
       el("h4", {}, "What was sent, and the tokens that were scored"),
-      el("p", { class: "small quiet" }, "⏎ ends a line, ␠ is a space at an edge or beside another; a line | stands between tokens."),
+      el("p", { class: "small quiet" }, "⏎ ends a line, ␣ is a space at an edge or beside another; a line | stands between tokens."),
       ...answered.asked.map((asked) => prompt(asked, texts, run.model)),
     ] : [el("p", {}, `${run.label} was not asked this item.`)]),
   ];

@@ -19,13 +19,16 @@ const climb = (kept, from, to) => {
   return [kept.ends[start][0], ...steps, { ...kept.ends[end][1], lane: way.length, above: way.length - 1 }];
 };
 
-const showLadder = async (drawn = false) => {
+const showLadder = async () => {
   const figure = one('[data-chart="ladder"]');
   const section = one("#why");
   const kept = await load(`run-${runInView()}`);
   const effects = one("[data-effects]", section);
-  effects.hidden = !kept.effects?.length;
-  if (kept.effects) fill(one("table", effects), kept.effects);
+  effects.hidden = !kept.effects;
+  if (kept.effects) {
+    fill(one("table", effects), kept.effect_rows);
+    await show(one('[data-chart="effects"]'), kept.effects, String(runInView()));
+  }
   if (!figure) return;
   const { names, from, to } = ends();
   for (const [name, chosen] of [["from", from], ["to", to]]) {
@@ -33,6 +36,7 @@ const showLadder = async (drawn = false) => {
   }
   const records = climb(kept, from, to);
   figure.hidden = !records;
+  one("[data-ladder]", figure).textContent = `choicewise ladder ${from} ${to} ${page.runs[runInView()].command}`;
   const note = one("[data-no-ladder]", section);
   note.hidden = Boolean(records);
   const absent = `This page has no ladders of this model. choicewise ladder ${from} ${to} DIR shows this one.`;
@@ -42,12 +46,13 @@ const showLadder = async (drawn = false) => {
     ? [record.detail, "", "", `${record.n.toLocaleString("en")}`, record.protocol, record.result.replace(" %", "")]
     : [record.changes, record.result, record.items, `${record.n.toLocaleString("en")}`, record.protocol, record.reached])));
   const about = `The way from ${from} to ${to}, one changed axis a step`;
-  await show(figure, { spec: page.ladder, about, values: records }, drawn);
+  await show(figure, { spec: page.ladder, about, values: records }, `${runInView()} ${from} ${to}`);
 };
 
 const startLadder = () => {
   const section = one("#why");
   const figure = one('[data-chart="ladder"]');
+  watch(one('[data-chart="effects"]'));
   const note = el("p", { "data-no-ladder": true, hidden: true });
   section.append(note);
   if (figure) {
@@ -65,5 +70,5 @@ const startLadder = () => {
   }
   state.on(["run", "from", "to"], () => showLadder());
   state.on(["protocol"], () => figure && pin(figure, figure.pinned));
-  return showLadder(runInView() === 0 && !state.get("from") && !state.get("to"));
+  return showLadder();
 };

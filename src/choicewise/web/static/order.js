@@ -1,17 +1,19 @@
 // C: the order of the models, by rank or by score.
 const orderInView = () => Math.min(page.orders.length - 1, Math.max(0, Number(state.get("order", "0")) || 0));
 
-const showOrder = async (drawn = false) => {
+const showOrder = async () => {
   const place = orderInView();
   const by = state.get("by") === "score" ? "score" : "rank";
   for (const block of all("[data-order]")) block.hidden = Number(block.dataset.order) !== place;
   for (const radio of all('#order input[name="by"]')) radio.checked = radio.value === by;
   const kept = await load(`order-${place}`);
-  await show(one(`[data-chart="order-${place}"]`), kept[by], drawn && by === "rank");
+  await show(one(`[data-chart="order-${place}"]`), kept[by], by);
+  await show(one(`[data-chart="ranks-${place}"]`), kept.ranks, "ranks");
 };
 
 const startOrder = () => {
   if (!page.orders.length) return null;
+  all('[data-chart^="ranks-"]').forEach(watch);
   for (const figure of all('[data-chart^="order-"]')) {
     watch(figure);
     figure.pinned = (record) =>
@@ -33,5 +35,5 @@ const startOrder = () => {
   }
   state.on(["by", "order"], () => showOrder());
   state.on(["run", "protocol"], () => all('[data-chart^="order-"]').forEach((figure) => pin(figure, figure.pinned)));
-  return showOrder(orderInView() === 0);
+  return showOrder();
 };

@@ -9,14 +9,18 @@ const pairInView = () => {
 
 const showPair = async () => {
   const [a, b] = pairInView();
-  const compared = await load("pairs");
-  const kept = compared[`${a}>${b}`];
+  const compared = await load(`pairs-${a}`);
+  const kept = compared?.[b];
   const [one_, other] = [page.runs[a], page.runs[b]];
   const absent = a === b ? "Both are the same run: choose another one."
     : `choicewise compare ${one_.folder} ${other.folder} compares these two.`;
   one('[data-pair="said"]').textContent = kept ? kept.said : absent;
-  one('[data-pair="rows"]').hidden = !kept?.rows.length;
-  fill(one('[data-pair="rows"] table'), kept?.rows ?? []);
+  const figure = one('[data-chart="pair"]');
+  figure.hidden = !kept?.chart;
+  if (kept?.chart) {
+    fill(one("table", figure), kept.rows);
+    await show(figure, kept.chart, `${a}>${b}`);
+  }
   one('#pair select[name="a"]').value = one_.label;
   one('#pair select[name="b"]').value = other.label;
 };
@@ -26,6 +30,11 @@ const startPair = () => {
   for (const name of ["a", "b"]) {
     one(`#pair select[name="${name}"]`).addEventListener("change", (event) => state.set({ [name]: event.target.value }));
   }
+  const figure = one('[data-chart="pair"]');
+  watch(figure);
+  figure.pick = (record) => { if (record.protocol) state.set({ protocol: record.protocol }); };
+  figure.pinned = (record) => record.kind === "difference" && record.protocol === state.get("protocol");
   state.on(["a", "b"], () => showPair());
-  return state.get("a") || state.get("b") ? showPair() : null;
+  state.on(["protocol"], () => pin(figure, figure.pinned));
+  return showPair();
 };

@@ -1,14 +1,14 @@
 // A: all numbers of the model in view.
 const runInView = () => Math.max(0, page.runs.findIndex((run) => run.label === state.get("run")));
 
-const showNumbers = async (drawn = false) => {
+const showNumbers = async () => {
   const figure = one('[data-chart="strip"]');
   const place = runInView();
   const kept = await load(`run-${place}`);
   if (place !== runInView()) return;
   figure.pinned = (record) => record.kind === "number" && record.protocol === state.get("protocol");
   fill(one("table", figure), kept.numbers);
-  await show(figure, kept.strip, drawn);
+  await show(figure, kept.strip, String(place));
 };
 
 const startNumbers = () => {
@@ -31,5 +31,5 @@ const startNumbers = () => {
   watch(figure);
   state.on(["run"], () => showNumbers());
   state.on(["protocol"], () => pin(figure, figure.pinned));
-  return showNumbers(runInView() === 0);
+  return showNumbers();
 };

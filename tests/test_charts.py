@@ -249,7 +249,9 @@ def test_two_hundred_models_are_drawn() -> None:
     rows = table(
         {f"m{model}": {f"p{at}": (model * 37 + at * 11) % 101 / 101 for at in range(60)} for model in range(200)}
     )
-    assert drawn(bump.spec(bump.values(rows))).tag.endswith("svg")
+    image = drawn(bump.spec(bump.values(rows)))
+    said = [each.get("aria-label", "") for each in image.iter() if each.get("aria-roledescription") == "line mark"]
+    assert sum(re.fullmatch(r"m\d+: rank \d+ to \d+ under 60 protocols", text) is not None for text in said) == 192
     assert drawn(ranks.spec(ranks.values(rows))).tag.endswith("svg")
 
 
@@ -477,3 +479,10 @@ def test_nothing_heavy_is_loaded_before_a_chart_is_drawn() -> None:
     code = f"import sys; import choicewise.web.charts.catalogue; print(*sorted({heavy!r} & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == ""
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.floats(8, 30))
+def test_changes_of_an_axis_keep_both_sides(left: str, right: str, most: float) -> None:
+    shown = labels.change(Axis("score", left, right), most)
+    assert " → " in shown
+    assert labels.em(shown) <= most + 0.01

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from choicewise.results.ladder import Ladder
     from choicewise.results.run import Run
 
-MARK = ".."
-"""Between the ends of a way, as :data:`choicewise.protocols.between.MARK`, which takes more to load."""
-
 _HELP = "A catalogue name (with several scores: its headline), one of its scores, a signature or a TOML file."
 
 
@@ -80,6 +77,7 @@ class _Named:
 
 
 def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
+    from choicewise.protocols.between import MARK
     from choicewise.results.run import open_run
 
     run = open_run(folder)
@@ -163,5 +161,7 @@ def _refuse_same(start: End, end: End) -> None:
 
 def _line(run: Run, start: _Named, end: _Named) -> str:
     """The line that asks all between the two."""
+    from choicewise.protocols.between import MARK
+
     way = f"{start.spelled}{MARK}{end.spelled}"
     return command_line("run", *begun_words(run.manifest), "--protocol", way, "--out", run.folder)

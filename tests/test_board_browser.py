@@ -70,7 +70,9 @@ def tab(browser: Any) -> Iterator[Callable[..., Any]]:
         page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("requestfailed", lambda request: said.append(f"failed: {request.url}"))
-        page.on("response", lambda answer: said.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
+        page.on(
+            "response", lambda answer: said.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None
+        )
         page.goto(address)
         return page
 
@@ -113,9 +115,7 @@ def test_nothing_is_wider_than_the_window(board: Served, tab: Callable[..., Any]
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_has_no_serious_violation(board: Served, browser: Any, theme: str) -> None:
     for width in WIDTHS:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True
-        )
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True)
         page = context.new_page()
         for name, address in addresses(board).items():
             page.goto(f"{board.address}{address}")
@@ -222,7 +222,10 @@ def test_the_written_board_sorts_and_filters(written: Path, tab: Callable[..., A
     again.get_by_label("numbers").select_option("none")
     told = json.loads((written.parent / "board.json").read_text())
     sure = {
-        (model["model"], name) for model in told["models"] for name, cell in model["cells"].items() if not cell["doubts"]
+        (model["model"], name)
+        for model in told["models"]
+        for name, cell in model["cells"].items()
+        if not cell["doubts"]
     }
     assert set(models(again)) <= {model for model, _ in sure}
 

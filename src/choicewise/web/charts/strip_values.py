@@ -3,11 +3,11 @@
 import math
 from collections.abc import Collection, Sequence
 
+from choicewise.results.published import published
 from choicewise.results.row import Row
 from choicewise.web import labels
 from choicewise.web.charts.frame import Record, Records
 from choicewise.web.number import count
-from choicewise.web.published import published
 
 FAMILY, _PROTOCOL = 11, 14
 """Widths of the names of families and protocols, in sizes of the font."""

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate
 from choicewise.errors import UsageError
+from choicewise.results.comparison import Axis
+from choicewise.results.ladder import Ladder, Step
 from choicewise.results.ladder import ladder as climb
 from choicewise.results.main_effects import main_effects
 from choicewise.results.row import Row
 from choicewise.results.run import Run
 from choicewise.results.summary import keep_summary
+from choicewise.scoring.statistics.paired import Difference
 from choicewise.web import labels, theme
 from choicewise.web.chart import MIME, Chart
 from choicewise.web.charts import bump, effects, ladder, pair, ranks, strip
@@ -245,7 +249,9 @@ def test_two_hundred_models_are_drawn() -> None:
     rows = table(
         {f"m{model}": {f"p{at}": (model * 37 + at * 11) % 101 / 101 for at in range(60)} for model in range(200)}
     )
-    assert drawn(bump.spec(bump.values(rows))).tag.endswith("svg")
+    image = drawn(bump.spec(bump.values(rows)))
+    said = [each.get("aria-label", "") for each in image.iter() if each.get("aria-roledescription") == "line mark"]
+    assert sum(re.fullmatch(r"m\d+: rank \d+ to \d+ under 60 protocols", text) is not None for text in said) == 192
     assert drawn(ranks.spec(ranks.values(rows))).tag.endswith("svg")
 
 
@@ -274,6 +280,63 @@ def test_the_pair_holds_every_difference(study: Study) -> None:
             [contest.difference.ci_low, contest.difference.ci_high]
         )
     assert [record["value"] for record in records] == sorted((record["value"] for record in records), reverse=True)
+
+
+NAN = math.nan
+
+
+def without_numbers() -> dict[str, dict[str, Any]]:
+    """Every chart where some or all numbers are not there."""
+    rows = table({"a": {"p": 0.5, "q": NAN, "r": 0.6}, "b": {"p": 0.4, "q": 0.7, "r": 0.7}, "c": {"p": NAN, "r": NAN}})
+    step = Step((Axis("score", "a", "b"),), False, "x", "s", 0.5, NAN, NAN, 0, 0, 0, 0, (), ())
+    nothing = replace(step, value=NAN)
+    nobody, one = Difference(NAN, NAN, NAN, NAN, 0, 3), Difference(0.1, NAN, NAN, NAN, 1, 0)
+    contests = [Contest("p", nobody, NAN), Contest("q", one)]
+    return {
+        "bump": bump.spec(bump.values(rows)),
+        "bump of values": bump.spec(bump.values(rows), rank=False),
+        "ranks": ranks.spec(ranks.values(rows)),
+        "strip": strip.spec(strip.values([each for each in rows if each.model == "c"])),
+        "ladder": ladder.spec(ladder.values(Ladder("m", "d", "p", "q", NAN, NAN, 0, 0, (step, nothing)))),
+        "pair": pair.spec(pair.values("a", "b", contests)),
+        "empty strip": strip.spec(strip.values([])),
+        "empty bump": bump.spec(bump.values([])),
+        "empty ranks": ranks.spec(ranks.values([])),
+        "empty effects": effects.spec(effects.values([])),
+        "empty pair": pair.spec(pair.values("a", "b", [])),
+    }
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What a chart of two models reads."""
+
+    protocol: str
+    difference: Difference
+    p_holm: float = 0.01
+
+
+DOTS = {"bump": 4, "bump of values": 4, "ranks": 4, "strip": 0, "ladder": 1, "pair": 1}
+
+
+@pytest.mark.parametrize("name", [*DOTS, "empty strip", "empty bump", "empty ranks", "empty effects", "empty pair"])
+def test_numbers_that_are_not_there_are_not_drawn(name: str) -> None:
+    spec = without_numbers()[name]
+    assert "NaN" not in json.dumps(spec)
+    image = drawn(spec)
+    dots = [each for each in image.iter() if each.get("aria-roledescription") == "point" and each.get("aria-label")]
+    assert len(dots) == DOTS.get(name, 0)
+
+
+def test_runs_on_different_data_have_no_order(tmp_path: Path) -> None:
+    runs = []
+    for name, questions in (("one", 6), ("two", 7)):
+        data = write_mmlu(tmp_path / name, questions=questions)
+        runs.append(evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / f"run {name}"))
+    with pytest.raises(
+        UsageError, match="bump needs several models: the runs are on different data; name those on one"
+    ):
+        runs[0].chart("bump", runs[1])
 
 
 CHOICES: dict[str, dict[str, Any]] = {
@@ -405,7 +468,7 @@ def test_a_chart_that_can_not_be_drawn_says_what_it_needs(
 
 def test_pages_and_charts_have_the_same_colours() -> None:
     style = (Path(theme.__file__).parent / "static" / "page.css").read_text(encoding="utf-8")
-    light, dark = style.split("prefers-color-scheme: dark", 1)
+    light, dark = re.findall(r":root \{([^}]*)\}", style)[:2]
     for text, colours in ((light, theme.LIGHT), (dark, theme.DARK)):
         declared = dict(re.findall(r"(--[\w-]+): (#\w+);", text))
         assert {name: declared.get(name[4:-1]) for name in colours} == dict(colours)
@@ -416,3 +479,10 @@ def test_nothing_heavy_is_loaded_before_a_chart_is_drawn() -> None:
     code = f"import sys; import choicewise.web.charts.catalogue; print(*sorted({heavy!r} & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == ""
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.floats(8, 30))
+def test_changes_of_an_axis_keep_both_sides(left: str, right: str, most: float) -> None:
+    shown = labels.change(Axis("score", left, right), most)
+    assert " → " in shown
+    assert labels.em(shown) <= most + 0.01

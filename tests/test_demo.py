@@ -92,3 +92,22 @@ def test_the_demo_begins_with_the_finding_and_ends_with_what_was_discovered(smal
     whole = CliRunner().invoke(app, ["demo", "--out", str(small), "--all"])
     assert "mmlu/cloze:sum " in whole.stdout
     assert "accuracy in % and rank" in whole.stdout
+
+
+def test_the_demo_names_the_page_that_it_wrote(small: Path) -> None:
+    told = CliRunner().invoke(app, ["demo", "--out", str(small)])
+    page = small / "page.html"
+    lines = told.stdout.splitlines()
+    assert lines[-1] == f"Look at {page} in a browser: why the numbers differ, and which answers flip."
+    assert "fake:oracle is the first of 2 models" in lines[-3]
+    assert "fake:oracle" in page.read_text(encoding="utf-8")
+
+
+def test_a_demo_without_the_extra_says_what_installs_it(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("choicewise.cli.demo.find_spec", lambda name: None)
+    told = CliRunner().invoke(app, ["demo", "--out", str(small)])
+    assert told.exit_code == 0
+    last = told.stdout.splitlines()[-1]
+    assert "jinja2 and vl_convert must be installed" in last
+    assert "`pip install 'choicewise[page]'`, then `choicewise page " in last
+    assert not (small / "page.html").exists()

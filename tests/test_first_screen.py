@@ -110,6 +110,23 @@ def test_many_rows_are_shown_by_family_and_all_of_them_on_request(runs: list[Pat
     assert len(in_short.splitlines()) < 25
 
 
+def test_what_to_do_next_is_told_where_rows_are_left_out(runs: list[Path]) -> None:
+    one, both, few = (
+        CliRunner().invoke(app, ["report", *map(str, words)])
+        for words in (runs[:1], runs, [runs[0], "--protocol", "mmlu/cloze"])
+    )
+    rows = open_run(runs[0]).rows()
+    lowest, highest = (pick(rows, key=lambda row: row.value).protocol for pick in (min, max))
+    commands = re.findall("`choicewise (.*)`", one.stderr)
+    assert commands[0] == f"ladder {lowest} {highest} {runs[0]}"
+    assert commands[1].startswith(f"page {runs[0]} --out ")
+    assert [line.split()[0] for line in re.findall("`choicewise (.*)`", both.stderr)] == ["page"]
+    assert "`" not in few.stderr
+    for line in commands:
+        assert line.split()[0] in {command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert choicewise(*commands[0].split())
+
+
 def test_few_rows_are_shown_as_they_are(runs: list[Path]) -> None:
     shown = [choicewise("report", runs[0], "--protocol", "mmlu/cloze", *more) for more in ([], ["--all"])]
     assert shown[0] == shown[1]

@@ -78,7 +78,7 @@ def test_tables_have_the_ids(run: Run) -> None:
         shown = StringIO()
         Console(width=width, file=shown).print(*report_tables(rows, width))
         title, head, *lines = (line.split() for line in shown.getvalue().splitlines())
-        assert title[:5] == ["fake:hash", rows[0].r, "on", "data0", f"{rows[0].data},"]
+        assert title[:5] == ["fake:hash", rows[0].r, "on", rows[0].dataset, f"{rows[0].data},"]
         assert ("ids" in head) == (width == 160)  # where there is no room they stand under the name
         for row in rows:
             assert any([row.id, row.i, row.t] == [word for word in line if word[0] == "#"] for line in lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -51,6 +52,9 @@ def folder(data: Path, tmp_path: Path) -> Path:
 def test_the_line_that_is_printed_asks_the_rest_when_it_is_pasted(folder: Path, tmp_path: Path) -> None:
     shown = command("ladder", "mmlu/original", "mmlu/harness-v0", folder)
     assert "header, question, answer, 8 more *" in shown.stdout
+    told = re.fullmatch(r"an item that \w+ turns (right|wrong): `(.*) --item tides/test/\d`\n", shown.stderr)
+    assert told is not None
+    assert told[2] == command_line("explain", folder)
     assert "* not one by one: the run did not ask the protocols between" in shown.stdout
     lead, line = shown.stdout.splitlines()[-2:]
     assert lead == "this asks the protocols between:"

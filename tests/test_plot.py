@@ -67,6 +67,11 @@ def test_options_choose(folder: Path, tmp_path: Path) -> None:
     ("arguments", "message", "kind"),
     [
         (["RUN", "strp", "--out", "OUT/a.svg"], "no chart is called 'strp'", UsageError),
+        (
+            ["strip", "RUN", "--out", "OUT/a.svg"],
+            "strip stands before the run folders; name",
+            UsageError,
+        ),
         (["strip", "--out", "OUT/a.svg"], "no run was named", UsageError),
         (["RUN", "strip", "--out", "OUT/a.gif"], "ends in none of .svg, .png, .pdf, .json", UsageError),
         (["RUN", "strip", "--out", "OUT"], "is a folder; name a file in it", UsageError),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +12,15 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.output import command_line, print_parts, show, tell
 from choicewise.cli.progress import progress
-from choicewise.cli.report import print_finding, print_tables
+from choicewise.cli.rows import print_finding, print_tables
 
 if TYPE_CHECKING:
     from choicewise.results.row import Row
     from choicewise.results.summary import Summary
+
+
+ITEMS = 100
+"""Items that the page has in full: as many as are made in some seconds."""
 
 
 def demo(
@@ -55,7 +60,8 @@ def demo(
     print_parts(["", published_table()])
     wrote = [run.folder for run in runs]
     tell(f"wrote {' '.join(map(str, wrote))}", f"`{command_line('report', *wrote)}` shows the tables again")
-    show(*_discovered(rows, summaries))
+    page = _write_page(wrote, out / "page.html")
+    show(*_discovered(rows, summaries), page)
 
 
 def _discovered(rows: Sequence[Row], summaries: Sequence[Summary]) -> list[str]:
@@ -67,8 +73,18 @@ def _discovered(rows: Sequence[Row], summaries: Sequence[Summary]) -> list[str]:
     shown = finding(rows)
     best = next(each for each in summaries if each.manifest.model.name == shown.leads[0].models[0])
     pair = striking_pair(best.outcomes)
-    lines = [*discovery_lines(shown, pair)]
     if pair is not None:
-        named = ("--protocol", pair.start, "--protocol", pair.end)
-        lines.append(f"See one of them: `{command_line('explain', best.folder, '--item', pair.example, *named)}`")
-    return lines
+        chosen = ("--item", pair.example, "--protocol", pair.start, "--protocol", pair.end)
+        tell(f"one of the answers that go wrong: `{command_line('explain', best.folder, *chosen)}`")
+    return [*discovery_lines(shown, pair)]
+
+
+def _write_page(folders: Sequence[Path], out: Path) -> str:
+    """Write the page of the runs; the line that says where it is, or what it lacks."""
+    if lacking := [name for name in ("jinja2", "vl_convert") if find_spec(name) is None]:
+        steps = f"`pip install 'choicewise[page]'`, then `{command_line('page', *folders, '--out', out)}`"
+        return f"For a page that shows why the numbers differ, {' and '.join(lacking)} must be installed: {steps}"
+    from choicewise.web.page.write import write_page
+
+    write_page(folders, out, ITEMS)
+    return f"Look at {out} in a browser: why the numbers differ, and which answers flip."

@@ -18,14 +18,10 @@ from choicewise.errors import UsageError
 
 if TYPE_CHECKING:
     from choicewise.protocols.between import End
+    from choicewise.results.ladder import Ladder
     from choicewise.results.run import Run
 
-MARK = ".."
-"""Between the ends of a way, as :data:`choicewise.protocols.between.MARK`, which takes more to load."""
-
-_HELP = (
-    "A catalogue name, one score of it (mmlu/harness-v0:sum), a signature or a TOML file; of several scores the first."
-)
+_HELP = "A catalogue name (with several scores: its headline), one of its scores, a signature or a TOML file."
 
 
 def ladder(
@@ -81,6 +77,7 @@ class _Named:
 
 
 def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
+    from choicewise.protocols.between import MARK
     from choicewise.results.run import open_run
 
     run = open_run(folder)
@@ -126,8 +123,20 @@ def _print(run: Run, start: End, end: End, json: bool, line: Callable[[], str | 
         print_json({"in_order": both.in_order, "in_reverse": both.in_reverse, "turns": both.turns, "rest": rest})
         return
     print_parts([ladder_table(both)])
+    _tell_example(run, both.in_order)
     if rest is not None:
         show("this asks the protocols between:", rest)
+
+
+def _tell_example(run: Run, climbed: Ladder) -> None:
+    """How to see an item that the greatest step turns right, or wrong."""
+    named = [step for step in climbed.steps if step.gained_items or step.lost_items]
+    if named:
+        step = max(named, key=lambda step: abs(step.change))
+        item, *_ = (*step.gained_items, *step.lost_items)
+        turns = "right" if step.gained_items else "wrong"
+        line = command_line("explain", run.folder, "--item", item)
+        tell(f"an item that {step.axes[0].axis} turns {turns}: `{line}`")
 
 
 def _named(text: str, run: Run) -> _Named:
@@ -152,5 +161,7 @@ def _refuse_same(start: End, end: End) -> None:
 
 def _line(run: Run, start: _Named, end: _Named) -> str:
     """The line that asks all between the two."""
+    from choicewise.protocols.between import MARK
+
     way = f"{start.spelled}{MARK}{end.spelled}"
     return command_line("run", *begun_words(run.manifest), "--protocol", way, "--out", run.folder)

@@ -45,9 +45,13 @@ def plot(
     """
     from choicewise.store.atomic import disk_errors, new_file
     from choicewise.web.charts.catalogue import draw, find_kind
+    from choicewise.web.charts.kinds import KINDS
     from choicewise.web.page.study import read_study
 
     *folders, name = arguments
+    charts = [kind.name for kind in KINDS]
+    if arguments[0] in charts and name not in charts:
+        raise UsageError(f"{arguments[0]} stands before the run folders; name the chart last")
     kind = find_kind(name)
     if not folders:
         raise UsageError(f"no run was named; the run folders stand before {name}")

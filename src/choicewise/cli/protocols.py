@@ -54,6 +54,7 @@ def _members(group: str) -> str:
 @protocols.command(cls=Command)
 def show(name: Name, json: options.Json = False) -> None:
     """Show what a protocol does, its source, and every axis."""
+    from choicewise.protocols.between import MARK
     from choicewise.protocols.catalogue import entry, resolve
     from choicewise.protocols.signature import short_signature, signature
 
@@ -62,7 +63,7 @@ def show(name: Name, json: options.Json = False) -> None:
         output.print_json(recipes)
         return
     first, headline = next(iter(recipes.items()))
-    if "|" not in name and not name.endswith(".toml"):
+    if "|" not in name and not name.endswith(".toml") and MARK not in name:
         published = entry(first)
         output.show(f"{published.name}: {published.title}", "", *published.about.strip().split("\n"), "")
         output.show(f"cite    {published.citation}", f"source  {published.source}", "")

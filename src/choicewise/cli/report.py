@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.output import print_json, print_parts, show, tell
+from choicewise.cli.output import print_json, print_parts, tell
+from choicewise.cli.rows import print_rows
 from choicewise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,50 +96,14 @@ def report(
             if len(runs) > 1:
                 kept.append(keeper.keep(run))
             run.release()
-        print_rows(bounded(ranked(rows), kept, by), json, every)
+        print_rows(bounded(ranked(rows), kept, by), folders, json, every)
     else:
         from choicewise.results.ranks import bounded, ranked
         from choicewise.results.summary import summarize
 
         summaries = [summarize(folder) for folder in folders]
         rows = ranked([row for each in summaries for row in each.rows])
-        print_rows(bounded(rows, [each.outcomes for each in summaries]), json, every)
-
-
-def print_rows(rows: Sequence[Row], json: bool, every: bool) -> None:
-    """The rows on stdout, as a JSON list or as their finding and tables; alarms on stderr."""
-    from choicewise.report.table import alarms
-
-    if json:
-        tell(*alarms(rows))
-        print_json([row.as_json() for row in rows])
-        return
-    print_finding(rows)
-    tell(*alarms(rows))
-    print_tables(rows, every)
-
-
-def print_finding(rows: Sequence[Row]) -> None:
-    """What the rows say in short."""
-    from choicewise.report.finding_text import sentences
-    from choicewise.results.finding import finding
-
-    print_parts([" ".join(sentences(finding(rows)))])
-
-
-def print_tables(rows: Sequence[Row], every: bool) -> None:
-    """The rows and what their words mean: all of them where they are few or ``every``, else their families."""
-    from choicewise.report.family_table import doubts, family_tables, long, short_legend
-    from choicewise.report.table import legend, report_tables
-
-    if every or not long(rows):
-        print_parts(report_tables(rows))
-        show(*legend(rows))
-        return
-    print_parts(family_tables(rows))
-    if doubted := doubts(rows):
-        print_parts([f"doubts, with the number of protocols: {doubted}"])
-    show(*short_legend(rows), "every number with its interval, doubts and ids: the same line with --all")
+        print_rows(bounded(rows, [each.outcomes for each in summaries]), folders, json, every)
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:

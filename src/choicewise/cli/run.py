@@ -13,7 +13,7 @@ from choicewise.cli.evaluation import Evaluation
 from choicewise.cli.output import command_line, tell
 from choicewise.cli.plan import print_plan, token_savings
 from choicewise.cli.progress import progress
-from choicewise.cli.report import print_rows
+from choicewise.cli.rows import print_rows
 from choicewise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def run(
     result = asked.into(out, language_model, dataset, recipes, **more)
     del dataset
     give_memory_back()  # the table of a run of many items needs it
-    print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in recipes]), json, every)
+    print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in recipes]), [out], json, every)
     _tell_summary(result, out, command_line("check", "--model", model, *([] if dtype is None else ["--dtype", dtype])))
 
 

@@ -59,8 +59,9 @@ def _tokens(agree: Agreeing, shared: int) -> str:
     if agree.t:
         return "the same texts in the same tokens"
     if agree.p:
-        return "the same texts in other tokens: another tokenizer or window; numbers per token are in other units"
-    return "the same texts, but other tokens are asked or scored: by the protocols or by the tokenizers"
+        return "the same texts in other tokens: another tokenizer or window; means over tokens are in other units"
+    tokenizers = "" if agree.r else " or by the tokenizers"
+    return f"the same texts, but other tokens are asked or scored: by the protocols{tokenizers}"
 
 
 def _difference(compared: Comparison) -> Iterator[str]:

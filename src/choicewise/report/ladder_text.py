@@ -66,9 +66,9 @@ def _difference(turn: Turn) -> str:
 def _notes(both: BothWays, moved: Sequence[Step]) -> list[str]:
     steps = (*both.in_order.steps, *both.in_reverse.steps)
     fewest, most = min(step.n for step in steps), max(step.n for step in steps)
-    of = f"of {most}" if fewest == most else f"of those that both score, {fewest} to {most}"
+    of = f"of {most}" if fewest == most else f"of the {fewest} to {most} that both score"
     notes = [
-        f"points ± standard error, paired by items; +2 -1: items {of} that turn right, and wrong",
+        f"points ± standard error, paired by items; +2 -1: items that turn right, and wrong, {of}",
         "in order: the first axes change first, and give the % beside; in reverse: the last ones first",
         f"differ: the changes are apart by more than {two_sided(LEVEL):.2f} paired standard errors of their difference",
     ]

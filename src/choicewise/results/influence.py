@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ SAME = 1e-9
 """Credits and influences that differ by less, relative to one item, differ by rounding."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Influence:
     """A value under its protocol's own aggregation (of categories: the mean over items), and what it is made of.
 
@@ -44,10 +45,21 @@ class Influence:
         items, drawn one by one, or ``within`` subjects that are given, as the mean of its subject; subjects with one
         item each are taken together.  √(n / (n - 1)) makes up for the mean being that of the n items themselves.
         """
+        return self._within if within else self._among_all
+
+    @cached_property
+    def _within(self) -> Floats:
+        return self._moved(self.subjects)
+
+    @cached_property
+    def _among_all(self) -> Floats:
+        return self._moved(np.zeros_like(self.subjects))
+
+    def _moved(self, groups: Integers) -> Floats:
         moved, scored = np.zeros(len(self.credit)), ~np.isnan(self.credit)
         if scored.any():
-            groups = np.unique(self.subjects[scored] * within, return_inverse=True)[1]
-            moved[scored] = _deviations(self.credit[scored], groups) * self.weight[scored]
+            own = np.unique(groups[scored], return_inverse=True)[1]
+            moved[scored] = _deviations(self.credit[scored], own) * self.weight[scored]
         return moved
 
 

@@ -5,12 +5,17 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
+from choicewise.report.axis_text import change_text
 from choicewise.report.table import percent
 from choicewise.report.visible_text import disarmed, safe
 
 _NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
 """What no XML file may hold."""
+
+if TYPE_CHECKING:
+    from choicewise.results.comparison import Axis
 
 SAID = 60
 """Width of a name in what is said of a mark, in sizes of its font."""
@@ -76,6 +81,17 @@ def folded(text: str, most: float) -> list[str]:
         else:
             lines.append(word)
     return lines
+
+
+def change(axis: "Axis", most: float) -> str:
+    """From what to what an axis changes, ``sum → char_mean``, at most ``most`` sizes of the font wide."""
+    text = change_text(axis).removeprefix(f"{axis.axis} ")
+    if em(text) <= most:
+        return text
+    left, arrow, right = text.partition(" → ")
+    room = most - em(arrow)
+    shorter = min(em(left), em(right), room / 2)
+    return arrow.join(cut(side, shorter if em(side) <= shorter else room - shorter) for side in (left, right))
 
 
 def share(value: float) -> str:

@@ -30,8 +30,8 @@ class FamilyHeading:
 class PartHeading:
     """The columns about one part of the data.
 
-    ``n`` items and ``chance`` (a share of 1) where all columns agree in them, else None and NaN.  ``panel``: of how many
-    numbers the median is; 0 where there is none.
+    ``n`` items and ``chance`` (a share of 1) where all columns agree in them, else None and NaN.  ``panel``: of how
+    many numbers the median is; 0 where there is none.  ``prefix``: what the names of all protocols begin with.
     """
 
     part: Part
@@ -39,6 +39,7 @@ class PartHeading:
     n: int | None
     chance: float
     panel: int
+    prefix: str
     families: tuple[FamilyHeading, ...]
 
     @property
@@ -71,7 +72,7 @@ def headings(board: Board, columns: Sequence[Column]) -> tuple[PartHeading, ...]
             sizes.pop() if len(sizes) == 1 else None,
             chances.pop() if len(chances) == 1 else math.nan,
         )
-        parts.append(PartHeading(part, own[0].dataset, one_size, one_chance, panel, families))
+        parts.append(PartHeading(part, own[0].dataset, one_size, one_chance, panel, _prefix(own), families))
     return tuple(parts)
 
 
@@ -92,3 +93,10 @@ def order_of(seen: Shown, sort: str) -> str:
 def _protocol(column: Column) -> tuple[object, ...]:
     key = column.key
     return key.part, key.signature, key.metric, key.subject
+
+
+def _prefix(columns: Sequence[Column]) -> str:
+    """``mmlu/`` where all protocols are of that benchmark."""
+    benchmarks = {column.protocol.partition("/")[0] for column in columns}
+    common = f"{benchmarks.pop()}/" if len(benchmarks) == 1 else ""
+    return common if all(column.protocol.startswith(common) for column in columns) else ""

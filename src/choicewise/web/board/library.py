@@ -11,8 +11,8 @@ from choicewise.web.board.board import Board, board
 from choicewise.web.board.decisions_kept import DecisionsKept
 from choicewise.web.board.discovery import Place, discover
 from choicewise.web.board.listed_run import ListedRun, State
-from choicewise.web.board.rank_ranges import Ranges
 from choicewise.web.board.ranges_kept import RangesKept
+from choicewise.web.board.rank_ranges import Ranges
 from choicewise.web.board.run_reader import look, read
 from choicewise.web.board.told import told
 

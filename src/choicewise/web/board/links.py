@@ -27,11 +27,14 @@ class Links(Protocol):
     def run(self, name: str) -> str:
         """The page of a run, by its id."""
 
+    def strip(self, name: str) -> str:
+        """The strip of all numbers of a run, an image."""
+
     def protocol(self, p: str) -> str:
         """The spec sheet of a protocol, by its short id (``#P``)."""
 
     def item(self, part: str, item: str, run: str = "") -> str:
-        """The page of an item of a part of the data, with what ``run`` (an id) was sent; nothing where there is none."""
+        """The page of an item of a part of the data, with what ``run`` (an id) was sent; nothing without one."""
 
     def item_json(self, part: str, item: str, run: str) -> str:
         """The same as JSON."""
@@ -65,6 +68,10 @@ class Served:
     def run(self, name: str) -> str:
         """By its id."""
         return f"/run/{name}"
+
+    def strip(self, name: str) -> str:
+        """By the id of the run."""
+        return f"/strip/{name}.svg"
 
     def protocol(self, p: str) -> str:
         """Without the number sign."""
@@ -111,6 +118,10 @@ class Filed:
     def run(self, name: str) -> str:
         """By its id."""
         return self._up(f"run/{quote(name)}.html")
+
+    def strip(self, name: str) -> str:
+        """By the id of the run."""
+        return self._up(f"strip/{quote(name)}.svg")
 
     def protocol(self, p: str) -> str:
         """Without the number sign."""

@@ -1,4 +1,4 @@
-"""A model's page: all its numbers, by part of the data and family, what speaks against them, and how to get them again."""
+"""A model's page: all its numbers by part of the data and family, what speaks against them, how to get them again."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

@@ -7,7 +7,6 @@ from typing import Any
 
 from choicewise.report.visible_text import json_safe
 from choicewise.results.json_value import json_value
-from choicewise.web.board.board import Board
 from choicewise.web.board.column import Column
 from choicewise.web.board.library import Shelf
 from choicewise.web.board.line import Cell, Line

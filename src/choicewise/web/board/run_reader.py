@@ -25,12 +25,12 @@ def look(place: Place) -> ListedRun:
         manifest = read_manifest(place.folder)
         version = hashlib.sha256((place.folder / MANIFEST).read_bytes()).hexdigest()
     except (ChoicewiseError, OSError) as error:
-        return ListedRun(place.id, place.label, place.folder, State.UNREADABLE, "", told(error, place))
-    state, reason = State.WAITING, ""
+        return ListedRun(place.id, place.label, place.folder, State.UNREADABLE, "", reason(error, place))
+    state, words = State.WAITING, ""
     if not manifest.complete:
         asked = _asked(place.folder, manifest)
-        state, reason = State.INCOMPLETE, f"{asked} are asked; the same `choicewise run` line goes on with it"
-    about = state, version, reason, without_blocks(manifest), run_id(manifest)
+        state, words = State.INCOMPLETE, f"{asked} are asked; the same `choicewise run` line goes on with it"
+    about = state, version, words, without_blocks(manifest), run_id(manifest)
     return ListedRun(place.id, place.label, place.folder, *about)
 
 
@@ -43,12 +43,12 @@ def read(run: ListedRun, place: Place) -> tuple[ListedRun, Outcomes | None]:
         summary = summarize(place.folder)
         files = tuple(artefacts(place.folder, summary.rows))
     except Exception as error:
-        return replace(run, state=State.UNREADABLE, reason=told(error, place)), None
+        return replace(run, state=State.UNREADABLE, reason=reason(error, place)), None
     numbers = replace(run, state=State.READ, rows=summary.rows, artefacts=files, reason=_left_out(run, summary.rows))
     return numbers, summary.outcomes
 
 
-def told(error: Exception, place: Place) -> str:
+def reason(error: Exception, place: Place | ListedRun) -> str:
     """The error in words that don't tell where the served folder lies."""
     if isinstance(error, OSError) and not isinstance(error, ChoicewiseError):
         words = error.strerror or str(error)

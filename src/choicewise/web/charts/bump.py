@@ -111,7 +111,7 @@ def _lines(
     grey = {"color": LINE, "strokeWidth": 0.5} if models > _MANY else {"color": MARK, "strokeWidth": 1}
     detail = {"field": "line", "type": "nominal"}
     return [
-        layer("line", {**path, **grey}, x=across, y=up, detail=detail),
+        layer("line", {**path, **grey}, x=across, y=up, detail=detail, description=DESCRIPTION),
         layer("place", bar, known, x=number("beside", axis=None), y=number(low), y2={"field": high}, **coloured),
         layer("place", path, x=across, y=up, **coloured),
         layer("crossing", {"type": "rule", "strokeWidth": 5}, **ends, **coloured, description=DESCRIPTION),

@@ -8,6 +8,7 @@ from statistics import median
 import numpy as np
 
 from choicewise.results.order import order_agreement, seriated
+from choicewise.results.ranks import measured_as
 from choicewise.results.row import Row
 from choicewise.web import labels
 from choicewise.web.charts.frame import Record
@@ -63,14 +64,14 @@ def values(
     prefix = labels.shared_prefix(names)
     records = [_column(at, name, prefix, tau) for at, (name, tau) in enumerate(zip(names, agreement, strict=True))]
     for line, model in enumerate(models):
-        slot = shown.index(model) if model in shown else None
+        if model not in shown:
+            records += _grey(model, line, columns, drawn)
+            continue
+        slot = shown.index(model)
         for at, column in enumerate(columns):
             place = drawn[at].get(model, math.nan)
-            if slot is None:
-                records.append(_grey(column.get(model), line, at, place))
-            else:
-                beside = at + ((slot + 0.5) / len(shown) - 0.5) * min(_BESIDE, len(columns) / _FEW)
-                records.append(_place(column.get(model), model, len(models), slot, at, beside, place))
+            beside = at + ((slot + 0.5) / len(shown) - 0.5) * min(_BESIDE, len(columns) / _FEW)
+            records.append(_place(column.get(model), model, len(models), slot, at, beside, place))
     records += _crossings(columns, names, drawn, shown, significant)
     named = models if len(models) <= _NAMED else shown
     return records + _models(columns, drawn, named, shown)
@@ -89,7 +90,7 @@ def shown_models(rows: Sequence[Row], highlight: Sequence[str] = ()) -> list[str
 def _columns(rows: Sequence[Row], fewest: int) -> list[Column]:
     columns: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
-        columns.setdefault((row.data, row.selection, row.subject, row.signature), {})[row.model] = row
+        columns.setdefault(measured_as(row), {})[row.model] = row
     return [
         column
         for column in columns.values()
@@ -122,9 +123,17 @@ def _column(at: int, name: str, prefix: str, tau: float) -> Record:
     return {"kind": "column", "column": at, "protocol": name, "tau": tau, **text}
 
 
-def _grey(row: Row | None, line: int, at: int, place: float) -> Record:
-    value = math.nan if row is None else row.value
-    return {"kind": "line", "line": line, "column": at, "place": place, "value": value}
+def _grey(model: str, line: int, columns: Sequence[Column], drawn: Sequence[Mapping[str, float]]) -> list[Record]:
+    """The places of a line without colour; what is said of it stands with the first, since the line is one mark."""
+    ranks = [rank for column in columns if model in column and (rank := column[model].rank) is not None]
+    under = count(len(ranks), "protocol")
+    said = f"rank {min(ranks)} to {max(ranks)} under {under}" if ranks else "no item was scored"
+    records: list[Record] = [
+        {"kind": "line", "line": line, "column": at, "place": own.get(model, math.nan), "value": _value(column, model)}
+        for at, (column, own) in enumerate(zip(columns, drawn, strict=True))
+    ]
+    records[0] |= {"model": model, "description": f"{labels.cut(model, labels.SAID)}: {said}"}
+    return records
 
 
 def _place(row: Row | None, model: str, models: int, slot: int, at: int, beside: float, place: float) -> Record:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _STEP, _TALL = 38, 58
 """Pixels of a row, and of one with its words above its marks."""
 
-_NAME = 15
+_NAME = 18
 """Width of what stands beside a row, in sizes of its font."""
 
 CAPTION = (
@@ -53,10 +53,11 @@ def values(effects: Sequence["Effect"]) -> list[Record]:
 def spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
     """The chart of such values."""
     narrow = width < NARROW
-    left, right = (12, 28) if narrow else (_NAME * NORMAL + 24, 96)
+    left, right = (12, 28) if narrow else (_NAME * NORMAL + 24, 148)
     first, second, middle = (0.17, 0.42, 0.75) if narrow else (0.32, 0.68, 0.5)
     at = lane("lane", bandPosition=middle)
-    scale = around_zero(0.05, (record["change"] for record in values if record["kind"] == "pair"))
+    reaches = ("change", "low", "high")
+    scale = around_zero(0.05, (record[name] for record in values for name in reaches if name in record))
     across = number("mean", scale=scale, axis=POINTS_AXIS)
     edges = {"x": {"value": -left}, "x2": {"value": width - left}, "y": lane("lane", bandPosition=0)}
     tick = {"type": "point", "shape": "M0,-1L0,1", "size": 256, "stroke": SOFT, "strokeWidth": 1, "opacity": 0.45}
@@ -101,10 +102,9 @@ def spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
 def _effect(effect: "Effect", place: int) -> Record:
     spread = effect.spread
     low, high = (math.nan, math.nan) if math.isnan(spread.sd) else (spread.mean - spread.sd, spread.mean + spread.sd)
-    pairs = count(spread.pairs, "pair")
+    detail = count(len(effect.changes), "change of its value", "changes of its value")
     if len(effect.changes) == 1:
-        axis = effect.changes[0].axes[0]
-        pairs = f"{labels.cut(axis.left, 4.5)} → {labels.cut(axis.right, 4.5)}, {pairs}"
+        detail = labels.change(effect.changes[0].axes[0], _NAME)
     sd = "" if math.isnan(spread.sd) else f", standard deviation {percent(spread.sd)}"
     return {
         "kind": "effect",
@@ -116,9 +116,9 @@ def _effect(effect: "Effect", place: int) -> Record:
         "high": high,
         "absolute": effect.absolute,
         "pairs": spread.pairs,
-        "detail": pairs,
+        "detail": detail,
         "result": points(spread.mean),
-        "size": f"size {percent(effect.absolute)}",
+        "size": f"size {percent(effect.absolute)}, {count(spread.pairs, 'pair')}",
         "description": f"{effect.axis}: mean change {points(spread.mean)} points over {count(spread.pairs, 'pair')} of "
         f"protocols{sd}, mean size {percent(effect.absolute)}",
     }

@@ -8,6 +8,7 @@ from choicewise.errors import UsageError, did_you_mean
 from choicewise.report.visible_text import safe
 from choicewise.results.ladder import ladder as climb
 from choicewise.results.main_effects import main_effects
+from choicewise.results.ranks import measured_as
 from choicewise.results.row import Row
 from choicewise.web.chart import Chart
 from choicewise.web.charts import bump, effects, ladder, pair, ranks, strip
@@ -41,7 +42,7 @@ def _strip(study: Study, choices: Choices) -> Chart:
     numbers = count(sum(not math.isnan(row.value) for row in run.rows), "number")
     spec = strip.spec(records, bool(choices.rank), choices.width)
     published = any(record["kind"] == "published" for record in records) and not choices.rank
-    caption = strip.CAPTION_PUBLISHED if published else strip.CAPTION
+    caption = strip.CAPTION if published else strip.CAPTION_OWN
     return Chart("strip", f"{_about(run)}: {numbers}", spec, caption)
 
 
@@ -161,13 +162,21 @@ def _no_pair(study: Study) -> str:
     return ""
 
 
+def _one_run(study: Study) -> str:
+    return "" if len(study.runs) > 1 else "there is one run; name the runs of other models as well"
+
+
 def _no_order(study: Study) -> str:
-    if len(study.runs) < 2:
-        return "there is one run; name the runs of other models as well"
+    if reason := _one_run(study):
+        return reason
+    if len(study.datasets) > 1:
+        names = (study.runs[places[0]].manifest.dataset.name for places in study.datasets.values())
+        data = [f"{safe(name)} #D{digest[:6]}" for name, digest in zip(names, study.datasets, strict=True)]
+        return f"the runs are on different data; name those on one of {', '.join(data)}"
     measured: dict[tuple[str, ...], list[Row]] = {}
     for row in study.rows:
         if not math.isnan(row.value):
-            measured.setdefault((row.data, row.selection, row.subject, row.signature), []).append(row)
+            measured.setdefault(measured_as(row), []).append(row)
     return "" if any(len(rows) > 1 for rows in measured.values()) else "no two of the runs measured the same"
 
 
@@ -177,6 +186,6 @@ KINDS = (
     Kind("effects", "what each axis does", "protocols that differ in one axis", ("models",), _effects, _no_pair),
     Kind("bump", "models over protocols", "several models", ("models", "protocol", "rank"), _bump, _no_order),
     Kind("ranks", "does the order hold", "several models", ("protocol",), _ranks, _no_order),
-    Kind("pair", "two models compared", "two models", ("models",), _pair, _no_order),
+    Kind("pair", "two models compared", "two models", ("models",), _pair, _one_run),
 )
 """In the order of the page."""

@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any
 
+from choicewise.report.axis_text import axes_text
 from choicewise.web import labels
 from choicewise.web.charts.frame import (
     DESCRIPTION,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _STEP, _TALL = 38, 58
 """Pixels of a row, and of one with its words above its bar."""
 
-_NAME = 15
+_NAME = 18
 """Width of what stands beside a row, in sizes of its font."""
 
 CAPTION = (
@@ -145,7 +146,7 @@ def _step(step: "Step", before: float, place: int) -> Record:
         "detail": detail,
         "result": result,
         "items": items,
-        "description": f"{title}, {detail}: {result} points over {count(step.n, 'item')}, {items}; "
+        "description": f"{title} {detail}: {result} points over {count(step.n, 'item')}, {items}; "
         f"reaches {labels.cut(step.name, labels.SAID)} with {labels.share(step.value)}",
     }
 
@@ -153,9 +154,8 @@ def _step(step: "Step", before: float, place: int) -> Record:
 def _changed(axes: "tuple[Axis, ...]") -> tuple[str, str]:
     """What a step changes: the axes, and from what to what."""
     if len(axes) == 1:
-        half = _NAME / 2
-        return axes[0].axis, f"{labels.cut(axes[0].left, half)} → {labels.cut(axes[0].right, half)}"
-    return labels.cut(", ".join(each.axis for each in axes), _NAME), f"{len(axes)} axes together"
+        return axes[0].axis, labels.change(axes[0], _NAME)
+    return labels.cut(axes_text(axes), _NAME), f"{len(axes)} axes together"
 
 
 def _about(values: Records) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from choicewise.results.ranks import measured_as
 from choicewise.results.row import Row
 from choicewise.web import labels
 from choicewise.web.charts.frame import (
@@ -43,11 +44,14 @@ CAPTION_ONE = "Rank under this protocol, and the ranks in 95 % of draws of items
 def values(rows: Sequence[Row], protocol: str | None = None) -> list[Record]:
     """Records of the kinds ``model`` (a row each, the best first) and ``rank`` (a dot).
 
-    ``rows``: ranked, of several models.  ``protocol``: of this one alone, with the interval of each rank.
+    ``rows``: ranked, of several models; a rank without a rival is none.  ``protocol``: of this one alone, with the
+    interval of each rank.
     """
+    known = [row for row in rows if row.rank is not None and protocol in (None, row.protocol)]
+    rivals = Counter(map(measured_as, known))
     ranks: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.rank is not None and protocol in (None, row.protocol):
+    for row in known:
+        if rivals[measured_as(row)] > 1:
             ranks.setdefault(row.model, []).append(row)
     of = {model: [row.rank or 0 for row in own] for model, own in ranks.items()}
     ordered = sorted(ranks, key=lambda model: (median(of[model]), sum(of[model]) / len(of[model])))

@@ -54,6 +54,7 @@ def _family(rows: Sequence[Row], top: int, start: int) -> Record:
     shares = [row.value for row in rows if not math.isnan(row.value)]
     spread = f"{labels.share(min(shares))} to {labels.share(max(shares))}" if shares else "no item was scored"
     name, numbers = labels.cut(rows[0].family, FAMILY), count(len(rows), "number")
+    numbers = numbers if len(shares) == len(rows) else f"{len(shares)} of {numbers}"
     return {
         "kind": "family",
         "family": rows[0].family,

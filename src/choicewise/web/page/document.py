@@ -29,10 +29,13 @@ SCRIPTS = (
 _COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 
 
-def document(content: Content, made: str, inside: FullItems, parts: Sequence[Part] = (), folder: str = "") -> str:
+def document(
+    content: Content, made: str, inside: FullItems, parts: Sequence[Part] = (), folder: str = "", board: str = ""
+) -> str:
     """The page, made on the day ``made``.
 
-    ``inside``: the items that it holds in full; ``parts``: further ones in the ``folder`` beside it.
+    ``inside``: the items that it holds in full; ``parts``: further ones in the ``folder`` beside it.  ``board``: the
+    address of the board that the page belongs to.
     """
     data = script_data(content, inside, parts, folder)
     renderer, script, style = renderer_script(), page_script(), static_text("page.css")
@@ -45,6 +48,7 @@ def document(content: Content, made: str, inside: FullItems, parts: Sequence[Par
         scripts=[_markup(renderer), _markup(script)],
         data=[Embedded(each.name, each.type, _markup(each.text)) for each in data],
         about=about(content.study, made),
+        board=board,
         inside=inside.count,
         beside=sum(len(part.items) for part in parts),
         parts=parts,

@@ -53,7 +53,8 @@ class BoardServer:
         from choicewise.web.server.site import Site
 
         self._library, self._socket = library, bound
-        application: Any = Guard(Site(library).application(), access, tell)
+        self._site = Site(library)
+        application: Any = Guard(self._site.application(), access, tell)
         settings: dict[str, Any] = {"http": Connection, "ws": "none", "lifespan": "off", "loop": "asyncio"}
         # No log of uvicorn's: paths may hold what a terminal would obey.
         settings |= {"log_config": None, "log_level": "critical", "access_log": False, "server_header": False}
@@ -76,4 +77,5 @@ class BoardServer:
         """Answer what is being answered, take nothing more, and end."""
         self._server.should_exit = True
         self._library.stop()
+        self._site.stop()
         self._thread.join(2 * _END_SECONDS)

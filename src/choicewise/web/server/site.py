@@ -1,7 +1,10 @@
 """What the server answers: a page for every address, the same as JSON, and files by their content."""
 
 import hashlib
+from base64 import b64encode
 from collections.abc import Callable
+from dataclasses import replace
+from html import unescape
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +13,18 @@ from choicewise.web.board.artefact import MEDIA, artefact_content
 from choicewise.web.board.item_page import item_page, item_record, part_of, shown_item
 from choicewise.web.board.library import Library
 from choicewise.web.board.links import Served
-from choicewise.web.board.listed_run import State
+from choicewise.web.board.listed_run import ListedRun, State
 from choicewise.web.board.model_page import model_name, model_page, model_record
-from choicewise.web.board.page import board_page, rendered
+from choicewise.web.board.page import board_page
 from choicewise.web.board.protocol_page import protocol_page, protocol_record, sheet
 from choicewise.web.board.records import as_json, board_csv, board_record, run_record
-from choicewise.web.board.selectors import selectors
-from choicewise.web.board.view import chosen_columns, read_view
+from choicewise.web.board.run_page import run_page
+from choicewise.web.board.run_reader import reason
+from choicewise.web.board.run_strip import strip_style
+from choicewise.web.board.view import View, chosen_columns, read_view
 from choicewise.web.environment import static_text
 from choicewise.web.server.answers_kept import AnswersKept
+from choicewise.web.server.made_apart import MadeApart
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -26,6 +32,12 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 LOOKS = ("page.css", "board.css")
+PATIENCE = 1.5
+"""Seconds that a request waits for the document of a run that is being made."""
+
+CHART_PATIENCE = 60.0
+"""The same for a chart, which a browser asks for apart from the page."""
+
 FOREVER = "private, max-age=31536000, immutable"
 """How long to keep what its address names by its content."""
 
@@ -39,6 +51,7 @@ class Site:
         self._links = Served({name: f"{_digest(text)}-{name}" for name, text in self._looks.items()})
         self._kept = AnswersKept()
         self._explaining = Lock()
+        self._apart = MadeApart(self._links.board(View()))
 
     def application(self) -> "ASGIApp":
         """The routes, without any guard."""
@@ -55,6 +68,7 @@ class Site:
             "/board.csv": self._csv,
             "/model/{name}": self._model,
             "/run/{name}": self._run,
+            "/strip/{name}": self._strip,
             "/protocol/{name}": self._protocol,
             "/item/{name}": self._item,
             "/artefact/{name}": self._artefact,
@@ -62,6 +76,10 @@ class Site:
         }
         routes = [Route(path, handler, methods=["GET"]) for path, handler in pages.items()]
         return Starlette(routes=routes, exception_handlers={404: absent, 405: absent})
+
+    def stop(self) -> None:
+        """Make nothing more in the background."""
+        self._apart.stop()
 
     def _board(self, request: "Request") -> "Response":
         view = read_view(request.query_params.multi_items())
@@ -107,12 +125,43 @@ class Site:
         if json:
             record = {**run_record(run), "rows": [row.as_json() for row in run.rows]}
             return self._answer(request, "json", ("run", name), lambda: as_json(record))
-        words = "is complete." if run.state is State.READ else f"is {run.state}."
-        protocols = [] if run.manifest is None else selectors(run.manifest.protocols)
-        context = {"run": run, "words": words, "protocols": protocols}
-        return self._answer(
-            request, "html", ("run", name), lambda: rendered("run.html.j2", shelf, self._links, **context)
-        )
+        if run.state is State.READ:
+            return self._document(request, run)
+        return self._answer(request, "html", ("run", name), lambda: run_page(shelf, run, self._links))
+
+    def _document(self, request: "Request", run: ListedRun) -> "Response":
+        """The document of a complete run, under its own policy; while it is being made a page that asks again."""
+        shelf = self._library.shelf
+        try:
+            made = self._apart.get("document", run, PATIENCE)
+        except ChoicewiseError as error:
+            told = replace(run, reason=f"its page can't be made: {reason(error, run)}")
+            return self._answer(request, "html", ("broken", run.id), lambda: run_page(shelf, told, self._links))
+        if made is None:
+            told = replace(run, reason="its page is being made and appears here by itself in a moment")
+            response = self._answer(request, "html", ("making", run.id), lambda: run_page(shelf, told, self._links))
+            response.headers["refresh"] = "2"
+            response.headers["cache-control"] = "no-store"
+            return response
+        response = self._answer(request, "html", ("document", run.id, run.version), lambda: made)
+        response.headers["content-security-policy"] = f"{_own_policy(made)}; frame-ancestors 'none'"
+        return response
+
+    def _strip(self, request: "Request") -> "Response":
+        run = self._library.shelf.run(request.path_params["name"].removesuffix(".svg"))
+        if run is None or run.state is not State.READ:
+            raise _absent("No run with numbers has that address.")
+        try:
+            made = self._apart.get("strip", run, CHART_PATIENCE)
+        except ChoicewiseError as error:
+            raise _absent(f"The chart can't be drawn: {reason(error, run)}") from error
+        if made is None:
+            raise _absent("The chart is being drawn; ask again in a moment.")
+        digest = b64encode(hashlib.sha256(strip_style().encode()).digest()).decode()
+        headers = {
+            "content-security-policy": f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
+        }
+        return _response(made.encode(), "image/svg+xml", headers)
 
     def _item(self, request: "Request") -> "Response":
         name, json = _name(request)
@@ -165,6 +214,11 @@ class Site:
         if tag in request.headers.get("if-none-match", ""):
             return _response(b"", None, headers, 304)
         return _response(body, f"{media}; charset=utf-8", headers)
+
+
+def _own_policy(page: str) -> str:
+    """The policy that a document says it needs: hashes of its own scripts and style."""
+    return unescape(page.partition('http-equiv="Content-Security-Policy" content="')[2].partition('"')[0])
 
 
 def _name(request: "Request") -> tuple[str, bool]:

@@ -12,8 +12,8 @@ VARIABLE = "CHOICEWISE_TOKEN"
 def read_token(file: Path | None) -> str | None:
     """The token in ``file``, else in the environment; None where there is none.
 
-    Raises UsageError, which does not tell the token, for a file that can't be read, and for a token that is too short or
-    is no line of plain characters.
+    Raises UsageError for a file that can't be read, and for a token that is too short or no line of plain characters.
+    Its message does not tell the token.
     """
     if file is None:
         token, where = os.environ.get(VARIABLE), f"the variable {VARIABLE}"

@@ -2,9 +2,8 @@
 
 python benchmarks/board.py [--run FOLDER] [--runs N] [--times N] [--json FILE]
 
-The runs are one run of MMLU under its whole family (``--run``; made with a model without weights unless given), hard-linked
-under N names of models.  Read twice: with no summary kept, where every run has to be scored, only of the first one, and
-with the summaries that this leaves.
+The runs are one run of MMLU under its whole family (``--run``; made with a model without weights unless given), linked
+under N names of models.  A summary of it is kept before, as every run leaves one.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from choicewise.results.row import Row
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from choicewise.web.board.board import Board, board
-from choicewise.web.board.cell_markup import bar, cell_markup, guessed
+from choicewise.web.board.cell_markup import guessed
 from choicewise.web.board.column import handful
 from choicewise.web.board.decisions_kept import DecisionsKept
 from choicewise.web.board.discovery import discover

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
+from choicewise.errors import StoreError
 from choicewise.results.outcome import Outcomes
 from choicewise.web.board.board import Board, board
 from choicewise.web.board.decisions_kept import DecisionsKept
@@ -153,3 +154,13 @@ class Library:
         self._shelf = Shelf(made, self._ranges.of(made), self._problems, finding, self._shelf.number + 1)
         self._board_changed = self._shelf_changed = False
         self._published = time.monotonic()
+
+
+def read_shelf(folders: Sequence[Path]) -> Shelf:
+    """What is known of the runs below ``folders`` once all are read.  StoreError for a folder that has none."""
+    library = Library(folders)
+    library.catch_up()
+    for folder in folders:
+        if not any(run.folder.is_relative_to(folder) for run in library.shelf.board.runs):
+            raise StoreError(f"no run lies in or below {folder}; make one with `choicewise run`")
+    return library.shelf

@@ -22,10 +22,13 @@ CSV_COLUMNS = (
     *("value", "ci_low", "ci_high", "n", "missing", "chance", "rank", "rank_low", "rank_high", "doubts", "state"),
 )
 
+_MARKUP = {ord(char): f"\\u{ord(char):04x}" for char in "<>&"}
+
 
 def as_json(content: Any) -> str:
-    """``content`` as JSON; NaN is null, and control and invisible characters are escapes."""
-    return json_safe(json.dumps(json_value(content), ensure_ascii=False, indent=1)) + "\n"
+    """``content`` as JSON; NaN is null, and what HTML reads as markup, control and invisible characters are escapes."""
+    text = json.dumps(json_value(content), ensure_ascii=False, indent=1)
+    return json_safe(text.translate(_MARKUP)) + "\n"
 
 
 def board_record(shelf: Shelf, view: View) -> Record:

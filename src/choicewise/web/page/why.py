@@ -74,6 +74,8 @@ def steps(run: ShownRun) -> Steps:
     for (start, end), climbed in ladders(run.outcomes).items():
         way = [start, *(step.name for step in climbed.steps)]
         ways[start, end] = way
+        if records.keys() >= {*pairwise(way)} and ends.keys() >= {start, end}:
+            continue
         first, *drawn, last = chart.values(climbed)
         ends.setdefault(start, (first, _end(first)))
         ends.setdefault(end, (_start(last), last))

@@ -1,7 +1,7 @@
 // E: one item in full.
 const letter = (place) => (place < 26 ? String.fromCharCode(65 + place) : String(place + 1));
 const fixed = (value) => (value === null || value === undefined ? "–"
-  : String(Math.abs(value) < 0.0005 ? 0 : Number(value.toPrecision(3))).replace("-", "−"));
+  : (Math.abs(value) < 0.0005 ? "0" : Math.abs(value) < 1000 ? value.toPrecision(3) : value.toFixed(0)).replace("-", "−"));
 const sent = (text) => text.replaceAll("⏎\n", "\n").replaceAll("⏎", "\n").replaceAll("␣", " ").replaceAll("⇥", "\t");
 
 const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -177,27 +177,32 @@ def test_an_item_that_no_run_has_is_not_there(board: Served, addresses: dict[str
         assert board.ask(f"{part}?id={item}").status == 404
 
 
-def test_a_run_has_its_own_page_under_its_own_policy(board: Served, addresses: dict[str, str]) -> None:
-    answer = board.ask(addresses["run"])
-    assert answer.headers["refresh"] == "2"
-    assert "is being made" in answer.text
-    for _ in range(100):
-        answer = board.ask(addresses["run"])
-        if "refresh" not in answer.headers:
-            break
-    policy = answer.headers["content-security-policy"]
-    assert "script-src 'sha256-" in policy
-    assert "unsafe" not in policy
-    assert policy.endswith("frame-ancestors 'none'")
-    assert 'href="/">Board</a>' in answer.text
-    strip = board.ask(addresses["run"].replace("/run/", "/strip/") + ".svg")
-    assert strip.headers["content-type"] == "image/svg+xml"
-    assert strip.text.startswith("<svg")
-    assert board.ask("/strip/nothing.svg").status == 404
+def test_a_run_has_its_own_page_under_its_own_policy(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(runs) as board:
+        run = board.ask("/board.json").json["runs"][0]["id"]
+        monkeypatch.setattr("choicewise.web.server.site.PATIENCE", 0.0)
+        answer = board.ask(f"/run/{run}")
+        assert answer.headers["refresh"] == "2"
+        assert "is being made" in answer.text
+        monkeypatch.setattr("choicewise.web.server.site.PATIENCE", 60.0)
+        answer = board.ask(f"/run/{run}")
+        policy = answer.headers["content-security-policy"]
+        assert "refresh" not in answer.headers
+        assert "script-src 'sha256-" in policy
+        assert "unsafe" not in policy
+        assert policy.endswith("frame-ancestors 'none'")
+        assert 'href="/">Board</a>' in answer.text
+        monkeypatch.setattr("choicewise.web.server.site.CHART_PATIENCE", 60.0)
+        strip = board.ask(f"/strip/{run}.svg")
+        assert strip.headers["content-type"] == "image/svg+xml"
+        assert strip.text.startswith("<svg")
+        assert board.ask("/strip/nothing.svg").status == 404
 
 
 def test_a_page_that_can_not_be_made_says_why(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("choicewise.web.board.apart._MODULE", "choicewise.nowhere")
+    monkeypatch.setattr("choicewise.web.server.site.PATIENCE", 60.0)
+    monkeypatch.setattr("choicewise.web.server.site.CHART_PATIENCE", 60.0)
     with served(runs) as board:
         run = board.ask("/board.json").json["runs"][0]["id"]
         text = board.ask(f"/run/{run}").text

@@ -21,6 +21,10 @@ const redraw = async (figure) => {
       // vega-embed keeps what it is given, so it gets a copy
       const whole = structuredClone({ ...spec, description: shown.about, data: { values: shown.values } });
       await vegaEmbed(holder, whole, embedding);
+      for (const group of all('g[aria-roledescription$="mark container"]:not([aria-label])', holder)) {
+        group.removeAttribute("role");
+        group.removeAttribute("aria-roledescription");
+      }
     }
     reach(figure, holder);
   }

@@ -38,7 +38,7 @@ from choicewise.web.board.links import Served
 from choicewise.web.board.listed_run import ListedRun, State
 from choicewise.web.board.page import board_page
 from choicewise.web.board.records import as_json, board_csv, board_record
-from choicewise.web.board.selectors import selectors
+from choicewise.web.board.run_page import asked_names
 from choicewise.web.board.slug import short, slug
 from choicewise.web.board.table_csv import table_csv
 from choicewise.web.board.view import View, chosen_columns, read_view, shown
@@ -518,12 +518,7 @@ def test_guesses_reach_down_to_chance() -> None:
 
 
 def test_protocols_are_named_in_the_fewest_words(made: Path) -> None:
-    protocols = summarize(made / "hash").manifest.protocols
-    assert sorted(selectors(protocols)) == sorted(PROTOCOLS)
-    one = {"mmlu/cloze:sum": protocols["mmlu/cloze:sum"]}
-    assert selectors(one) == ["mmlu/cloze:sum"]
-    own = {"mine": protocols["mmlu/original"].replace("shots:5", "shots:4")}
-    assert selectors(own) == list(own.values())
+    assert sorted(asked_names(_read(made / "hash", "one"))) == sorted(PROTOCOLS)
 
 
 def test_csv_is_text_for_a_spreadsheet() -> None:

@@ -106,3 +106,11 @@ def test_a_way_passes_by_shots_that_the_data_can_t_give(tmp_path: Path) -> None:
 
 def test_where_nothing_between_is_possible_all_axes_change_at_once() -> None:
     assert path(HARNESS, ORIGINAL, lambda protocol: False) == [(differing(HARNESS, ORIGINAL), ORIGINAL)]
+
+
+def test_ends_on_two_splits_keep_them() -> None:
+    test, dev = (replace(HARNESS, split=split, seed=seed) for split, seed in (("test", 42), ("dev", 7)))
+    way = resolve(f"{signature(test)}..{signature(dev)}")
+    assert {(protocol.split, protocol.seed) for protocol in way.values()} == {
+        ("test", 42), ("dev", 7), ("dev", 42), ("test", 7)
+    }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,13 +12,15 @@ from typer.testing import CliRunner
 
 from choicewise import evaluate
 from choicewise.cli import app
+from choicewise.models.fake import HashModel
 from choicewise.report.comparison_sentence import comparison_sentence
 from choicewise.results.comparison import Comparison
 from tests.worlds import write_mmlu
 
 
-def compared(verdict: str, value: float, p: float = 1.0, n: int = 322) -> Comparison:
+def compared(verdict: str, value: float, p: float = 1.0, n: int = 322, same_model: bool = False) -> Comparison:
     parts: dict[str, Any] = {"difference": SimpleNamespace(value=value, n=n), "test": SimpleNamespace(p=p)}
+    parts["agree"] = SimpleNamespace(r=same_model)
     return cast(Comparison, SimpleNamespace(verdict=verdict, **parts))
 
 
@@ -37,6 +40,31 @@ def compared(verdict: str, value: float, p: float = 1.0, n: int = 322) -> Compar
 )
 def test_the_verdict_in_a_sentence(verdict: str, value: float, p: float, told: str) -> None:
     assert told in comparison_sentence(compared(verdict, value, p))
+
+
+def test_one_model_is_not_two() -> None:
+    told = comparison_sentence(compared("not comparable", 0.1, same_model=True))
+    assert told == "A scores 10.0 points more than B on 322 items: the same model, under two protocols."
+    told = comparison_sentence(compared("other inputs", 0.0, same_model=True))
+    assert told == "A and B score the same on 322 items: the same model, sent other texts."
+
+
+def test_means_over_items_are_told_where_the_values_are_others(tmp_path: Path) -> None:
+    write_mmlu(tmp_path / "data", ("tides",), 7)
+    data = write_mmlu(tmp_path / "data", ("trees",), 40)
+    runs = [str(tmp_path / name) for name in "ab"]
+    for seed, run in enumerate(runs):
+        evaluate(model=HashModel(seed), data=data, protocols=["mmlu/cloze:sum", "mmlu/original"], out=run)
+    told = CliRunner().invoke(app, ["compare", *runs, "--protocol", "mmlu/cloze:sum"]).stdout
+    known = CliRunner().invoke(app, ["compare", *runs, "--protocol", "mmlu/cloze:sum", "--json"]).stdout
+    (side,) = json.loads(known)
+    left, right = (side[name]["paired"] for name in ("left", "right"))
+    assert left != side["left"]["value"]
+    values = f"A {100 * left:.1f} %, B {100 * right:.1f} %"
+    assert f"compared item by item, as means over the 47 items that both score: {values}" in " ".join(told.split())
+    assert "item by item" not in CliRunner().invoke(app, ["compare", *runs, "--protocol", "mmlu/original"]).stdout
+    one = CliRunner().invoke(app, ["compare", runs[0], "--protocol", "mmlu/cloze:sum", "--protocol", "mmlu/original"])
+    assert "so the difference comes from them alone" in " ".join(one.stdout.split())
 
 
 def test_one_item_is_one() -> None:

@@ -65,8 +65,8 @@ def test_what_was_discovered_in_lines() -> None:
     assert list(discovery_lines(finding(rows), pair)) == [
         f"a is the first of 2 models under {len(cloze)} of {len(cloze) + len(letters)} protocols.",
         "It scores between 20.0 % and 90.0 % on the same 100 questions: 70.0 points lie in how it is asked.",
-        "The order of the models changes; what decides is the answer that is asked for: with letters it leads under "
-        f"none of {len(letters)}, otherwise under {len(cloze)} of {len(cloze)}.",
+        f"The order of the models changes: it leads under none of the {len(letters)} with letters, all {len(cloze)} "
+        "others.",
         'One change, axis null from "Answer:" to "Answer:␠", takes 40.0 points: 43 of 100 answers go wrong and 3 '
         f"right from {cloze[0]} to {cloze[1]}.",
     ]

@@ -38,8 +38,8 @@ def test_one_model() -> None:
     assert numbers.guesses == sum(row.ci_low <= 0.25 for row in rows) == 2
     assert finding(rows).leads == ()
     assert sentences(finding(rows)) == [
-        f"model scores between 20.0 % ({NAMES[0]}) and 90.0 % ({NAMES[2]}) on 100 items of isles, depending on how it "
-        "is asked: 4 numbers, median 40.0 %.",
+        "model scores between 20.0 % and 90.0 % on 100 items of isles, depending on how it is asked (4 numbers, median "
+        "40.0 %).",
         "2 of 4 numbers are no better than guessing (25.0 %).",
     ]
 
@@ -98,13 +98,10 @@ def test_what_the_lead_turns_on_is_told() -> None:
     (lead,) = finding(rows).leads
     assert (lead.contests, lead.first, lead.tied, len(lead.behind)) == (15, 10, 0, 5)
     assert lead.turn == Turn("family", ("letters",), 1, 5, 9, 10)
-    assert lead.guessed == 5
     assert not lead.same_order
     assert sentences(finding(rows))[1:] == [
-        "It leads b under 10 of 15 protocols and is behind under 5; what decides is the answer that is asked for: with "
-        "letters it leads under 1 of 5, otherwise under 9 of 10.",
-        "10 of 30 numbers are no better than guessing (25.0 %), among them every model's under all 5 where it is "
-        "behind.",
+        "It leads b under 10 of 15 protocols: 1 of the 5 with letters, 9 of the 10 others.",
+        "10 of the 30 numbers of the 2 models are no better than guessing (25.0 %).",
     ]
 
 
@@ -117,7 +114,7 @@ def test_an_axis_decides_where_the_family_does_not() -> None:
     (lead,) = finding(rows).leads
     assert lead.turn is not None
     assert (lead.turn.axis, lead.turn.values, lead.turn.first) == ("score", ("pmi",), 0)
-    assert "what decides is the score: with pmi it leads under none of 4, otherwise under 6 of 6." in told(rows)
+    assert "It leads b under 6 of 10 protocols: none of the 4 with score pmi, all 6 others." in told(rows)
 
 
 def test_nothing_decides_where_the_leads_are_mixed() -> None:
@@ -128,14 +125,14 @@ def test_nothing_decides_where_the_leads_are_mixed() -> None:
     (lead,) = finding(rows).leads
     assert len(lead.behind) == 2
     assert lead.turn is None
-    assert f"and is behind under {names[0]} and {names[3]}." in told(rows)
+    assert f"It leads b under 4 of 6 protocols, but not under {names[0]} and {names[3]}." in told(rows)
 
 
 def test_ties_for_the_lead() -> None:
     rows = several({"a": [0.5, 0.6, 0.7], "b": [0.5, 0.5, 0.6]})
     (lead,) = finding(rows).leads
     assert (lead.first, lead.tied, lead.same_order) == (3, 1, True)
-    assert "It is ahead of b under all 3 protocols (1 of them with an exact tie)." in told(rows)
+    assert "It leads b under all 3 protocols (tied under 1)." in told(rows)
     assert "Both models score exactly the same under all 2 protocols." in told(
         several({"a": [0.5, 0.6], "b": [0.5, 0.6]})
     )
@@ -192,7 +189,7 @@ def test_missing_items_are_told_with_their_reason() -> None:
     assert finding(rows).numbers[0].items == (322, 322)
     assert f"; 17 of 322 items are missing under {NAMES[0]}: too long for the window." in told(rows)
     rows[1] = made(NAMES[1], n=321, missing=1)
-    assert "; up to 17 of 322 items are missing under 2 protocols: too long for the window." in told(rows)
+    assert f"; items are missing under 2 protocols, most under {NAMES[0]} (17 of 322 items)." in told(rows)
     assert f"; 1 of 322 items is missing under {NAMES[1]}." in told(rows[1:])
 
 
@@ -211,9 +208,28 @@ def test_no_number_at_all() -> None:
     rows = [made(name, math.nan, n=40, missing_reasons=(WINDOW,)) for name in NAMES[:3]]
     assert finding(rows).count == 0
     assert sentences(finding(rows)) == [
-        "There is no number: no item was scored under any of 3 protocols, up to 40 of 40 items are missing under 3 "
-        "protocols: too long for the window."
+        f"There is no number: no item was scored under any of 3 protocols, items are missing under 3 protocols, most "
+        f"under {NAMES[0]} (40 of 40 items)."
     ]
+    assert "no item was scored under the one protocol, 40 of 40 items are missing" in told(rows[:1])
+
+
+def test_rows_of_several_models_are_not_counted_as_protocols() -> None:
+    lacking = [made(NAMES[0], math.nan if model == "a" else 0.5, model, missing=3) for model in "abc"]
+    text = told([*lacking, *(made(NAMES[1], 0.6, model) for model in "abc")])
+    assert f"items are missing in 3 rows, most under {NAMES[0]} (3 of " in text
+    assert text.endswith("there is no number in 1 row.")
+    assert "no item was scored in any of 3 rows" in told([made(NAMES[0], math.nan, model) for model in "abc"])
+
+
+def test_values_that_look_alike_are_one() -> None:
+    rows = [made(NAMES[0], 0.5), made(NAMES[1], 0.50001)]
+    assert "scores 50.0 % on 100 items of isles under all 2 protocols." in told(rows)
+
+
+def test_other_items_are_something_else_that_is_asked() -> None:
+    rows = [made(NAMES[0], 0.5, n=40), made(NAMES[1], 0.6, n=60)]
+    assert "on 40 to 60 items of isles, depending on how it is asked and of what (2 numbers" in told(rows)
 
 
 def test_rows_without_a_number_count_nowhere() -> None:
@@ -221,7 +237,8 @@ def test_rows_without_a_number_count_nowhere() -> None:
     (lead,) = finding(rows).leads
     assert lead.contests == 1
     assert [each.count for each in finding(rows).numbers] == [1, 2]
-    assert "1 protocol gave no number" in told(rows)
+    assert "there is no number in 1 row" in told(rows)
+    assert "there is no number under 1 protocol." in told(rows[:2])
 
 
 def test_several_datasets_are_told_apart() -> None:
@@ -244,8 +261,8 @@ def test_groups_are_called_comparisons() -> None:
     ]
     assert "It is ahead of b under all 2 comparisons." in told(rows)
     assert told(rows).startswith(
-        "a scores between 50.0 % (mmlu/original, tides) and 60.0 % (mmlu/original, trees) on 100 items a group of "
-        "isles, depending on how it is asked and of what: 2 numbers, median 55.0 %."
+        "a scores between 50.0 % and 60.0 % on 100 items a group of isles, depending on how it is asked and of what (2 "
+        "numbers, median 55.0 %)."
     )
 
 

@@ -124,7 +124,11 @@ def test_protocols_of_files_and_of_the_run_alone_are_named_by_signature(data: Pa
         (("mmlu/harness-v0", "mmlu/harness-v0:acc_norm"), UsageError, "are the same protocol; name two that differ"),
         (("mmlu/original", "mmlu"), ProtocolError, "mmlu stands for several protocols; name one"),
         (("mmlu/original", "mmlu/hlem"), ProtocolError, "did you mean mmlu/helm"),
-        (("mmlu/original", "mmlu/helm"), UsageError, "was not asked what mmlu/helm ask; `choicewise run --model fake:"),
+        (
+            ("mmlu/original", "mmlu/helm"),
+            UsageError,
+            "was not asked what mmlu/helm asks; `choicewise run --model fake:",
+        ),
     ],
 )
 def test_what_no_ladder_leads_between_is_refused(

@@ -319,3 +319,14 @@ def test_a_report_reads_no_block_where_a_summary_is_kept(run: Run, forbidden: py
     (run.folder / SUMMARY).unlink()
     forbidden.undo()
     assert CliRunner().invoke(app, line).stdout == kept.stdout
+
+
+def test_damage_that_keeps_the_time_of_the_file_is_seen(run: Run) -> None:
+    summarize(run.folder)
+    file = next((run.folder / "blocks").rglob("*.parquet"))
+    before, content = file.stat(), bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.warns(UserWarning, match=file.name):
+        summarize(run.folder)

@@ -85,7 +85,8 @@ def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
     _refuse_same(first.end, last.end)
     if lacking := run.lacking({side.end.name: side.end.protocol for side in (first, last)}):
         line = _line(run, first, last)
-        raise UsageError(f"{folder} was not asked what {' and '.join(lacking)} ask; `{line}` asks it and all between")
+        ask = f"{' and '.join(lacking)} ask{'s' * (len(lacking) == 1)}"
+        raise UsageError(f"{folder} was not asked what {ask}; `{line}` asks it and all between")
     if not run.manifest.complete:
         tell(f"{folder} is not complete; repeat its `choicewise run` line to finish it")
     way = f"{first.end.label}{MARK}{last.end.label}:"

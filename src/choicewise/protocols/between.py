@@ -41,7 +41,7 @@ def way(
     that only one of the two names is that of both.  ``possible``: as in :func:`~.path.path`.
     """
     split = start.protocol.split or end.protocol.split
-    first, last = (replace(each.protocol, split=split) for each in (start, end))
+    first, last = (replace(each.protocol, split=each.protocol.split or split) for each in (start, end))
     steps = path(first, last, possible)[:-1]
     called = f"{start.label}{MARK}{end.label}"
     between = [(names.get(protocol, f"{called}:{axes[0]}"), protocol) for axes, protocol in steps]

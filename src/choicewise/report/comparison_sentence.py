@@ -21,6 +21,9 @@ def comparison_sentence(compared: Comparison) -> str:
     scores = f"{higher} scores {points} more than {lower} {on}" if difference.value else f"A and B score the same {on}"
     if compared.verdict == "same measurement":
         return f"A and B are the same measurement: {scores}."
+    if compared.verdict != "comparable" and compared.agree.r:
+        way = "under two protocols" if compared.verdict == "not comparable" else "sent other texts"
+        return f"{scores}: the same model, {way}."
     if compared.verdict != "comparable":
         reason = "protocols" if compared.verdict == "not comparable" else "prompts"
         return f"{scores}, which says nothing about the models alone: their {reason} differ."

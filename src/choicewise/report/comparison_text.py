@@ -7,8 +7,12 @@ from textwrap import wrap
 from choicewise.report.comparison_sentence import comparison_sentence
 from choicewise.report.table import percent
 from choicewise.report.visible_text import safe, visible_line
+from choicewise.report.words import count
 from choicewise.results.comparison import VERDICTS, Agreeing, Comparison
 from choicewise.scoring.statistics.sign_flip import SignFlip
+
+ROUNDING = 1e-9
+"""Means that differ by less are the same."""
 
 
 def comparison_lines(compared: Comparison) -> Iterator[str]:
@@ -18,7 +22,7 @@ def comparison_lines(compared: Comparison) -> Iterator[str]:
         ids = f"{side.p} {side.i} {side.t} {side.r}"
         yield f"{name}  {percent(side.value):>5} %  {safe(side.model)}, {side.protocol}  {ids}"
         yield f"   {safe(side.folder)}" + (f" ({safe(side.selection)})" if side.selection else "")
-    yield from _wrapped(f"{compared.verdict}: {VERDICTS[compared.verdict]}")
+    yield from _wrapped(f"{compared.verdict}: {_meaning(compared)}")
     yield from _coverage(compared)
     yield from _wrapped(_tokens(compared.agree, compared.flips.shared))
     if compared.axes:
@@ -37,10 +41,21 @@ def comparison_lines(compared: Comparison) -> Iterator[str]:
         yield from _flips(compared)
 
 
+def _meaning(compared: Comparison) -> str:
+    """What follows from the verdict."""
+    if compared.verdict == "not comparable" and compared.agree.r:
+        return "the protocols differ; the model is the same, so the difference comes from them alone"
+    return VERDICTS[compared.verdict]
+
+
 def _coverage(compared: Comparison) -> Iterator[str]:
-    """How many items each side has, where they are not the same."""
+    """What the paired values are, where they are not those above: of other items, or not of all items alike."""
     flips, left, right = compared.flips, compared.left, compared.right
     if not (flips.left_only or flips.right_only):
+        if any(abs(side.paired - side.value) > ROUNDING for side in (left, right)):
+            values = f"A {percent(left.paired)} %, B {percent(right.paired)} %"
+            over = f"the {count(compared.difference.n, 'item')} that both score"
+            yield from _wrapped(f"compared item by item, as means over {over}: {values}")
         return
     only = f"{flips.left_only:,} only in A, {flips.right_only:,} only in B"
     line = f"A covers {left.items:,} items, B {right.items:,} ({only})"

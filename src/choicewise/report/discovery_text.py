@@ -24,7 +24,7 @@ def discovery_lines(finding: Finding, pair: StrikingPair | None) -> Iterator[str
                 f"{percent(high - low)} points lie in how it is asked."
             )
         if lead.turn is not None:
-            yield f"The order of the models changes; {turn_text(lead.turn)}."
+            yield f"The order of the models changes: it leads under {turn_text(lead.turn)}."
     if pair is not None:
         yield (
             f"One change, axis {pair.axis.axis} from {_quoted(pair.axis.left)} to {_quoted(pair.axis.right)}, takes "

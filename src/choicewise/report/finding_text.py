@@ -28,12 +28,15 @@ def sentences(finding: Finding) -> list[str]:
 
 def _no_number(finding: Finding) -> str:
     rows = sum(each.unmeasured for each in finding.numbers)
-    under = "there is nothing to report" if not rows else f"no item was scored under {_any(rows)}"
+    under = "there is nothing to report" if not rows else f"no item was scored {_under(finding, rows, 'any of ')}"
     return ": ".join(["There is no number", ", ".join([under, *_gaps(finding)])]) + "."
 
 
-def _any(number: int) -> str:
-    return "the one protocol" if number == 1 else f"any of {number} protocols"
+def _under(finding: Finding, rows: int, any_: str = "") -> str:
+    """Under so many protocols; where a protocol has several rows, one per model or group, in so many of these."""
+    several = len(finding.numbers) > 1 or any(each.grouped for each in finding.numbers)
+    place, noun = ("in", "row") if several else ("under", "protocol")
+    return f"{place} the one {noun}" if any_ and rows == 1 else f"{place} {any_}{count(rows, noun)}"
 
 
 def _all_guesses(finding: Finding, few: bool) -> list[str]:
@@ -61,15 +64,15 @@ def _spread(numbers: Numbers) -> str:
         interval = f" (95 % interval {percent(lowest.ci_low)} to {percent(lowest.ci_high)} %)"
         known = "" if math.isnan(lowest.ci_low) else interval
         return f"{model} scores {percent(lowest.value)} %{known} on {on} under {_name(lowest, numbers)}."
-    if lowest.value == highest.value:
+    if percent(lowest.value) == percent(highest.value):
         return (
             f"{model} scores {percent(lowest.value)} % on {on} under all {protocols(numbers.count, numbers.grouped)}."
         )
-    ways = "how it is asked and of what" if numbers.grouped else "how it is asked"
+    alike = not numbers.grouped and numbers.items[0] == numbers.items[1]
+    ways = "how it is asked" if alike else "how it is asked and of what"
     return (
-        f"{model} scores between {percent(lowest.value)} % ({_name(lowest, numbers)}) and "
-        f"{percent(highest.value)} % ({_name(highest, numbers)}) on {on}, depending on {ways}: "
-        f"{numbers.count:,} numbers, median {percent(numbers.median)} %."
+        f"{model} scores between {percent(lowest.value)} % and {percent(highest.value)} % on {on}, depending on {ways} "
+        f"({numbers.count:,} numbers, median {percent(numbers.median)} %)."
     )
 
 
@@ -92,17 +95,14 @@ def _spreads(finding: Finding) -> str:
 
 
 def _guesses(finding: Finding) -> str:
-    """How many of the numbers are no better than guessing, and how many of those that a model's lead ends with."""
+    """How many of the numbers are no better than guessing."""
     if not finding.guesses:
         return "the number is better than guessing" if finding.count == 1 else "every number is better than guessing"
-    where = ""
-    if len(finding.datasets) == 1 and len(finding.leads) == 1 and (lead := finding.leads[0]).guessed and lead.leader:
-        behind = len(lead.behind)
-        protocols = f"all {behind}" if lead.guessed == behind else f"{lead.guessed} of the {behind}"
-        where = f", among them every model's under {protocols if behind > 1 else 'the one'} where it is behind"
-    told = f"{finding.guesses:,} of {count(finding.count, 'number')} {are(finding.guesses)} no better than guessing"
+    numbers, models = count(finding.count, "number"), len(finding.models)
+    every = f"the {numbers} of the {models} models" if models > 1 else numbers
+    told = f"{finding.guesses:,} of {every} {are(finding.guesses)} no better than guessing"
     chance = _chance(finding)
-    return f"{told} ({chance}){where}" if chance else told + where
+    return f"{told} ({chance})" if chance else told
 
 
 def _gaps(finding: Finding) -> list[str]:
@@ -110,14 +110,15 @@ def _gaps(finding: Finding) -> list[str]:
     parts = []
     row, unmeasured = finding.missing, sum(each.unmeasured for each in finding.numbers)
     if row is not None:
-        reasons = [f": {short(reason.reason, REASON)}" for reason in row.missing_reasons[:1]]
-        under = f" under {short(row.protocol, NAME)}"
-        most = f"up to {row.missing:,}" if finding.lacking > 1 else f"{row.missing:,}"
-        where = f" under {finding.lacking:,} protocols" if finding.lacking > 1 else under
-        verb = are(row.missing if finding.lacking == 1 else 2)
-        parts.append(f"{most} of {count(row.n + row.missing, 'item')} {verb} missing{where}{''.join(reasons)}")
+        most, protocol = f"{row.missing:,} of {count(row.n + row.missing, 'item')}", short(row.protocol, NAME)
+        if finding.lacking == 1:
+            reason = "".join(f": {short(reason.reason, REASON)}" for reason in row.missing_reasons[:1])
+            parts.append(f"{most} {are(row.missing)} missing under {protocol}{reason}")
+        else:
+            where = _under(finding, finding.lacking)
+            parts.append(f"items are missing {where}, most under {protocol} ({most})")
     if unmeasured and finding.count:
-        parts.append(f"{count(unmeasured, 'protocol')} gave no number")
+        parts.append(f"there is no number {_under(finding, unmeasured)}")
     return [*parts, *(f"a run is {part}" for part in finding.incomplete)]
 
 

@@ -14,7 +14,8 @@ def lead_sentences(finding: Finding) -> list[str]:
         return ["No two models were measured the same way, so they have no order."]
     if len(finding.datasets) == 1:
         (lead,) = finding.leads
-        return [sentence([_lead(lead, "it"), *([turn_text(lead.turn)] if lead.turn and lead.leader else [])])]
+        turn = [turn_text(lead.turn)] if lead.turn and lead.leader else []
+        return [sentence([": ".join([_lead(lead, "it"), *turn])])]
     parts = [
         f"on {short(each.dataset, NAME)} {_lead(each, short(each.models[0], NAME))}" for each in finding.leads[:SEVERAL]
     ]
@@ -31,7 +32,7 @@ def _lead(lead: Lead, best: str) -> str:
         return f"both models score exactly the same under {all_}"
     if not alone:
         return f"no model is ahead of all others under {all_ if lead.contests == 1 else f'any of {every}'}"
-    ties = f" ({lead.tied} of them with an exact tie)" if lead.tied else ""
+    ties = f" (tied under {lead.tied})" if lead.tied else ""
     if lead.leader is None:
         names = [short(each, NAME) for each in (lead.models[0], *lead.level)]
         shown = " and ".join(names) if len(names) <= SEVERAL else f"{len(names)} models"
@@ -39,20 +40,25 @@ def _lead(lead: Lead, best: str) -> str:
     if lead.first == lead.contests:
         others = "" if len(lead.models) == 2 else "; the order of the others "
         others += ("holds, too" if lead.same_order else "changes") if others else ""
-        return f"{best} is ahead of {rivals} under {all_}{ties}{others}"
-    behind = " and ".join(short(name, NAME) for name in lead.behind) if len(lead.behind) <= NAMED else len(lead.behind)
-    return f"{best} leads {rivals} under {lead.first} of {every}{ties} and is behind under {behind}"
+        return f"{best} {'leads' if lead.tied else 'is ahead of'} {rivals} under {all_}{ties}{others}"
+    behind = f", but not under {' and '.join(short(name, NAME) for name in lead.behind)}"
+    return f"{best} leads {rivals} under {lead.first} of {every}{ties}{behind if len(lead.behind) <= NAMED else ''}"
 
 
 def turn_text(turn: Turn) -> str:
-    """Where the model leads, and where not; it is called "it"."""
+    """Of how many protocols the model leads with what tells best where it does, and of how many others."""
     values = ", ".join(short(value, NAME // 2) for value in turn.values[:SEVERAL])
     more = f" and {len(turn.values) - SEVERAL} more" if len(turn.values) > SEVERAL else ""
-    axis = {"family": "answer that is asked for"}.get(turn.axis, turn.axis)
-    return (
-        f"what decides is the {axis}: with {values}{more} it leads under {turn.first or 'none'} of {turn.count}, "
-        f"otherwise under {turn.otherwise} of {turn.others}"
-    )
+    axis = "" if turn.axis == "family" else f"{turn.axis} "
+    others = f"{_of(turn.otherwise, turn.others)} other{'' if turn.others == 1 else 's'}"
+    return f"{_of(turn.first, turn.count)} with {axis}{values}{more}, {others}"
+
+
+def _of(first: int, count: int) -> str:
+    """So many of ``count``."""
+    if count == 1:
+        return "the one" if first else "not the one"
+    return f"all {count}" if first == count else f"{first or 'none'} of the {count}"
 
 
 def _all(lead: Lead) -> str:

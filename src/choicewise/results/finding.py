@@ -90,7 +90,7 @@ def finding(rows: Sequence[Row]) -> Finding:
     for row in rows:
         runs.setdefault((row.model, row.data), []).append(row)
         datasets.setdefault(row.data, []).append(row)
-    leads = (lead(own, guess) for own in datasets.values())
+    leads = (lead(own) for own in datasets.values())
     lacking = [row for row in rows if row.missing]
     return Finding(
         numbers=tuple(map(_numbers, runs.values())),

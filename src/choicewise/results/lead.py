@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from choicewise.results.ranks import measured_as
@@ -38,8 +38,8 @@ class Lead:
     ``models``: the best first, by how often each is first alone, then by its median.  ``contests``: numbers (a
     protocol each, or a protocol and group where ``grouped``) that at least two models have.  The best model is
     ``first`` under so many of them, ``tied`` of which with others at exactly the same value; ``level``: further models
-    that are first alone as often.  ``behind``: the protocols where another leads; ``guessed``: how many of these give
-    every model a number no better than guessing.  ``same_order``: no two models change places anywhere.
+    that are first alone as often.  ``behind``: the protocols where another leads.  ``same_order``: no two models change
+    places anywhere.
     """
 
     dataset: str
@@ -51,7 +51,6 @@ class Lead:
     tied: int
     level: tuple[str, ...]
     behind: tuple[str, ...]
-    guessed: int
     same_order: bool
     turn: Turn | None
 
@@ -61,11 +60,8 @@ class Lead:
         return self.models[0] if self.first > self.tied and not self.level else None
 
 
-def lead(rows: Sequence[Row], guess: Callable[[Row], bool]) -> Lead | None:
-    """Who leads on the one dataset of ``rows``; None where no two models were measured the same way.
-
-    ``guess``: whether a number is no better than guessing.
-    """
+def lead(rows: Sequence[Row]) -> Lead | None:
+    """Who leads on the one dataset of ``rows``; None where no two models were measured the same way."""
     contests = _contests(rows)
     if not contests:
         return None
@@ -91,7 +87,6 @@ def lead(rows: Sequence[Row], guess: Callable[[Row], bool]) -> Lead | None:
         tied=sum(len(_leaders(contest)) > 1 and first for contest, first in zip(own, ahead, strict=True)),
         level=tuple(model for model in models[1:] if wins[model] == wins[best]),
         behind=tuple(contest[best].protocol for contest in lost),
-        guessed=sum(all(map(guess, contest.values())) for contest in lost),
         same_order=_same_order(contests),
         turn=_turn([contest[best] for contest in own], ahead) if len(lost) > NAMED else None,
     )

@@ -133,12 +133,13 @@ def _row_reader() -> TypeAdapter[tuple[Row, ...]]:
 
 
 def _whole(folder: Path, blocks: Sequence[BlockRecord], summary: Path) -> bool:
-    """Whether no block was damaged since the ``summary`` was written: files that changed later are read and checked."""
+    """Whether no block was damaged since the ``summary`` was written: files that changed later are read and checked.
+
+    As are those that were copied with the times of others.
+    """
     written = summary.stat().st_mtime_ns
     changed = [
-        block
-        for block in blocks
-        if any(block_file(folder, block, table).stat().st_mtime_ns >= written for table in SCHEMAS)
+        block for block in blocks if any(_changed(block_file(folder, block, table)) >= written for table in SCHEMAS)
     ]
     if damaged_blocks(folder, changed):
         return False
@@ -146,6 +147,12 @@ def _whole(folder: Path, blocks: Sequence[BlockRecord], summary: Path) -> bool:
         with suppress(OSError):
             summary.touch()
     return True
+
+
+def _changed(file: Path) -> int:
+    """When the file, or what is known of it, changed last, in nanoseconds."""
+    stat = file.stat()
+    return max(stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 @cache

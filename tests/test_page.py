@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import zlib
 from base64 import b64decode, b64encode
@@ -25,6 +26,7 @@ from choicewise.results.comparison import comparisons
 from choicewise.results.explanation import explain, explain_items
 from choicewise.results.finding import finding
 from choicewise.results.ladder import ladder
+from choicewise.results.multiverse import multiverse
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from choicewise.store.manifest import read_manifest, write_manifest
@@ -36,7 +38,7 @@ from choicewise.web.page.content import Content
 from choicewise.web.page.document import document
 from choicewise.web.page.full_items import inside_items
 from choicewise.web.page.item_index import index_items, packed
-from choicewise.web.page.pairs import pairs, turned
+from choicewise.web.page.pairs import pair_data, pairs, turned
 from choicewise.web.page.study import make_study, read_study
 from choicewise.web.page.why import steps
 from choicewise.web.page.write import write_page
@@ -270,6 +272,31 @@ def test_pairs_are_those_of_compare(runs: list[Path]) -> None:
             assert contest.detectable == pytest.approx(whole.detectable, nan_ok=True)
         again = turned(pair)
         assert [-each.difference.value for each in again.contests] == [each.difference.value for each in pair.contests]
+
+
+def test_pairs_are_corrected_as_by_the_multiverse(runs: list[Path]) -> None:
+    """For the protocols that can differ, which are fewer here than all."""
+    study = read_study(runs)
+    duels = {(each.left, each.right): each for each in multiverse([open_run(run) for run in runs]).duels}
+    for pair in pairs(study):
+        duel = duels[study.runs[pair.left].manifest.model.name, study.runs[pair.right].manifest.model.name]
+        assert pair.tests == len(duel.measured) < len(pair.contests)
+        assert pair.ahead >= duel.significant()
+        corrected = {each.protocol: each.p_holm for each in pair.contests}
+        for contest in duel.measured:
+            assert all(corrected[name] == contest.p_holm for name in (contest.protocol, *contest.alike))
+
+
+def test_other_texts_are_not_tested(runs: list[Path]) -> None:
+    study = read_study(runs[:2])
+    row = study.runs[1].row_of["mmlu/original"]
+    study.runs[1].row_of["mmlu/original"] = replace(row, i="#Iother0")
+    (pair,) = pairs(study)
+    (contest,) = (each for each in pair.contests if each.protocol == "mmlu/original")
+    assert contest.other_texts
+    assert math.isnan(contest.p_holm)
+    told = pair_data(study, pair)
+    assert told["said"].endswith("Not comparable under 1 protocol: other texts were sent.")
 
 
 def test_every_way_is_the_ladder_between_its_ends(runs: list[Path]) -> None:

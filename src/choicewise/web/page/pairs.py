@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from choicewise.report.table import percent
+from choicewise.results.distinct import alike
 from choicewise.results.outcome import Outcome
 from choicewise.results.pairing import same_items, shared_items
 from choicewise.scoring.ragged import Floats, Integers
@@ -40,7 +41,11 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """A under one protocol against B; ``detectable``: the difference that so many items show with probability 0.8."""
+    """A under one protocol against B; ``detectable``: the difference that so many items show with probability 0.8.
+
+    ``other_texts``: the two were sent other texts about the same items, so that no test is made.  ``p_holm``: corrected
+    for all protocols that can differ; of those that can't (:mod:`choicewise.results.distinct`) the first is tested.
+    """
 
     protocol: str
     difference: Difference
@@ -52,12 +57,13 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two runs by their places; ``reason``: why they can't be compared, nothing where they can."""
+    """Two runs by their places; ``reason``: why they can't be compared, nothing where they can; ``tests``: how many."""
 
     left: int
     right: int
     reason: str
     contests: tuple[Contest, ...] = ()
+    tests: int = 0
 
     @property
     def ahead(self) -> tuple[int, int]:
@@ -78,14 +84,18 @@ def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
     if pair.reason:
         return {"said": f"Not comparable: {pair.reason}.", "rows": []}
     left, right = pair.ahead
-    known = [each.difference.value for each in pair.contests if not math.isnan(each.difference.value)]
+    fair = [each.difference.value for each in pair.contests if not each.other_texts]
+    known = [value for value in fair if not math.isnan(value)]
+    apart = len(pair.contests) - len(fair)
     said = (
         f"{number.shortened(one.label)} (A) is ahead of {number.shortened(other.label)} (B) under "
         f"{sum(value > 0 for value in known)} of {number.count(len(known), 'protocol')}, behind under "
         f"{sum(value < 0 for value in known)}, level under {sum(value == 0 for value in known)}. "
-        f"Significant by the sign-flip test, after Holm's correction for {len(known)} tests at 5 %: "
+        f"Significant by the sign-flip test, after Holm's correction for {number.count(pair.tests, 'test')} at 5 %: "
         f"A is better under {left}, B under {right}; the others can't tell them apart."
     )
+    if apart:
+        said += f" Not comparable under {number.count(apart, 'protocol')}: other texts were sent."
     return {"said": said, "rows": [_cells(each) for each in pair.contests]}
 
 
@@ -99,13 +109,13 @@ def turned(pair: Pair) -> Pair:
         flipped = replace(test, left_only=test.right_only, right_only=test.left_only)
         contests.append(replace(each, difference=other, test=flipped))
     reason = pair.reason.replace("A: ", "\0").replace("B: ", "A: ").replace("\0", "B: ")
-    return Pair(pair.right, pair.left, reason, tuple(contests))
+    return Pair(pair.right, pair.left, reason, tuple(contests), pair.tests)
 
 
 def _cells(contest: Contest) -> list[str]:
     difference, test = contest.difference, contest.test
     low, high = number.points(difference.ci_low), number.points(difference.ci_high)
-    words = ["other texts were sent"] if contest.other_texts else []
+    words = ["not comparable: other texts were sent"] if contest.other_texts else []
     words += ["in the normal limit"] if not test.exact else []
     words += ["A is better" if difference.value > 0 else "B is better"] if contest.p_holm <= LEVEL else []
     return [
@@ -130,14 +140,26 @@ def _pair(study: Study, left: int, right: int, credits: "_Credits") -> Pair:
         named = next(iter(one.protocols), "-"), next(iter(other.protocols), "-")
         return Pair(left, right, f"they share no protocol; A has {named[0]}, B has {named[1]}")
     compared = [(mine, theirs, credits.compare(mine, theirs)) for mine, theirs in shared]
-    ps = np.array([test.p for _, _, (_, test, _) in compared])
-    adjusted, known = np.full_like(ps, np.nan), ~np.isnan(ps)
-    adjusted[known] = holm(ps[known])
-    contests = [
-        Contest(mine.name, *numbers, one.row_of[mine.name].i != other.row_of[theirs.name].i, p_holm)
-        for (mine, theirs, numbers), p_holm in zip(compared, adjusted.tolist(), strict=True)
+    apart = [
+        same_items(mine, theirs) and one.row_of[mine.name].i != other.row_of[theirs.name].i for mine, theirs in shared
     ]
-    return Pair(left, right, "", tuple(contests))
+    first = {digest: own[0] for own in alike([one.outcomes.firsts, other.outcomes.firsts]) for digest in own}
+    ps = {
+        mine.protocol.digest: test.p
+        for (mine, _, (_, test, _)), other_texts in zip(compared, apart, strict=True)
+        if first[mine.protocol.digest] == mine.protocol.digest and not other_texts and not math.isnan(test.p)
+    }
+    adjusted = dict(zip(ps, holm(np.array(list(ps.values()))).tolist(), strict=True))
+    contests = [
+        Contest(
+            mine.name,
+            *numbers,
+            other_texts,
+            math.nan if other_texts else adjusted.get(first[mine.protocol.digest], math.nan),
+        )
+        for (mine, _, numbers), other_texts in zip(compared, apart, strict=True)
+    ]
+    return Pair(left, right, "", tuple(contests), len(ps))
 
 
 def _incomparable(one: ShownRun, other: ShownRun) -> str:

@@ -2,6 +2,7 @@
 const letter = (place) => (place < 26 ? String.fromCharCode(65 + place) : String(place + 1));
 const fixed = (value) => (value === null || value === undefined ? "–"
   : (Math.abs(value) < 0.0005 ? "0" : Math.abs(value) < 1000 ? value.toPrecision(3) : value.toFixed(0)).replace("-", "−"));
+const nats = (value) => (value === null || value === undefined ? "–" : value.toFixed(2).replace("-", "−"));
 const sent = (text) => text.replaceAll("⏎\n", "\n").replaceAll("⏎", "\n").replaceAll("␣", " ").replaceAll("⇥", "\t");
 
 const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -59,7 +60,7 @@ const decisions = (item, decided) => {
 const tokensOf = (scored) => {
   const doubts = scored.doubts ? el("div", { class: "quiet" }, scored.doubts.join("; ")) : null;
   const shown = scored.tokens.length
-    ? el("code", {}, ...scored.tokens.map(([text, nats]) => el("span", { class: "token" }, text, el("small", {}, fixed(nats)))))
+    ? el("code", {}, ...scored.tokens.map(([text, logprob]) => el("span", { class: "token" }, text, el("small", {}, nats(logprob)))))
     : el("code", {}, scored.text);
   return el("tr", {},
     el("th", { scope: "row" }, scored.choice < 0 ? "text" : letter(scored.choice) + (scored.part ? `, part ${scored.part + 1}` : "")),
@@ -74,7 +75,7 @@ const nullsOf = (nulls) => {
     rows.get(text).push(`${letter(choice)} ${fixed(total)}`);
   }
   return rows.size ? el("p", { class: "small" }, "After other contexts, in nats: ",
-    ...[...rows].flatMap(([text, totals]) => [el("code", {}, text || "(nothing)"), ` ${totals.join(", ")}; `])) : null;
+    ...[...rows].flatMap(([text, totals], place) => [place ? "; " : "", el("code", {}, text || "(nothing)"), ` ${totals.join(", ")}`])) : null;
 };
 
 const prompt = (asked, texts, model) => {

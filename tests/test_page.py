@@ -38,10 +38,11 @@ from choicewise.web.page.content import Content
 from choicewise.web.page.document import document
 from choicewise.web.page.full_items import inside_items
 from choicewise.web.page.item_index import index_items, packed
-from choicewise.web.page.pairs import pair_data, pairs, turned
-from choicewise.web.page.study import make_study, read_study
+from choicewise.web.page.pair_text import pair_data
 from choicewise.web.page.why import steps
 from choicewise.web.page.write import write_page
+from choicewise.web.pairs import pairs, turned
+from choicewise.web.study import make_study, read_study
 
 from .page_runs import HOSTILE, PROTOCOLS, Page, renamed, write_hostile_run, write_run
 

@@ -15,9 +15,9 @@ import pytest
 from choicewise.report.table import percent
 from choicewise.results.explanation import explain
 from choicewise.results.run import open_run
-from choicewise.web.page.study import Study, read_study
 from choicewise.web.page.why import steps
 from choicewise.web.page.write import write_page
+from choicewise.web.study import Study, read_study
 
 from .browser import AXE, chromium, needs_chromium, tabs, violations
 from .page_runs import write_hostile_run, write_run

@@ -8,7 +8,7 @@ from choicewise.report.visible_text import safe
 from choicewise.results.diagnosis import FLAGS
 from choicewise.results.row import Row
 from choicewise.web.number import count, interval, listed
-from choicewise.web.page.study import ShownRun, Study
+from choicewise.web.study import ShownRun, Study
 
 COUNTS = {
     "missing": (

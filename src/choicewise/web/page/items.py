@@ -11,7 +11,7 @@ from choicewise.results.explanation import Explanation, explain_items
 from choicewise.results.run import open_run
 from choicewise.web.page.item_detail import Texts, item_detail
 from choicewise.web.page.item_index import ItemIndex, index_items, packed
-from choicewise.web.page.study import ShownRun, Study
+from choicewise.web.study import ShownRun, Study
 
 MOST_RUNS = 24
 """Runs whose answers to every item are on a page: a bit for every item and protocol."""

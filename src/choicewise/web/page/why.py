@@ -15,7 +15,7 @@ from choicewise.web.charts import effects as effects_chart
 from choicewise.web.charts import ladder as chart
 from choicewise.web.number import count, points
 from choicewise.web.page.figure import Record
-from choicewise.web.page.study import ShownRun
+from choicewise.web.study import ShownRun
 
 STEP_COLUMNS = (
     ("what changes", "breaks"),

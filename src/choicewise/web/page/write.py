@@ -16,7 +16,7 @@ from choicewise.web.page.document import document
 from choicewise.web.page.full_items import inside_items
 from choicewise.web.page.items import FEW
 from choicewise.web.page.parts import Part, make_parts
-from choicewise.web.page.study import read_study
+from choicewise.web.study import read_study
 
 _PART = re.compile(r"\d+-\d+\.json")
 

@@ -1,14 +1,12 @@
-"""Section D: two models under every protocol that both were measured with, or why they can't be compared."""
+"""Two models under every protocol that both were measured with, or why they can't be compared."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
-from choicewise.report.table import percent
 from choicewise.results.distinct import alike
 from choicewise.results.outcome import Outcome
 from choicewise.results.pairing import same_items, shared_items
@@ -17,8 +15,7 @@ from choicewise.scoring.statistics.clustered import FEWEST
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.paired import Difference, minimum_detectable_effect, paired_difference
 from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
-from choicewise.web import number
-from choicewise.web.page.study import ShownRun, Study
+from choicewise.web.study import ShownRun, Study
 
 MOST_RUNS = 24
 """Runs of which every pair is compared on a page; with more, the page says which command compares two."""
@@ -26,17 +23,8 @@ MOST_RUNS = 24
 LEVEL = 0.05
 """Of significance, after Holm's correction for all protocols of a pair."""
 
-COLUMNS = (
-    ("protocol", ""),
-    ("A − B", "number"),
-    ("95 % interval", "number"),
-    ("exact p", "number"),
-    ("only A right", "number"),
-    ("only B right", "number"),
-    ("could show", "number"),
-    ("items", "number"),
-    ("", ""),
-)
+Lead = tuple[str, str, str]
+"""(protocol, model, model): the first is significantly ahead of the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +66,15 @@ def pairs(study: Study) -> list[Pair]:
     return [_pair(study, left, right, credits) for left, right in combinations(range(len(study.runs))[:MOST_RUNS], 2)]
 
 
-def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
-    """What the page says and shows of a pair."""
-    one, other = study.runs[pair.left], study.runs[pair.right]
-    if pair.reason:
-        return {"said": f"Not comparable: {pair.reason}.", "rows": []}
-    left, right = pair.ahead
-    fair = [each.difference.value for each in pair.contests if not each.other_texts]
-    known = [value for value in fair if not math.isnan(value)]
-    apart = len(pair.contests) - len(fair)
-    said = (
-        f"{number.shortened(one.label)} (A) is ahead of {number.shortened(other.label)} (B) under "
-        f"{sum(value > 0 for value in known)} of {number.count(len(known), 'protocol')}, behind under "
-        f"{sum(value < 0 for value in known)}, level under {sum(value == 0 for value in known)}. "
-        f"Significant by the sign-flip test, after Holm's correction for {number.count(pair.tests, 'test')} at 5 %: "
-        f"A is better under {left}, B under {right}; the others can't tell them apart."
+def leads(study: Study, compared: Sequence[Pair]) -> frozenset[Lead]:
+    """Who is significantly ahead of whom under which protocol, of pairs of the runs of ``study``."""
+    return frozenset(
+        (each.protocol, *(names if each.difference.value > 0 else names[::-1]))
+        for pair in compared
+        for names in [(study.labels[pair.left], study.labels[pair.right])]
+        for each in pair.contests
+        if each.p_holm <= LEVEL
     )
-    if apart:
-        said += f" Not comparable under {number.count(apart, 'protocol')}: other texts were sent."
-    return {"said": said, "rows": [_cells(each) for each in pair.contests]}
 
 
 def turned(pair: Pair) -> Pair:
@@ -110,25 +88,6 @@ def turned(pair: Pair) -> Pair:
         contests.append(replace(each, difference=other, test=flipped))
     reason = pair.reason.replace("A: ", "\0").replace("B: ", "A: ").replace("\0", "B: ")
     return Pair(pair.right, pair.left, reason, tuple(contests), pair.tests)
-
-
-def _cells(contest: Contest) -> list[str]:
-    difference, test = contest.difference, contest.test
-    low, high = number.points(difference.ci_low), number.points(difference.ci_high)
-    words = ["not comparable: other texts were sent"] if contest.other_texts else []
-    words += ["in the normal limit"] if not test.exact else []
-    words += ["A is better" if difference.value > 0 else "B is better"] if contest.p_holm <= LEVEL else []
-    return [
-        contest.protocol,
-        number.points(difference.value),
-        "-" if math.isnan(difference.ci_low) else f"{low} to {high}",
-        number.probability(test.p),
-        f"{test.left_only:,}",
-        f"{test.right_only:,}",
-        percent(contest.detectable),
-        f"{difference.n:,}",
-        ", ".join(words),
-    ]
 
 
 def _pair(study: Study, left: int, right: int, credits: "_Credits") -> Pair:

@@ -2,9 +2,8 @@
 
 python benchmarks/board.py [--run FOLDER] [--runs N] [--times N] [--json FILE]
 
-The runs are one run of MMLU under its whole family (``--run``; made with a model without weights unless given), hard-linked
-under N names of models.  Read twice: with no summary kept, where every run has to be scored, only of the first one, and
-with the summaries that this leaves.
+The runs are one run of MMLU under its whole family (``--run``; made with a model without weights unless given), linked
+under N names of models.  A summary of it is kept before, as every run leaves one.
 """
 
 from __future__ import annotations
@@ -87,9 +86,9 @@ def board(folder: Path, runs: int, times: int) -> Iterator[dict[str, Any]]:
             time.sleep(1)
             _, told, _ = ask("/board.json?columns=all")
         yield {"what": "rank ranges of all columns as well", "seconds": time.perf_counter() - start, **about}
-        for what, address in addresses(told).items():
-            taken = [ask(address.replace("N", str(number)))[0] for number in range(times)]
-            size = ask(address.replace("N", "0"))[2]
+        for what, asked in addresses(told, times).items():
+            answers = [ask(address) for address in asked]
+            taken, size = [seconds for seconds, _, _ in answers], answers[0][2]
             yield {"what": what, "seconds": statistics.median(taken), "most": max(taken), "bytes": size, **about}
         yield {"what": "peak memory", "GB": peak(server.pid), **about}
     finally:
@@ -97,20 +96,20 @@ def board(folder: Path, runs: int, times: int) -> Iterator[dict[str, Any]]:
         server.wait()
 
 
-def addresses(told: dict[str, Any]) -> dict[str, str]:
-    """By what they show; N makes each request another one, so that none is answered from what is kept."""
-    column, run = told["columns"][0], told["runs"][0]["id"]
-    page = ask_text("/")
-    model = re.findall(r'href="(/model/[^"]+)"', page)[0]
+def addresses(told: dict[str, Any], times: int) -> dict[str, list[str]]:
+    """By what they show, as many of each kind; all differ, so that none is answered from what is kept."""
+    models = re.findall(r'<th scope="row"><a href="(/model/[^"]+)"', ask_text("/"))
+    columns, numbers = told["columns"], range(times)
     return {
-        "board, headline columns": "/?model=model&doubt=&sort=xN",
-        "board, sorted by a column": f"/?sort={column['id']}&protocol=xN&protocol={column['protocol']}",
-        "board, all columns": "/?columns=all&sort=xN",
-        "board as JSON": "/board.json?sort=xN",
-        "a model": f"{model}?N",
-        "a protocol": f"/protocol/{column['p'][1:]}?N",
-        "a run": f"/run/{run}?N",
-        "an item": f"/item/{column['part']}?id=anatomy/test/N",
+        "board, headline columns": [f"/?sort=x{number}" for number in numbers],
+        "board, sorted by another column": [f"/?sort={columns[number]['id']}" for number in numbers],
+        "board, one family": [f"/?family=cloze&sort=x{number}" for number in numbers],
+        "board, all columns": [f"/?columns=all&sort=x{number}" for number in numbers],
+        "board as JSON": [f"/board.json?sort=x{number}" for number in numbers],
+        "board as CSV": [f"/board.csv?sort=x{number}" for number in numbers],
+        "a model": [models[number] for number in numbers],
+        "a protocol": [f"/protocol/{columns[number]['p'][1:]}" for number in numbers],
+        "an item": [f"/item/{columns[0]['part']}?id=anatomy/test/{number}" for number in numbers],
     }
 
 
@@ -124,7 +123,7 @@ def ask(path: str) -> tuple[float, Any, int]:
     taken = time.perf_counter() - start
     if response.status != 200:
         raise RuntimeError(f"{path}: {response.status} {body[:200]!r}")
-    return taken, json.loads(body) if "json" in path else None, len(body)
+    return taken, json.loads(body) if ".json" in path else None, len(body)
 
 
 def ask_text(path: str) -> str:

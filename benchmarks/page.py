@@ -38,7 +38,7 @@ def main() -> None:
     parts = [INTRODUCTION]
     for file in sorted((HERE / "results").glob("*.json")):
         found = json.loads(file.read_text())
-        pages = {"gpu": gpu, "host": host, "items": items, "report": report}
+        pages = {"board": board, "gpu": gpu, "host": host, "html_page": html_page, "items": items, "report": report}
         parts.append(pages[file.stem](found) if file.stem in pages else peer(file.stem, found))
     (HERE.parent / "docs" / "benchmarks.md").write_text("\n".join(parts))
 
@@ -187,6 +187,49 @@ def items(found: Sequence[Mapping[str, Any]]) -> str:
         for one in found
     )
     return _section(ITEMS, found, head, rows)
+
+
+BOARD = """\
+## board: `python benchmarks/board.py`
+
+`choicewise serve` over 200 runs of MMLU under 47 protocols, all with their summaries: what reading them takes, and then
+every kind of request, each time another address, so that none is answered from memory.
+"""
+
+
+def board(found: Sequence[Mapping[str, Any]]) -> str:
+    """One row a request."""
+    head = "| what | seconds | at most | bytes |"
+    rows = (
+        f"| {one['what']} | {one['seconds']:.3f} | {_optional(one, 'most', '.3f')} | {_optional(one, 'bytes', ',d')} |"
+        for one in found
+        if "seconds" in one
+    )
+    memory = "".join(f"Peak memory: {one['GB']:.2f} GB.\n" for one in found if "GB" in one)
+    return _section(BOARD + memory, found, head, rows)
+
+
+HTML_PAGE = """\
+## html_page: `python benchmarks/html_page.py`
+
+`choicewise page` over ten runs of MMLU (14,042 items under 47 protocols) with their summaries; opened from disk in
+Chromium, until its scripts have run and it is drawn.
+"""
+
+
+def html_page(found: Sequence[Mapping[str, Any]]) -> str:
+    """One row a page."""
+    head = "| page | seconds | CPU seconds | peak GB | MB | seconds to open | at most |"
+    rows = (
+        f"| {one['page']} | {one['seconds']:.1f} | {one['cpu']:.1f} | {one['GB']:.2f} | {one['MB']:.1f} "
+        f"| {one['opened']:.2f} | {one['opened at most']:.2f} |"
+        for one in found
+    )
+    return _section(HTML_PAGE, found, head, rows)
+
+
+def _optional(one: Mapping[str, Any], name: str, form: str) -> str:
+    return format(one[name], form) if name in one else ""
 
 
 def _section(words: str, found: Sequence[Mapping[str, Any]], head: str, rows: Iterable[str]) -> str:

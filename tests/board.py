@@ -75,7 +75,7 @@ class Served:
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Asked:
         """One request; underscores in the names of headers stand for hyphens."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, named)
         response = connection.getresponse()

@@ -29,7 +29,7 @@ def outcome(
         }
     )
     predicted = np.zeros(count, dtype=np.int64)
-    return Outcome(name, protocol, {}, "", items, values, codes.astype(np.uint8), predicted)
+    return Outcome(name, protocol, {}, "", items, values, codes.astype(np.uint8), predicted, protocol.digest)
 
 
 def outcomes(*members: Outcome) -> Outcomes:

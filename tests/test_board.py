@@ -27,7 +27,7 @@ from choicewise.results.row import Row
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from choicewise.web.board.board import Board, board
-from choicewise.web.board.cell_markup import bar, cell_markup, guessed
+from choicewise.web.board.cell_markup import guessed
 from choicewise.web.board.column import handful
 from choicewise.web.board.decisions_kept import DecisionsKept
 from choicewise.web.board.discovery import discover
@@ -38,7 +38,7 @@ from choicewise.web.board.links import Served
 from choicewise.web.board.listed_run import ListedRun, State
 from choicewise.web.board.page import board_page
 from choicewise.web.board.records import as_json, board_csv, board_record
-from choicewise.web.board.selectors import selectors
+from choicewise.web.board.run_page import asked_names
 from choicewise.web.board.slug import short, slug
 from choicewise.web.board.table_csv import table_csv
 from choicewise.web.board.view import View, chosen_columns, read_view, shown
@@ -142,7 +142,7 @@ def test_texts_that_differ_are_said_in_the_heading(made: Path) -> None:
     told = board([one, _changed(one, "other", i="#I123456")])
     flat = [each for part in headings(told, told.columns) for family in part.families for each in family.headings]
     assert all(heading.told_apart for heading in flat)
-    page = board_page(Shelf(told, {}, (), "", 1), View(), Served({"page.css": "a", "board.css": "b"}))
+    page = board_page(Shelf(told, {}, (), "", 1, {}), View(), Served({"page.css": "a", "board.css": "b"}))
     assert "#I123456" in page
 
 
@@ -467,6 +467,26 @@ def test_a_run_is_read_again_only_when_it_changes(made: Path, tmp_path: Path, mo
     assert library.shelf.ranges.keys() == ranges.keys()
 
 
+def test_disputed_items_are_half_right(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path, "hash", "oracle")
+    told = shelf(tmp_path)
+    ((part, listed),) = told.disputed.items()
+    assert part == told.board.columns[0].key.part.id
+    columns = {column.protocol for column in handful(told.board.columns, 12)}
+    credits: dict[str, list[float]] = {}
+    for name in ("hash", "oracle"):
+        for outcome in summarize(tmp_path / name).outcomes.outcomes:
+            if outcome.name in columns:
+                for item, credit in zip(outcome.ids.to_pylist(), outcome.credit.tolist(), strict=True):
+                    credits.setdefault(item, []).append(credit)
+    known = {item: [credit for credit in own if not math.isnan(credit)] for item, own in credits.items()}
+    apart = {item: abs(sum(own) / len(own) - 0.5) for item, own in known.items()}
+    assert [apart[each.item] for each in listed] == sorted(apart[each.item] for each in listed)
+    assert apart[listed[0].item] == min(apart.values())
+    for each in listed:
+        assert (each.right, each.answers) == (pytest.approx(sum(known[each.item])), len(known[each.item]))
+
+
 def test_decisions_are_kept_within_a_budget_and_read_again(made: Path) -> None:
     read: list[str] = []
 
@@ -498,12 +518,7 @@ def test_guesses_reach_down_to_chance() -> None:
 
 
 def test_protocols_are_named_in_the_fewest_words(made: Path) -> None:
-    protocols = summarize(made / "hash").manifest.protocols
-    assert sorted(selectors(protocols)) == sorted(PROTOCOLS)
-    one = {"mmlu/cloze:sum": protocols["mmlu/cloze:sum"]}
-    assert selectors(one) == ["mmlu/cloze:sum"]
-    own = {"mine": protocols["mmlu/original"].replace("shots:5", "shots:4")}
-    assert selectors(own) == list(own.values())
+    assert sorted(asked_names(_read(made / "hash", "one"))) == sorted(PROTOCOLS)
 
 
 def test_csv_is_text_for_a_spreadsheet() -> None:

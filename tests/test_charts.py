@@ -34,9 +34,9 @@ from choicewise.web.chart import MIME, Chart
 from choicewise.web.charts import bump, effects, ladder, pair, ranks, strip
 from choicewise.web.charts.catalogue import draw
 from choicewise.web.charts.frame import Record, Records
-from choicewise.web.charts.kinds import KINDS, significant
-from choicewise.web.page.pairs import pairs
-from choicewise.web.page.study import Study, make_study
+from choicewise.web.charts.kinds import KINDS
+from choicewise.web.pairs import leads, pairs
+from choicewise.web.study import Study, make_study
 from tests.chart_rows import HOSTILE, row, table
 from tests.worlds import write_mmlu
 
@@ -206,13 +206,13 @@ def test_crossings_are_thick_where_both_orders_are_significant() -> None:
 
 def test_significant_leads_are_those_of_the_pairs(study: Study) -> None:
     compared = pairs(study)
-    leads = significant(study, compared)
+    ahead_of = leads(study, compared)
     labelled = study.labels
     expected = sum(each.p_holm <= 0.05 for one in compared for each in one.contests)
-    assert len(leads) == expected
-    assert all(ahead in labelled and behind in labelled for _, ahead, behind in leads)
+    assert len(ahead_of) == expected
+    assert all(ahead in labelled and behind in labelled for _, ahead, behind in ahead_of)
     better = {run.label: run.row_of for run in study.runs}
-    assert all(better[ahead][name].value > better[behind][name].value for name, ahead, behind in leads)
+    assert all(better[ahead][name].value > better[behind][name].value for name, ahead, behind in ahead_of)
 
 
 @pytest.mark.parametrize("models", [1, 2, 4, 10, 200])

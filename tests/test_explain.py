@@ -141,7 +141,9 @@ def test_reading_a_run_needs_no_model(run: Run) -> None:
         f"report|{run.folder}|--distribution|--protocol|mmlu/cloze",
     ]
     found = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, text=True, check=True)
-    assert found.stderr.splitlines()[-1] == ""
+    *told, loaded = found.stderr.splitlines()
+    assert loaded == ""
+    assert all("`choicewise " in line for line in told)
 
 
 @pytest.mark.parametrize("boundary", ["joint", "lcp", "heal", "word", "bytes"])

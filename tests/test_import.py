@@ -70,6 +70,8 @@ LINES = {
     "report --json RUN": REPORT,
     "explain RUN --item tides/test/0": STORE | {"rich"},
     "explain RUN --item nowhere": STORE | {"rich"},
+    "serve nowhere": CHECKED,
+    "serve RUN --host 0.0.0.0": CHECKED,
 }
 """Line → the most that it may load.  What it takes in seconds follows from that, and is not for a test to say."""
 

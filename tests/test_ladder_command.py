@@ -139,6 +139,18 @@ def test_what_no_ladder_leads_between_is_refused(
     assert message in str(error)
 
 
+def test_ways_are_protocols_for_other_commands(data: Path, folder: Path) -> None:
+    way = "mmlu/original..mmlu/harness-v0"
+    lines = command("prompts", "--data", data, "--protocol", way, "--limit", "1").stdout.splitlines()
+    assert {f"{way}:header", "mmlu/harness-v0..mmlu/original:sampler"} <= {
+        json.loads(line)["protocol"] for line in lines
+    }
+    planned = command("run", "--dry-run", "--model", "fake:hash", "--data", data, "--protocol", way)
+    assert "requests" in planned.stdout
+    assert "axis" not in command("protocols", "show", f"{way}:header").stderr
+    assert "not asked what" in str(refused("report", "--protocol", f"{way}:header", folder))
+
+
 def test_a_folder_and_a_model_are_two_ways_of_asking(folder: Path, data: Path) -> None:
     ends = "mmlu/original", "mmlu/helm"
     assert "--model and --data and --out missing" in str(refused("ladder", *ends))

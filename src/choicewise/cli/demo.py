@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from choicewise.results.summary import Summary
 
 
-ITEMS = 100
+ITEMS = 60
 """Items that the page has in full: as many as are made in some seconds."""
 
 

@@ -46,7 +46,7 @@ def plot(
     from choicewise.store.atomic import disk_errors, new_file
     from choicewise.web.charts.catalogue import draw, find_kind
     from choicewise.web.charts.kinds import KINDS
-    from choicewise.web.page.study import read_study
+    from choicewise.web.study import read_study
 
     *folders, name = arguments
     charts = [kind.name for kind in KINDS]

@@ -1,5 +1,7 @@
 """``choicewise prompts``: the requests themselves, without a model."""
 
+from functools import partial
+
 from choicewise.cli import options
 from choicewise.cli.output import print_json
 
@@ -22,12 +24,13 @@ def prompts(
     from choicewise.data.open_dataset import open_dataset
     from choicewise.protocols.catalogue import resolve
     from choicewise.requests.rendered import rendered_line
-    from choicewise.requests.schedule import with_split
+    from choicewise.requests.schedule import has_shots, with_split
     from choicewise.requests.source import requests
 
     columns = None if mapping is None else read_mapping(mapping)
     dataset = open_dataset(data, on_bad_item=on_bad_item, columns=columns)
-    recipes = {name: with_split(recipe, dataset) for name, recipe in resolve(*protocol).items()}
+    named = resolve(*protocol, possible=partial(has_shots, dataset, subject))
+    recipes = {name: with_split(recipe, dataset) for name, recipe in named.items()}
     first_names = {recipe.prompt_digest: name for name, recipe in reversed(recipes.items())}
     for name, recipe in recipes.items():
         if first_names[recipe.prompt_digest] != name:

@@ -116,13 +116,12 @@ def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
 
 def _print_effects(runs: Sequence[Run], json: bool) -> None:
     from choicewise.report.effects_table import effects_table
-    from choicewise.results.distinct import first_alike
     from choicewise.results.main_effects import main_effects
     from choicewise.results.outcome import OutcomeKeeper
 
     keeper, shown = OutcomeKeeper(), []
     for run in runs:
-        shown.append((run, main_effects(keeper.keep(run), first_alike(run))))
+        shown.append((run, main_effects(keeper.keep(run))))
         run.release()
     if json:
         named = [(str(run.folder), run.manifest.model.name, run.manifest.dataset.name, each) for run, each in shown]

@@ -34,7 +34,16 @@ def serve(
 
     Only this machine can read it, unless --host says otherwise. Ctrl-C ends it.
     """
+    from choicewise.web.server.access import access, is_loopback
+    from choicewise.web.server.token import read_token
+
     _check(folders)
+    token = read_token(token_file)
+    if token is None and not is_loopback(host):
+        raise UsageError(
+            f"{host} can be reached by others: write a token of your own into a file that only you can read, and name "
+            "it with --token-file, or put it into the variable CHOICEWISE_TOKEN"
+        )
     try:
         import jinja2  # noqa: F401
         import starlette  # noqa: F401
@@ -43,16 +52,8 @@ def serve(
         raise UsageError(f"the board needs {error.name}: pip install 'choicewise[serve]'") from error
 
     from choicewise.web.board.library import Library
-    from choicewise.web.server.access import access, is_loopback
     from choicewise.web.server.serve import BoardServer, address, listen
-    from choicewise.web.server.token import read_token
 
-    token = read_token(token_file)
-    if token is None and not is_loopback(host):
-        raise UsageError(
-            f"{host} can be reached by others: write a token of your own into a file that only you can read, and name "
-            "it with --token-file, or put it into the variable CHOICEWISE_TOKEN"
-        )
     bound = listen(host, port)
     server = BoardServer(Library(folders), access(host, name or (), token), bound, tell)
     server.start()
@@ -60,7 +61,9 @@ def serve(
     where = ", ".join(map(str, folders))
     tell(f"the board of all runs below {where}; Ctrl-C ends it")
     if token is not None:
-        tell("readers add ?token= and the token to the address once", *_open_to_all(host))
+        tell("readers add ?token= and the token to the address once")
+    if not is_loopback(host):
+        tell("what is sent is not encrypted; a proxy with TLS in front of it does that")
     try:
         server.wait()
     except KeyboardInterrupt:
@@ -74,9 +77,3 @@ def _check(folders: list[Path]) -> None:
     problems += [f"{folder} is a file; name the folder" for folder in folders if folder.is_file()]
     if problems:
         raise UsageError.about(problems)
-
-
-def _open_to_all(host: str) -> list[str]:
-    from choicewise.web.server.access import is_loopback
-
-    return [] if is_loopback(host) else ["what is sent is not encrypted; a proxy with TLS in front of it does that"]

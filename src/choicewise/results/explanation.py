@@ -237,7 +237,8 @@ def _scored(
         total = total - (before or 0.0) + (after or 0.0)
     no_number = any(number is not None and math.isnan(number) for number in (total, value))
     missing = span["missing"] or ("the model answers with NaN" if no_number else None)
-    tokens = () if answer is None or not with_tokens else _tokens(protocol, context, text or span["continuation"], answer)
+    spelled = text or span["continuation"]
+    tokens = () if answer is None or not with_tokens else _tokens(protocol, context, spelled, answer)
     kept = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
     about = {name: span[name] for name in (*kept, "merged", "noncanonical", "lossy", "unknown")}
     if span["choice"] != GENERATED:

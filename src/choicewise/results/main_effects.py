@@ -62,17 +62,17 @@ class Effect:
     changes: tuple[ValueChange, ...]
 
 
-def main_effects(outcomes: Outcomes, firsts: Mapping[str, str] | None = None) -> list[Effect]:
+def main_effects(outcomes: Outcomes) -> list[Effect]:
     """The effects of all axes in which two protocols of a run differ alone, the greatest absolute change first.
 
     Axes that only change together (:func:`choicewise.protocols.path.inseparable`) count as the first of them.
-    ``firsts``: of protocols that can't differ the first (:func:`choicewise.results.distinct.first_alike`): a pair of
-    them is none, and pairs of the same two kinds count once.  Raises UsageError where no two protocols are a pair.
+    Two protocols that can't differ (:mod:`choicewise.results.distinct`) are no pair, and pairs of the same two kinds
+    count once.  Raises UsageError where no two protocols are a pair.
     """
     known = {each.name: influence(each) for each in outcomes.outcomes}
     values = {name: each.value for name, each in known.items()}
     by_values: dict[tuple[Axis, ...], list[Pair]] = {}
-    for left, right in _pairs(outcomes.outcomes, values, firsts or {}):
+    for left, right in _pairs(outcomes.outcomes, values):
         axes = tuple(Axis(*axis) for axis in axis_differences(left.protocol, right.protocol))
         _, credits, _ = aligned([known[left.name], known[right.name]])
         n = int((~np.isnan(credits).any(axis=0)).sum())
@@ -100,16 +100,14 @@ def _spread(pairs: Sequence[Pair]) -> Spread:
     return Spread(float(changes.mean()), sd, float(changes.min()), float(changes.max()), len(changes))
 
 
-def _pairs(
-    outcomes: Sequence[Outcome], values: Mapping[str, float], firsts: Mapping[str, str]
-) -> Iterable[tuple[Outcome, Outcome]]:
+def _pairs(outcomes: Sequence[Outcome], values: Mapping[str, float]) -> Iterable[tuple[Outcome, Outcome]]:
     """Two measured protocols that differ in one axis, or in some that only change together, in its direction."""
     measured = [each for each in outcomes if not math.isnan(values[each.name])]
     run = [each.protocol for each in measured]
     seen: set[tuple[Axes, frozenset[str]]] = set()
     for pair in combinations(measured, 2):
         axes = differing(*(each.protocol for each in pair))
-        kinds = frozenset(firsts.get(each.protocol.digest, each.protocol.digest) for each in pair)
+        kinds = frozenset(each.first for each in pair)
         if len(kinds) < 2 or (axes, kinds) in seen:
             continue
         if len(axes) == 1 or inseparable(*(each.protocol for each in pair)):

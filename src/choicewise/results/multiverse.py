@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import UsageError
-from choicewise.results.distinct import alike, first_alike
+from choicewise.results.distinct import alike
 from choicewise.results.json_value import json_value
 from choicewise.results.outcome import Outcome, OutcomeKeeper, Outcomes
 from choicewise.results.pairing import paired_credits, paired_predictions
@@ -114,12 +114,12 @@ class Multiverse:
 
 def multiverse(runs: Sequence[Run]) -> Multiverse:
     """The panel of ``runs``: one per model and dataset.  Raises UsageError when there are not even two protocols."""
-    keeper, kept, rows, firsts = OutcomeKeeper(), list[Outcomes](), list[list[Row]](), list[Mapping[str, str]]()
+    keeper, kept, rows = OutcomeKeeper(), list[Outcomes](), list[list[Row]]()
     for each in runs:
         kept.append(keeper.keep(each))
-        firsts.append(first_alike(each))
         rows.append([row for row in each.rows() if not math.isnan(row.value)])
         each.release()
+    firsts = [each.firsts for each in kept]
     measured = [{each.protocol.digest: each for each in run.outcomes} for run in kept]
     if all(len(by_digest) < 2 for by_digest in measured):
         raise UsageError("a multiverse needs at least two protocols in a run; add more to the run, such as mmlu")

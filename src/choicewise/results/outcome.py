@@ -1,5 +1,6 @@
 """What is kept of many runs at once: the decision of every item, in two bytes or three."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from choicewise.data.categories import Categories
 from choicewise.protocols.protocol import Protocol
+from choicewise.results.distinct import first_alike
 from choicewise.results.measurement import Measurement
 from choicewise.results.row import selection
 from choicewise.results.run import Run
@@ -23,6 +25,7 @@ class Outcome:
     """The decisions of one measurement; its properties are as those of the measurement.
 
     ``items``: their ids and subjects.  ``codes``: of each credit among the ``values``.
+    ``first``: the digest of the first protocol that this one can't differ from (:mod:`~.distinct`), or its own.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Outcome:
     values: Floats
     codes: npt.NDArray[Any]
     predicted: npt.NDArray[Any]
+    first: str
 
     @property
     def ids(self) -> pa.ChunkedArray:
@@ -64,6 +68,11 @@ class Outcomes:
     digest: str
     outcomes: tuple[Outcome, ...]
 
+    @property
+    def firsts(self) -> dict[str, str]:
+        """By the digest of every protocol that of the first one that it can't differ from, or its own."""
+        return {each.protocol.digest: each.first for each in self.outcomes}
+
 
 class OutcomeKeeper:
     """Makes outcomes of runs, whose items are kept once where several have the same."""
@@ -73,17 +82,16 @@ class OutcomeKeeper:
 
     def keep(self, run: Run) -> Outcomes:
         """What remains of ``run`` when its evidence is released."""
-        manifest, measured = run.manifest, run.measurements.values()
-        outcomes = tuple(self._outcome(run, each) for each in measured)
+        manifest, firsts = run.manifest, first_alike(run)
+        outcomes = tuple(self._outcome(run, each, firsts) for each in run.measurements.values())
         return Outcomes(manifest.model.name, manifest.dataset.name, manifest.dataset.digest, outcomes)
 
-    def _outcome(self, run: Run, measured: Measurement) -> Outcome:
+    def _outcome(self, run: Run, measured: Measurement, firsts: Mapping[str, str]) -> Outcome:
         values, codes = np.unique(measured.credit, return_inverse=True)
         codes, predicted = small_codes(codes, len(values)), small_choices(measured.prediction)
         named = measured.name, measured.protocol, measured.categories, selection(run.manifest, measured)
-        return Outcome(
-            *named, self._items(measured.evidence.about.select(["item", "subject"])), values, codes, predicted
-        )
+        items = self._items(measured.evidence.about.select(["item", "subject"]))
+        return Outcome(*named, items, values, codes, predicted, firsts[measured.protocol.digest])
 
     def _items(self, items: pa.Table) -> pa.Table:
         for table in self._tables:

@@ -199,7 +199,7 @@ class Run:
         ladder), ``protocol``, ``rank``, ``width``.  Raises UsageError for a chart that the runs can't give.
         """
         from choicewise.web.charts.catalogue import draw
-        from choicewise.web.page.study import study_of
+        from choicewise.web.study import study_of
 
         return draw(name, study_of([self, *beside]), **choices)
 

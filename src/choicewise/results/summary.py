@@ -64,7 +64,8 @@ def keep_summary(run: Run) -> Summary:
 def _kept(run: Run, outcome: Outcome, rows: Sequence[Row]) -> KeptOutcome:
     own = tuple(row for row in rows if row.protocol == outcome.name)
     items = run.measurements[outcome.name].evidence.items
-    return KeptOutcome(outcome.name, outcome.selection, own, items, outcome.values, outcome.codes, outcome.predicted)
+    decided = outcome.values, outcome.codes, outcome.predicted, outcome.first
+    return KeptOutcome(outcome.name, outcome.selection, own, items, *decided)
 
 
 def _summary(folder: Path, manifest: Manifest, kept: Sequence[KeptOutcome]) -> Summary:
@@ -76,7 +77,7 @@ def _summary(folder: Path, manifest: Manifest, kept: Sequence[KeptOutcome]) -> S
     for each in kept:
         items = tables.setdefault(id(each.items), _at(table, each.items))
         about = (each.protocol, protocols[each.protocol], manifest.dataset.categories, each.selection, items)
-        outcomes.append(Outcome(*about, each.values, each.codes, each.predicted))
+        outcomes.append(Outcome(*about, each.values, each.codes, each.predicted, each.first))
     dataset, rows = manifest.dataset, tuple(row for each in kept for row in each.rows)
     return Summary(folder, manifest, rows, Outcomes(manifest.model.name, dataset.name, dataset.digest, tuple(outcomes)))
 

@@ -43,7 +43,8 @@ class KeptOutcome(NamedTuple):
     """The rows of one protocol and its decision of every item.
 
     ``items``: the places of its items in the item table; ``values``: the different credits, of which ``codes`` names
-    one per item; ``predicted``: the predicted choice of every item, -1 for none.
+    one per item; ``predicted``: the predicted choice of every item, -1 for none; ``first``: the digest of the first
+    protocol that it can't differ from.
     """
 
     protocol: str
@@ -53,11 +54,13 @@ class KeptOutcome(NamedTuple):
     values: Floats
     codes: npt.NDArray[Any]
     predicted: npt.NDArray[Any]
+    first: str
 
 
 _SCHEMA = pa.schema(
     {"protocol": pa.string(), "selection": pa.string(), "rows": pa.string(), "items": pa.list_(pa.int32())}
     | {"values": pa.list_(pa.float64()), "codes": pa.list_(pa.int32()), "predicted": pa.list_(pa.int16())}
+    | {"first": pa.string()}
 )
 """One row per protocol; ``items`` is null where they are those of the protocol before."""
 
@@ -117,7 +120,7 @@ def _outcomes(table: pa.Table, manifest: Manifest) -> list[KeptOutcome]:
             replace(row, model=model, dataset=dataset) for row in _row_reader().validate_json(cells["rows"].as_py())
         )
         values, codes, predicted = (cells[name].values.to_numpy() for name in ("values", "codes", "predicted"))
-        decided = values, small_codes(codes, len(values)), small_choices(predicted)
+        decided = values, small_codes(codes, len(values)), small_choices(predicted), cells["first"].as_py()
         outcomes.append(KeptOutcome(cells["protocol"].as_py(), cells["selection"].as_py(), rows, items, *decided))
     return outcomes
 

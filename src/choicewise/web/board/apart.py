@@ -10,6 +10,8 @@ from subprocess import DEVNULL, PIPE, Popen
 
 from choicewise.errors import ChoicewiseError
 
+_MODULE = "choicewise.web.board.apart"
+
 
 class Apart:
     """Makes one thing after the other, each in a process, the last of which can be ended."""
@@ -22,7 +24,7 @@ class Apart:
         """The document or the strip of the run in ``folder``.  ChoicewiseError with the reason where there is none."""
         if self._ended:
             raise ChoicewiseError("the board is closed")
-        command = [sys.executable, "-m", "choicewise.web.board.apart", kind, str(folder.absolute()), address]
+        command = [sys.executable, "-m", _MODULE, kind, str(folder.absolute()), address]
         with Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True) as process:
             self._process = process
             made, told = process.communicate()

@@ -118,13 +118,14 @@ def _column(key: Key, run: ListedRun, name: str, members: Sequence[tuple[ListedR
 
 
 def _ordered(columns: Iterable[Column]) -> tuple[Column, ...]:
-    """By part of the data, then by family, that with the most headlines first."""
+    """By part of the data, that of the most numbers first, then by family, that with the most headlines first."""
     listed = list(columns)
-    parts = sorted(
-        {column.key.part: column.dataset for column in listed}.items(),
-        key=lambda part: (part[1], part[0].selection, part[0].data),
-    )
-    places = {part: place for place, (part, _) in enumerate(parts)}
+    datasets, most = dict[Part, str](), Counter[Part]()
+    for column in listed:
+        datasets.setdefault(column.key.part, column.dataset)
+        most[column.key.part] = max(most[column.key.part], column.measured)
+    parts = sorted(datasets, key=lambda part: (-most[part], datasets[part], part.selection, part.data))
+    places = {part: place for place, part in enumerate(parts)}
     headlines = Counter(column.family for column in listed if column.headline)
     names = sorted(dict.fromkeys(column.family for column in listed), key=lambda name: -headlines[name])
     families = {name: place for place, name in enumerate(names)}

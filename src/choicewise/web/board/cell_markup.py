@@ -52,7 +52,7 @@ def spread_markup(spread: Spread | None, chance: float, sortable: bool = False) 
     """The median with the lowest and the highest number, or how many of the numbers are there, in a ``td``."""
     from markupsafe import Markup
 
-    if spread is None:
+    if spread is None or not spread.n:
         return Markup("<td></td>")
     if math.isnan(spread.median):
         return Markup(f'<td class="median"><i class="words">{spread.n} of {spread.of}</i></td>')

@@ -6,6 +6,7 @@ from functools import cache, cached_property
 
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.signature import signature
+from choicewise.results.published import published
 from choicewise.web.board.slug import short
 
 
@@ -81,12 +82,12 @@ def _further() -> frozenset[str]:
 def handful(columns: Sequence[Column], most: int) -> tuple[Column, ...]:
     """At most so many of ``columns``, in their order: headlines, of every part of the data and family in turn.
 
-    Where there are fewer headlines than columns, and more of them than ``most``, those measured most often come first.
+    Of the headlines of a family those measured most often come first, then those under which numbers were published.
     """
     headlines = [column for column in columns if column.headline] or list(columns)
     turns: dict[tuple[Part, str], int] = {}
     order: list[tuple[int, int, Column]] = []
-    for column in sorted(headlines, key=lambda each: -each.measured):
+    for column in sorted(headlines, key=lambda each: (-each.measured, each.p not in published())):
         turn = turns[column.key.part, column.family] = turns.get((column.key.part, column.family), 0) + 1
         order.append((turn, len(order), column))
     chosen = {column.id for _, _, column in sorted(order, key=lambda each: each[:2])[:most]}

@@ -2,43 +2,59 @@
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from choicewise.store.atomic import write_text
+from choicewise.errors import UsageError
+from choicewise.store.atomic import disk_errors, write_text
 from choicewise.web.board.artefact import artefact_content
 from choicewise.web.board.library import Shelf
 from choicewise.web.board.links import Filed, board_file
-from choicewise.web.board.listed_run import ListedRun, State
+from choicewise.web.board.listed_run import State
 from choicewise.web.board.model_page import model_page, model_record
 from choicewise.web.board.page import board_page
 from choicewise.web.board.protocol_page import protocol_page, sheet
 from choicewise.web.board.records import as_json, board_csv, board_record
+from choicewise.web.board.run_document import run_document
 from choicewise.web.board.run_page import run_page
+from choicewise.web.board.run_strip import run_strip
 from choicewise.web.board.slug import slug
 from choicewise.web.board.view import View
 from choicewise.web.environment import static_text
 
-Made = Callable[[ListedRun, str], str]
-"""Makes something of a complete run, ``document`` or ``strip``."""
+FIRST = "index.html"
+"""The page to open."""
 
 
-def write_board(shelf: Shelf, out: Path, made: Made) -> Path:
-    """Write the board into the folder ``out`` and return its first page; ``made`` makes the pages and charts of runs.
+def check_place(out: Path) -> None:
+    """UsageError when ``out`` is a file, or a folder with other things than a board."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file; a page ends in .html, and a board is written into a folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / FIRST).exists():
+        raise UsageError(f"{out} holds other files and no board; choose an empty or new folder")
 
-    What lies there under other names stays.
+
+def write_board(shelf: Shelf, out: Path) -> Path:
+    """Write the board into the folder ``out`` and return its first page.
+
+    Raises StoreError where nothing can be written.  What lies there under other names stays.
     """
-    for name, content in board_files(shelf, made):
+    with disk_errors(out):
+        return _written(shelf, out)
+
+
+def _written(shelf: Shelf, out: Path) -> Path:
+    for name, content in board_files(shelf):
         file = out / name
         file.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, bytes):
             file.write_bytes(content)
         else:
             write_text(file, content)
-    return out / "index.html"
+    return out / FIRST
 
 
-def board_files(shelf: Shelf, made: Made) -> Iterator[tuple[str, str | bytes]]:
+def board_files(shelf: Shelf) -> Iterator[tuple[str, str | bytes]]:
     """Every file by its name, relative to the folder; the first page comes last, when all that it names is there."""
     frame = _frame()
     below = Filed(1)
@@ -52,8 +68,8 @@ def board_files(shelf: Shelf, made: Made) -> Iterator[tuple[str, str | bytes]]:
             yield f"protocol/{p}.html", protocol_page(shelf, asked, below, **frame)
     for run in shelf.board.runs:
         if run.state is State.READ:
-            yield f"strip/{run.id}.svg", made(run, "strip")
-            yield f"run/{run.id}.html", made(run, "document")
+            yield f"strip/{run.id}.svg", run_strip(run.folder)
+            yield f"run/{run.id}.html", run_document(run.folder, "../index.html")
         else:
             yield f"run/{run.id}.html", run_page(shelf, run, below, **frame)
         for artefact in run.artefacts:

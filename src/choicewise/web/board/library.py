@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
+from choicewise.errors import StoreError
 from choicewise.results.outcome import Outcomes
 from choicewise.web.board.board import Board, board
 from choicewise.web.board.decisions_kept import DecisionsKept
 from choicewise.web.board.discovery import Place, discover
+from choicewise.web.board.disputed import Listed, disputed
 from choicewise.web.board.listed_run import ListedRun, State
 from choicewise.web.board.ranges_kept import RangesKept
 from choicewise.web.board.rank_ranges import Ranges
@@ -29,6 +31,7 @@ class Shelf:
 
     ``ranges``: the rank ranges of the columns that have them by now, by the id of the column.  ``problems``: what could
     not be looked into.  ``finding`` says in sentences what the numbers say.  ``number`` grows with every change.
+    ``disputed``: items on which the numbers disagree, by the id of the part of the data.
     """
 
     board: Board
@@ -36,6 +39,7 @@ class Shelf:
     problems: tuple[str, ...]
     finding: str
     number: int
+    disputed: Listed
 
     @property
     def waiting(self) -> int:
@@ -58,7 +62,8 @@ class Library:
         self._places: dict[str, Place] = {}
         self._runs: dict[str, ListedRun] = {}
         self._problems: tuple[str, ...] = ()
-        self._shelf = Shelf(board(()), {}, (), "", 0)
+        self._shelf = Shelf(board(()), {}, (), "", 0, {})
+        self._disputed: tuple[Board | None, Listed] = None, {}
         self._board_changed, self._shelf_changed = True, False
         self._published = 0.0
         self._wake, self._ended = Event(), Event()
@@ -112,9 +117,13 @@ class Library:
             self._publish()
         elif waiting is not None:
             self._read(waiting)
+        elif self._ranges.compute_next(self._shelf.board):
+            self._shelf_changed = True
+        elif self._disputed[0] is not self._shelf.board:
+            self._disputed = self._shelf.board, disputed(self._shelf.board, self.decisions)
+            self._shelf_changed = True
         else:
-            self._shelf_changed = self._ranges.compute_next(self._shelf.board)
-            return self._shelf_changed
+            return False
         return True
 
     def _look(self) -> None:
@@ -150,6 +159,18 @@ class Library:
         made = board(list(self._runs.values())) if self._board_changed else self._shelf.board
         whole = all(run.state is not State.WAITING for run in made.runs)
         finding = told(made) if whole and self._board_changed else self._shelf.finding
-        self._shelf = Shelf(made, self._ranges.of(made), self._problems, finding, self._shelf.number + 1)
+        listed = self._disputed[1] if self._disputed[0] is made else {}
+        number = self._shelf.number + 1
+        self._shelf = Shelf(made, self._ranges.of(made), self._problems, finding, number, listed)
         self._board_changed = self._shelf_changed = False
         self._published = time.monotonic()
+
+
+def read_shelf(folders: Sequence[Path]) -> Shelf:
+    """What is known of the runs below ``folders`` once all are read.  StoreError for a folder that has none."""
+    library = Library(folders)
+    library.catch_up()
+    for folder in folders:
+        if not any(run.folder.is_relative_to(folder) for run in library.shelf.board.runs):
+            raise StoreError(f"no run lies in or below {folder}; make one with `choicewise run`")
+    return library.shelf

@@ -12,7 +12,7 @@ from choicewise.web.board.links import Links
 from choicewise.web.board.listed_run import ListedRun
 from choicewise.web.board.page import rendered
 from choicewise.web.board.records import cell_record, column_record, run_record
-from choicewise.web.board.selectors import selectors
+from choicewise.web.board.run_page import asked_names
 from choicewise.web.board.slug import slug
 
 COUNTS = {
@@ -97,7 +97,7 @@ def model_page(shelf: Shelf, model: str, links: Links, **further: Any) -> str:
         links,
         model=model,
         parts=parts,
-        runs=[(run, selectors(run.manifest.protocols)) for run in runs if run.manifest is not None],
+        runs=[(run, asked_names(run)) for run in runs if run.manifest is not None],
         legend={flag: words for flag, words in FLAGS.items() if flag in raised},
         **further,
     )

@@ -22,10 +22,13 @@ CSV_COLUMNS = (
     *("value", "ci_low", "ci_high", "n", "missing", "chance", "rank", "rank_low", "rank_high", "doubts", "state"),
 )
 
+_MARKUP = {ord(char): f"\\u{ord(char):04x}" for char in "<>&"}
+
 
 def as_json(content: Any) -> str:
-    """``content`` as JSON; NaN is null, and control and invisible characters are escapes."""
-    return json_safe(json.dumps(json_value(content), ensure_ascii=False, indent=1)) + "\n"
+    """``content`` as JSON; NaN is null, and what HTML reads as markup, control and invisible characters are escapes."""
+    text = json.dumps(json_value(content), ensure_ascii=False, indent=1)
+    return json_safe(text.translate(_MARKUP)) + "\n"
 
 
 def board_record(shelf: Shelf, view: View) -> Record:
@@ -52,7 +55,7 @@ def board_record(shelf: Shelf, view: View) -> Record:
             }
             for line in seen.lines
         ],
-        "runs": [run_record(run) for run in shelf.board.runs],
+        "runs": [listed_record(run) for run in shelf.board.runs],
     }
 
 
@@ -77,15 +80,22 @@ def cell_record(cell: Cell, ranges: Ranges | None) -> Record:
     return {"run": cell.run.id, "state": "", **number, **rank, "doubts": row.diagnosis.flags, **ids}
 
 
-def run_record(run: ListedRun) -> Record:
+def listed_record(run: ListedRun) -> Record:
     """A run folder as the board lists it, without the place where it lies."""
     about: Record = {"id": run.id, "label": run.label, "state": run.state, "reason": run.reason, "version": run.version}
     if run.manifest is not None:
-        manifest = run.manifest
-        about |= {"model": manifest.model, "r": run.computed, "dataset": manifest.dataset.name}
-        about |= {"data": manifest.dataset.digest, "selection": manifest.selection, "engine": manifest.engine}
-        about |= {"versions": manifest.versions, "protocols": manifest.protocols}
+        dataset = run.manifest.dataset
+        about |= {"model": run.model, "r": run.computed, "dataset": dataset.name, "data": dataset.digest}
     return about
+
+
+def run_record(run: ListedRun) -> Record:
+    """The same with everything that it takes to get its numbers again."""
+    manifest = run.manifest
+    if manifest is None:
+        return listed_record(run)
+    about = {"model": manifest.model, "selection": manifest.selection, "engine": manifest.engine}
+    return {**listed_record(run), **about, "versions": manifest.versions, "protocols": manifest.protocols}
 
 
 def board_csv(shelf: Shelf, view: View) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 from choicewise.web.page.content import Content
 from choicewise.web.page.document import document
 from choicewise.web.page.full_items import inside_items
-from choicewise.web.page.study import read_study
 from choicewise.web.page.write import today
+from choicewise.web.study import read_study
 
 ITEMS = 20
 """Items that it holds in full, those that flip most; a served board has a page for every item."""

@@ -13,6 +13,7 @@ from choicewise.results.row import Row
 from choicewise.web import labels
 from choicewise.web.charts.frame import Record
 from choicewise.web.number import count
+from choicewise.web.pairs import Lead
 from choicewise.web.theme import MODELS
 
 SHOWN = len(MODELS)
@@ -30,16 +31,13 @@ _NAMED = 20
 _TIED = 0.3
 """How far apart lines of equal rank are, in ranks."""
 
-Ahead = tuple[str, str, str]
-"""(protocol, model, model): under the protocol the first model is significantly ahead of the second."""
-
 Column = Mapping[str, Row]
 """What was measured the same way, by model."""
 
 
 def values(
     rows: Sequence[Row],
-    significant: Collection[Ahead] = (),
+    significant: Collection[Lead] = (),
     highlight: Sequence[str] = (),
     first: str | None = None,
 ) -> list[Record]:
@@ -164,7 +162,7 @@ def _crossings(
     names: Sequence[str],
     drawn: Sequence[Mapping[str, float]],
     shown: Sequence[str],
-    significant: Collection[Ahead],
+    significant: Collection[Lead],
 ) -> list[Record]:
     """The stretches of lines that are thick."""
     records = []

@@ -7,7 +7,7 @@ from choicewise.errors import UsageError, did_you_mean
 from choicewise.web.chart import Chart
 from choicewise.web.charts.choices import Choices
 from choicewise.web.charts.kinds import KINDS, Kind
-from choicewise.web.page.study import Study
+from choicewise.web.study import Study
 
 
 def draw(name: str, study: Study, **choices: Any) -> Chart:

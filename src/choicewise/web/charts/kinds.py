@@ -1,7 +1,7 @@
 """The charts that there are: what each shows and needs, and how it is made of the runs of a study."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from choicewise.errors import UsageError, did_you_mean
@@ -12,11 +12,11 @@ from choicewise.results.ranks import measured_as
 from choicewise.results.row import Row
 from choicewise.web.chart import Chart
 from choicewise.web.charts import bump, effects, ladder, pair, ranks, strip
-from choicewise.web.charts.bump_values import Ahead, shown_models
+from choicewise.web.charts.bump_values import shown_models
 from choicewise.web.charts.choices import Choices
 from choicewise.web.number import count
-from choicewise.web.page.pairs import LEVEL, Pair, pairs
-from choicewise.web.page.study import ShownRun, Study
+from choicewise.web.pairs import leads, pairs
+from choicewise.web.study import ShownRun, Study
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ def _bump(study: Study, choices: Choices) -> Chart:
     first = None if choices.protocol is None else _protocol(study.runs[0], choices.protocol)
     highlight = [_run(study, model).label for model in choices.models]
     shown = shown_models(study.rows, highlight)
-    ahead = significant(study, pairs(Study(tuple(run for run in study.runs if run.label in shown))), shown)
+    chosen = Study(tuple(run for run in study.runs if run.label in shown))
+    ahead = leads(chosen, pairs(chosen))
     records = bump.values(study.rows, ahead, highlight, first)
     rank = choices.rank is not False
     return Chart("bump", _together(study), bump.spec(records, rank, choices.width), bump.CAPTION)
@@ -91,18 +92,6 @@ def _pair(study: Study, choices: Choices) -> Chart:
     records = pair.values(left.label, right.label, compared.contests)
     title = f"{left.label} minus {right.label} on {left.manifest.dataset.name}"
     return Chart("pair", title, pair.spec(records, choices.width), pair.CAPTION)
-
-
-def significant(study: Study, compared: Sequence[Pair], labels: Sequence[str] | None = None) -> frozenset[Ahead]:
-    """Who is significantly ahead of whom under which protocol, of pairs among the runs with these ``labels``."""
-    names = study.labels if labels is None else [label for label in study.labels if label in labels]
-    return frozenset(
-        (each.protocol, *(pair_names if each.difference.value > 0 else pair_names[::-1]))
-        for one in compared
-        for pair_names in [(names[one.left], names[one.right])]
-        for each in one.contests
-        if each.p_holm <= LEVEL
-    )
 
 
 def _about(run: ShownRun) -> str:

@@ -69,7 +69,9 @@ def _family(rows: Sequence[Row], top: int, start: int) -> Record:
 
 
 def _number(row: Row, place: int, chosen: bool, absent: str) -> Record:
-    name = labels.cut(row.protocol, labels.SAID) + (f", {labels.cut(row.subject, labels.SAID)}" if row.subject else "")
+    name = labels.cut(row.protocol, labels.SAID) + (
+        f", {labels.cut(row.subject, labels.SAID)}" if row.subject not in ("", "all") else ""
+    )
     about = f"{name}: {labels.share(row.value)} of {count(row.n, 'item')}"
     about += labels.bounds(row.ci_low, row.ci_high)
     if row.rank is not None:

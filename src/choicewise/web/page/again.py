@@ -13,7 +13,7 @@ from choicewise.protocols.catalogue import entries, groups
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.results.row import Row
-from choicewise.web.page.study import ShownRun, Study
+from choicewise.web.study import ShownRun, Study
 
 LONGEST_CSV = 1_000_000
 """Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command that writes CSV."""

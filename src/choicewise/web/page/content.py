@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from choicewise.results.main_effects import Effect
+from choicewise.web import pairs
 from choicewise.web.charts import bump, effects, ladder, pair, ranks, strip
-from choicewise.web.page import again, doubts, items, numbers, order, pairs, sheets, why
+from choicewise.web.page import again, doubts, items, numbers, order, sheets, why
 from choicewise.web.page.figure import Record, Spec
-from choicewise.web.page.study import Study
+from choicewise.web.study import Study
 
 DETAILED = 24
 """Runs whose ladders and answers to every item are on a page."""

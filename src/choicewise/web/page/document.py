@@ -9,16 +9,16 @@ from typing import Any
 from choicewise import __version__
 from choicewise.report.finding_text import sentences
 from choicewise.results.finding import finding
-from choicewise.web import number
+from choicewise.web import number, pairs
 from choicewise.web.environment import environment, static_text
-from choicewise.web.page import again, items, numbers, order, pairs, why
+from choicewise.web.page import again, items, numbers, order, pair_text, why
 from choicewise.web.page.content import CAPTIONS, SPECS, Content
 from choicewise.web.page.embedded import Embedded
 from choicewise.web.page.figure import drawing, renderer_script
 from choicewise.web.page.full_items import FullItems
 from choicewise.web.page.parts import Part
 from choicewise.web.page.script_data import script_data
-from choicewise.web.page.study import Study
+from choicewise.web.study import Study
 
 SCRIPTS = (
     *("dom.js", "state.js", "charts.js", "strip.js", "ladder.js", "order.js", "pairs.js", "item.js", "items.js"),
@@ -88,7 +88,7 @@ def about(study: Study, made: str) -> str:
 
 def _shown(content: Content) -> dict[str, Any]:
     """What stands on the page before its script does anything: of the first run, order and pair."""
-    study, first_pair = content.study, content.compared[:1]
+    study = content.study
     effects = content.effects[0]
     return {
         "study": study,
@@ -110,11 +110,8 @@ def _shown(content: Content) -> dict[str, Any]:
             for each in content.orders
         ],
         "range_columns": order.RANGE_COLUMNS,
-        "compared": [
-            (pairs.pair_data(study, each), drawing(SPECS["pair"], content.pair_values(each)) if each.contests else None)
-            for each in first_pair
-        ],
-        "pair_columns": pairs.COLUMNS,
+        "compared": [_compared(content, each) for each in content.compared[:1]],
+        "pair_columns": pair_text.COLUMNS,
         "most_pairs": pairs.MOST_RUNS,
         "listed": content.listed,
         "item_rows": [items.first_rows(each) for each in content.listed],
@@ -123,6 +120,12 @@ def _shown(content: Content) -> dict[str, Any]:
         "recipes": content.recipes,
         "downloads": again.downloads(study),
     }
+
+
+def _compared(content: Content, pair: pairs.Pair) -> tuple[dict[str, Any], Any]:
+    """What is said of a pair, and its drawing where there is one."""
+    values = content.pair_values(pair)
+    return pair_text.pair_data(content.study, pair), drawing(SPECS["pair"], values) if values else None
 
 
 def _hash(text: str) -> str:

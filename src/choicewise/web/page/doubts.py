@@ -8,7 +8,7 @@ from choicewise.report.visible_text import safe
 from choicewise.results.diagnosis import FLAGS
 from choicewise.results.row import Row
 from choicewise.web.number import count, interval, listed
-from choicewise.web.page.study import ShownRun, Study
+from choicewise.web.study import ShownRun, Study
 
 COUNTS = {
     "missing": (
@@ -138,7 +138,7 @@ def _doubts(study: Study) -> Iterator[Doubt]:
             yield Doubt(flag, _sentence(meaning), ADVICE[flag], flag in ALARMS, where)
     for name, (what, meaning) in COUNTS.items():
         if where := _places(study, partial(_counted, name=name), True):
-            yield Doubt(what, "", meaning, name in ALARMS, where)
+            yield Doubt(f"{_short(name)}: {what}", "", meaning, name in ALARMS, where)
     if unused := sorted({name for row in study.rows for name in row.unused}):
         where = _places(study, lambda row: len(row.unused), False)
         advice = "What is asked may need them: take a protocol whose templates have them."

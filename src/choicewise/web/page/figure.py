@@ -19,6 +19,9 @@ Record = dict[str, Any]
 Spec = Callable[[Sequence[Record], int], dict[str, Any]]
 """The chart of such values, so many pixels wide."""
 
+_BARE = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
+"""What groups of marks have that say nothing themselves: a screen reader would come to an image without words."""
+
 _SIZED = re.compile(r'^<svg class="marks" width="([\d.]+)"')
 
 
@@ -61,7 +64,7 @@ def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
     """The chart of these values as SVG that can stand in a page's own text."""
     from markupsafe import Markup
 
-    wide, slim = (Chart("", "", draw(values, width)).page_svg() for width in (WIDE, SLIM))
+    wide, slim = (_BARE.sub("", Chart("", "", draw(values, width)).page_svg()) for width in (WIDE, SLIM))
     size = _SIZED.match(slim)
     return Drawing(Markup(wide), Markup(slim), size is not None and float(size[1]) > SLIM + 20)
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from choicewise.results.item_table import item_batches
 from choicewise.scoring.ragged import Integers, Mask
 from choicewise.web.number import shortened
-from choicewise.web.page.study import ShownRun
+from choicewise.web.study import ShownRun
 
 QUESTION = 72
 """Characters of a question that stand in the list."""

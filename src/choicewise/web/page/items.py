@@ -11,18 +11,18 @@ from choicewise.results.explanation import Explanation, explain_items
 from choicewise.results.run import open_run
 from choicewise.web.page.item_detail import Texts, item_detail
 from choicewise.web.page.item_index import ItemIndex, index_items, packed
-from choicewise.web.page.study import ShownRun, Study
+from choicewise.web.study import ShownRun, Study
 
 MOST_RUNS = 24
 """Runs whose answers to every item are on a page: a bit for every item and protocol."""
 
-AT_ONCE = 50
+AT_ONCE = 100
 """Items that are read together, and that stand in one part of the page or beside it."""
 
 SUBJECTS = 6
 """Subjects of the items in full inside a page, where there are many items: each subject lies in blocks of its own."""
 
-FEW, EXPLAINED = 1_000, 800
+FEW, EXPLAINED = 1_000, 600
 """Items of all runs together that are explained without thinking of blocks, and at most inside a page."""
 
 

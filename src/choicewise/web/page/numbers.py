@@ -5,7 +5,7 @@ import math
 from choicewise.report.table import percent
 from choicewise.web import number
 from choicewise.web.page import doubts
-from choicewise.web.page.study import ShownRun
+from choicewise.web.study import ShownRun
 
 COLUMNS = (
     ("protocol", ""),

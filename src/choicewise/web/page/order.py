@@ -11,8 +11,8 @@ from choicewise.web.charts import bump
 from choicewise.web.charts import ranks as ranks_chart
 from choicewise.web.number import ranks
 from choicewise.web.page.figure import Record
-from choicewise.web.page.pairs import LEVEL, Pair
-from choicewise.web.page.study import Study
+from choicewise.web.pairs import Lead, Pair, leads
+from choicewise.web.study import Study
 
 RANGE_COLUMNS = (
     ("model", ""),
@@ -42,29 +42,18 @@ class Order:
 
 def orders(study: Study, compared: Sequence[Pair]) -> list[Order]:
     """One per dataset with two models or more."""
-    leads = _leads(study, compared)
+    ahead = leads(study, compared)
     several = {digest: places for digest, places in study.datasets.items() if len(places) > 1}
     names = {digest: study.runs[places[0]].manifest.dataset.name for digest, places in several.items()}
     called = list(names.values())
     told = {digest: name if called.count(name) == 1 else f"{name} #D{digest[:6]}" for digest, name in names.items()}
-    return [_order(study, told[digest], places, leads) for digest, places in several.items()]
+    return [_order(study, told[digest], places, ahead) for digest, places in several.items()]
 
 
-def _leads(study: Study, compared: Sequence[Pair]) -> Collection[tuple[str, str, str]]:
-    """(protocol, model, model): the first is significantly ahead of the second."""
-    leads = set()
-    for pair in compared:
-        names = study.runs[pair.left].label, study.runs[pair.right].label
-        for each in pair.contests:
-            if each.p_holm <= LEVEL:
-                leads.add((each.protocol, *(names if each.difference.value > 0 else names[::-1])))
-    return leads
-
-
-def _order(study: Study, dataset: str, places: Sequence[int], leads: Collection[tuple[str, str, str]]) -> Order:
+def _order(study: Study, dataset: str, places: Sequence[int], ahead: Collection[Lead]) -> Order:
     runs = [study.runs[place] for place in places]
     rows = [row for run in runs for row in run.rows]
-    values = bump.values(rows, leads)
+    values = bump.values(rows, ahead)
     columns = [record["protocol"] for record in values if record["kind"] == "column"]
     models = tuple(run.label for run in runs)
     table = [[name, *(_cell(run.row_of.get(name)) for run in runs)] for name in dict.fromkeys(columns)]

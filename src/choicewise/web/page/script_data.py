@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from choicewise.report.command_line import quoted
+from choicewise.web import pairs
 from choicewise.web.number import shortened
-from choicewise.web.page import pairs, why
+from choicewise.web.page import pair_text, why
 from choicewise.web.page.content import DETAILED, SPECS, Content
 from choicewise.web.page.embedded import Embedded, embedded
 from choicewise.web.page.figure import Record, Specifications
@@ -85,7 +86,7 @@ def _pairs(content: Content, specs: Specifications) -> dict[int, dict[int, Any]]
     shown: dict[int, dict[int, Any]] = {}
     for each in (*content.compared, *map(pairs.turned, content.compared)):
         values: list[Record] = content.pair_values(each)
-        data = pairs.pair_data(content.study, each)
+        data = pair_text.pair_data(content.study, each)
         data |= {"chart": specs.state(SPECS["pair"], values)} if values else {}
         shown.setdefault(each.left, {})[each.right] = data
     return shown

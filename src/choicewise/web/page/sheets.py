@@ -9,8 +9,8 @@ from choicewise.protocols.family import family
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.protocols.signature import axis_differences, short_signature, signature
-from choicewise.web.page.study import Study
 from choicewise.web.shown_text import shown
+from choicewise.web.study import Study
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from choicewise.web.charts import effects as effects_chart
 from choicewise.web.charts import ladder as chart
 from choicewise.web.number import count, points
 from choicewise.web.page.figure import Record
-from choicewise.web.page.study import ShownRun
+from choicewise.web.study import ShownRun
 
 STEP_COLUMNS = (
     ("what changes", "breaks"),
@@ -74,6 +74,8 @@ def steps(run: ShownRun) -> Steps:
     for (start, end), climbed in ladders(run.outcomes).items():
         way = [start, *(step.name for step in climbed.steps)]
         ways[start, end] = way
+        if records.keys() >= {*pairwise(way)} and ends.keys() >= {start, end}:
+            continue
         first, *drawn, last = chart.values(climbed)
         ends.setdefault(start, (first, _end(first)))
         ends.setdefault(end, (_start(last), last))

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from choicewise.web.page.document import document
 from choicewise.web.page.full_items import inside_items
 from choicewise.web.page.items import FEW
 from choicewise.web.page.parts import Part, make_parts
-from choicewise.web.page.study import read_study
+from choicewise.web.study import read_study
 
 _PART = re.compile(r"\d+-\d+\.json")
 
@@ -48,6 +49,9 @@ def write_page(runs: Iterable[str | Path], out: Path, items: int | None = None) 
             for part, held in make_parts(content, rest):
                 (partial / part.name).write_bytes(held)
                 parts.append(part)
+    elif beside.exists():  # of an earlier page, as was checked
+        with disk_errors(beside):
+            shutil.rmtree(beside)
     text = document(content, today(), inside, parts, beside.name if parts else "")
     write_text(out, text)
     return Written(

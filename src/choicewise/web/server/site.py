@@ -35,7 +35,7 @@ LOOKS = ("page.css", "board.css")
 PATIENCE = 1.5
 """Seconds that a request waits for the document of a run that is being made."""
 
-CHART_PATIENCE = 60.0
+CHART_PATIENCE = 20.0
 """The same for a chart, which a browser asks for apart from the page."""
 
 FOREVER = "private, max-age=31536000, immutable"

@@ -10,10 +10,19 @@ const show = async (figure, shown, key) => {
   await redraw(figure);
 };
 
-const redraw = async (figure) => {
+// One drawing after the other: an earlier one that takes long must not end up on top.
+const redraw = (figure) => {
+  figure.drawing = (figure.drawing ?? Promise.resolve()).then(() => drawNow(figure));
+  return figure.drawing;
+};
+
+const drawNow = async (figure) => {
   const { shown, key } = figure;
-  for (const [place, holder] of all(".chart", figure).entries()) {
-    if (!shown || getComputedStyle(holder).display === "none") continue;
+  if (!shown) return;
+  // the one that is seen first, then the other: paper and a turned screen show that
+  const holders = [...all(".chart", figure).entries()];
+  holders.sort(([, a], [, b]) => (getComputedStyle(a).display === "none") - (getComputedStyle(b).display === "none"));
+  for (const [place, holder] of holders) {
     holder.key ??= figure.dataset.drawn;
     if (holder.key !== key) {
       holder.key = key;
@@ -21,6 +30,10 @@ const redraw = async (figure) => {
       // vega-embed keeps what it is given, so it gets a copy
       const whole = structuredClone({ ...spec, description: shown.about, data: { values: shown.values } });
       await vegaEmbed(holder, whole, embedding);
+      for (const group of all('g[aria-roledescription$="mark container"]:not([aria-label])', holder)) {
+        group.removeAttribute("role");
+        group.removeAttribute("aria-roledescription");
+      }
     }
     reach(figure, holder);
   }
@@ -32,7 +45,7 @@ const marksOf = (holder) => all('[role="graphics-symbol"][aria-label]', holder);
 // One mark takes part in the order of tabs; arrows go from mark to mark as they stand, line by line.
 const reach = (figure, holder) => {
   const placed = marksOf(holder).map((mark) => [mark, mark.getBoundingClientRect()]);
-  placed.sort(([, a], [, b]) => (Math.abs(a.top - b.top) > 3 ? a.top - b.top : a.left - b.left));
+  placed.sort(([, a], [, b]) => Math.round(a.top / 4) - Math.round(b.top / 4) || a.left - b.left);
   holder.marks = placed.map(([mark]) => mark);
   for (const [place, mark] of holder.marks.entries()) mark.setAttribute("tabindex", place ? "-1" : "0");
   if (holder.marks.length) holder.removeAttribute("tabindex");

@@ -1,7 +1,8 @@
 // E: one item in full.
 const letter = (place) => (place < 26 ? String.fromCharCode(65 + place) : String(place + 1));
 const fixed = (value) => (value === null || value === undefined ? "–"
-  : String(Math.abs(value) < 0.0005 ? 0 : Number(value.toPrecision(3))).replace("-", "−"));
+  : (Math.abs(value) < 0.0005 ? "0" : Math.abs(value) < 1000 ? value.toPrecision(3) : value.toFixed(0)).replace("-", "−"));
+const nats = (value) => (value === null || value === undefined ? "–" : value.toFixed(2).replace("-", "−"));
 const sent = (text) => text.replaceAll("⏎\n", "\n").replaceAll("⏎", "\n").replaceAll("␣", " ").replaceAll("⇥", "\t");
 
 const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -59,7 +60,7 @@ const decisions = (item, decided) => {
 const tokensOf = (scored) => {
   const doubts = scored.doubts ? el("div", { class: "quiet" }, scored.doubts.join("; ")) : null;
   const shown = scored.tokens.length
-    ? el("code", {}, ...scored.tokens.map(([text, nats]) => el("span", { class: "token" }, text, el("small", {}, fixed(nats)))))
+    ? el("code", {}, ...scored.tokens.map(([text, logprob]) => el("span", { class: "token" }, text, el("small", {}, nats(logprob)))))
     : el("code", {}, scored.text);
   return el("tr", {},
     el("th", { scope: "row" }, scored.choice < 0 ? "text" : letter(scored.choice) + (scored.part ? `, part ${scored.part + 1}` : "")),
@@ -74,7 +75,7 @@ const nullsOf = (nulls) => {
     rows.get(text).push(`${letter(choice)} ${fixed(total)}`);
   }
   return rows.size ? el("p", { class: "small" }, "After other contexts, in nats: ",
-    ...[...rows].flatMap(([text, totals]) => [el("code", {}, text || "(nothing)"), ` ${totals.join(", ")}; `])) : null;
+    ...[...rows].flatMap(([text, totals], place) => [place ? "; " : "", el("code", {}, text || "(nothing)"), ` ${totals.join(", ")}`])) : null;
 };
 
 const prompt = (asked, texts, model) => {
@@ -89,8 +90,8 @@ const prompt = (asked, texts, model) => {
   return el("details", {},
     el("summary", {}, names.length > 2 ? `${names[0]} and ${names.length - 1} other scores of it` : names.join(", ")),
     el("p", { class: "small quiet" }, inner),
-    context === null ? null : el("pre", {}, context),
-    ...[...new Set(own)].map((text) => el("pre", {}, text)),
+    context === null ? null : el("pre", { tabindex: "0" }, context),
+    ...[...new Set(own)].map((text) => el("pre", { tabindex: "0" }, text)),
     asked.scored.length ? el("div", { class: "scroll whole", tabindex: "0", role: "region", "aria-label": "Scored tokens" },
       el("table", { class: "tokens" }, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "option"),
         el("th", { scope: "col" }, "tokens, each with its log-probability in nats"), el("th", { scope: "col", class: "number" }, "sum"))),
@@ -111,7 +112,7 @@ const itemShown = (item, texts, run, place) => {
       copyButton("Copy a link to this item", () => location.href.split("#")[0] + state.link({}, "items")),
       copyButton("Copy the command that shows it", () => command),
       el("button", { type: "button", class: "plain", onclick: () => state.set({ item: null }) }, "Close")),
-    el("p", { class: "question" }, item.question),
+    el("p", { class: "question", tabindex: item.question.length > 2000 ? "0" : null }, item.question),
     el("ul", { class: "choices" }, ...choices),
     ...(answered ? [
       el("h4", {}, `What ${run.label} chose under each protocol`),

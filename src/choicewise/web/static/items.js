@@ -70,7 +70,7 @@ const showList = async () => {
     const id = index.ids[place];
     const row = el("tr", {},
       el("th", { scope: "row" }, el("a", { href: state.link({ item: id }, "items") }, id)),
-      el("td", {}, index.questions[place]), el("td", {}, index.subjects[index.subject[place]]),
+      el("td", { class: "question" }, index.questions[place]), el("td", {}, index.subjects[index.subject[place]]),
       ...columns.map((each) => el("td", { class: "number" }, `${each.right[place]} of ${each.of[place]}`)));
     row.classList.toggle("chosen", id === state.get("item"));
     return row;

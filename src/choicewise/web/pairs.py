@@ -1,14 +1,13 @@
-"""Section D: two models under every protocol that both were measured with, or why they can't be compared."""
+"""Two models under every protocol that both were measured with, or why they can't be compared."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
-from choicewise.report.table import percent
+from choicewise.results.distinct import alike
 from choicewise.results.outcome import Outcome
 from choicewise.results.pairing import same_items, shared_items
 from choicewise.scoring.ragged import Floats, Integers
@@ -16,8 +15,7 @@ from choicewise.scoring.statistics.clustered import FEWEST
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.paired import Difference, minimum_detectable_effect, paired_difference
 from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
-from choicewise.web import number
-from choicewise.web.page.study import ShownRun, Study
+from choicewise.web.study import ShownRun, Study
 
 MOST_RUNS = 24
 """Runs of which every pair is compared on a page; with more, the page says which command compares two."""
@@ -25,22 +23,17 @@ MOST_RUNS = 24
 LEVEL = 0.05
 """Of significance, after Holm's correction for all protocols of a pair."""
 
-COLUMNS = (
-    ("protocol", ""),
-    ("A − B", "number"),
-    ("95 % interval", "number"),
-    ("exact p", "number"),
-    ("only A right", "number"),
-    ("only B right", "number"),
-    ("could show", "number"),
-    ("items", "number"),
-    ("", ""),
-)
+Lead = tuple[str, str, str]
+"""(protocol, model, model): the first is significantly ahead of the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """A under one protocol against B; ``detectable``: the difference that so many items show with probability 0.8."""
+    """A under one protocol against B; ``detectable``: the difference that so many items show with probability 0.8.
+
+    ``other_texts``: the two were sent other texts about the same items, so that no test is made.  ``p_holm``: corrected
+    for all protocols that can differ; of those that can't (:mod:`choicewise.results.distinct`) the first is tested.
+    """
 
     protocol: str
     difference: Difference
@@ -52,12 +45,13 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two runs by their places; ``reason``: why they can't be compared, nothing where they can."""
+    """Two runs by their places; ``reason``: why they can't be compared, nothing where they can; ``tests``: how many."""
 
     left: int
     right: int
     reason: str
     contests: tuple[Contest, ...] = ()
+    tests: int = 0
 
     @property
     def ahead(self) -> tuple[int, int]:
@@ -72,21 +66,15 @@ def pairs(study: Study) -> list[Pair]:
     return [_pair(study, left, right, credits) for left, right in combinations(range(len(study.runs))[:MOST_RUNS], 2)]
 
 
-def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
-    """What the page says and shows of a pair."""
-    one, other = study.runs[pair.left], study.runs[pair.right]
-    if pair.reason:
-        return {"said": f"Not comparable: {pair.reason}.", "rows": []}
-    left, right = pair.ahead
-    known = [each.difference.value for each in pair.contests if not math.isnan(each.difference.value)]
-    said = (
-        f"{number.shortened(one.label)} (A) is ahead of {number.shortened(other.label)} (B) under "
-        f"{sum(value > 0 for value in known)} of {number.count(len(known), 'protocol')}, behind under "
-        f"{sum(value < 0 for value in known)}, level under {sum(value == 0 for value in known)}. "
-        f"Significant by the sign-flip test, after Holm's correction for {len(known)} tests at 5 %: "
-        f"A is better under {left}, B under {right}; the others can't tell them apart."
+def leads(study: Study, compared: Sequence[Pair]) -> frozenset[Lead]:
+    """Who is significantly ahead of whom under which protocol, of pairs of the runs of ``study``."""
+    return frozenset(
+        (each.protocol, *(names if each.difference.value > 0 else names[::-1]))
+        for pair in compared
+        for names in [(study.labels[pair.left], study.labels[pair.right])]
+        for each in pair.contests
+        if each.p_holm <= LEVEL
     )
-    return {"said": said, "rows": [_cells(each) for each in pair.contests]}
 
 
 def turned(pair: Pair) -> Pair:
@@ -99,26 +87,7 @@ def turned(pair: Pair) -> Pair:
         flipped = replace(test, left_only=test.right_only, right_only=test.left_only)
         contests.append(replace(each, difference=other, test=flipped))
     reason = pair.reason.replace("A: ", "\0").replace("B: ", "A: ").replace("\0", "B: ")
-    return Pair(pair.right, pair.left, reason, tuple(contests))
-
-
-def _cells(contest: Contest) -> list[str]:
-    difference, test = contest.difference, contest.test
-    low, high = number.points(difference.ci_low), number.points(difference.ci_high)
-    words = ["other texts were sent"] if contest.other_texts else []
-    words += ["in the normal limit"] if not test.exact else []
-    words += ["A is better" if difference.value > 0 else "B is better"] if contest.p_holm <= LEVEL else []
-    return [
-        contest.protocol,
-        number.points(difference.value),
-        "-" if math.isnan(difference.ci_low) else f"{low} to {high}",
-        number.probability(test.p),
-        f"{test.left_only:,}",
-        f"{test.right_only:,}",
-        percent(contest.detectable),
-        f"{difference.n:,}",
-        ", ".join(words),
-    ]
+    return Pair(pair.right, pair.left, reason, tuple(contests), pair.tests)
 
 
 def _pair(study: Study, left: int, right: int, credits: "_Credits") -> Pair:
@@ -130,14 +99,26 @@ def _pair(study: Study, left: int, right: int, credits: "_Credits") -> Pair:
         named = next(iter(one.protocols), "-"), next(iter(other.protocols), "-")
         return Pair(left, right, f"they share no protocol; A has {named[0]}, B has {named[1]}")
     compared = [(mine, theirs, credits.compare(mine, theirs)) for mine, theirs in shared]
-    ps = np.array([test.p for _, _, (_, test, _) in compared])
-    adjusted, known = np.full_like(ps, np.nan), ~np.isnan(ps)
-    adjusted[known] = holm(ps[known])
-    contests = [
-        Contest(mine.name, *numbers, one.row_of[mine.name].i != other.row_of[theirs.name].i, p_holm)
-        for (mine, theirs, numbers), p_holm in zip(compared, adjusted.tolist(), strict=True)
+    apart = [
+        same_items(mine, theirs) and one.row_of[mine.name].i != other.row_of[theirs.name].i for mine, theirs in shared
     ]
-    return Pair(left, right, "", tuple(contests))
+    first = {digest: own[0] for own in alike([one.outcomes.firsts, other.outcomes.firsts]) for digest in own}
+    ps = {
+        mine.protocol.digest: test.p
+        for (mine, _, (_, test, _)), other_texts in zip(compared, apart, strict=True)
+        if first[mine.protocol.digest] == mine.protocol.digest and not other_texts and not math.isnan(test.p)
+    }
+    adjusted = dict(zip(ps, holm(np.array(list(ps.values()))).tolist(), strict=True))
+    contests = [
+        Contest(
+            mine.name,
+            *numbers,
+            other_texts,
+            math.nan if other_texts else adjusted.get(first[mine.protocol.digest], math.nan),
+        )
+        for (mine, _, numbers), other_texts in zip(compared, apart, strict=True)
+    ]
+    return Pair(left, right, "", tuple(contests), len(ps))
 
 
 def _incomparable(one: ShownRun, other: ShownRun) -> str:

@@ -1,0 +1,52 @@
+"""The pictures of the README: the top of the demo's page and its board, in light and dark.
+
+python docs/pictures/draw.py [--demo FOLDER]
+
+``--demo``: where `choicewise demo` wrote its runs and its page (`make demo`: demo-run).  Needs Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+HERE = Path(__file__).resolve().parent
+CHROMIUM = "/usr/bin/chromium"
+WIDTH = 1100
+HEIGHTS = {"page": 1560, "board": 620}
+"""Pixels that are shown of each."""
+
+
+def main() -> None:
+    """Write the pictures beside this file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--demo", type=Path, default=HERE.parents[1] / "demo-run")
+    demo = parser.parse_args().demo
+    command = [sys.executable, "-m", "choicewise", "serve", str(demo)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as driver:
+        assert server.stdout is not None
+        board = next(word for word in server.stdout.readline().split() if word.startswith("http"))
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        for name, address in {"page": (demo / "page.html").resolve().as_uri(), "board": board}.items():
+            for scheme in ("light", "dark"):
+                draw(browser, address, name, scheme)
+        browser.close()
+        server.terminate()
+
+
+def draw(browser: Browser, address: str, name: str, scheme: str) -> None:
+    """One picture."""
+    tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHTS[name]})
+    tab.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    tab.goto(address)
+    tab.wait_for_function("document.fonts.ready")
+    tab.screenshot(path=HERE / f"{name}-{scheme}.png")
+    tab.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -9,8 +9,9 @@ import math
 import os
 import shutil
 import tempfile
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.records.format import MANIFEST
+from choicewise.errors import StoreError
+from choicewise.records.format import MANIFEST, SUMMARY
 from choicewise.results.outcome import OutcomeKeeper
 from choicewise.results.ranks import bounded, rank, ranked
 from choicewise.results.row import Row
@@ -210,6 +212,70 @@ def test_what_can_not_be_read_is_listed_with_its_reason(made: Path, tmp_path: Pa
     assert not any(str(tmp_path) in reason for reason in reasons.values()), "where the folder lies is nobody's business"
     page = board_page(told, View(), Served({"page.css": "a", "board.css": "b"}))
     assert all(word in page for word in ("unreadable", "version 99"))
+
+
+def test_a_run_that_no_version_here_can_read_ends_nothing(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path, "hash", "oracle", "long")
+    shutil.copytree(made / "hash", tmp_path / "growing")
+    shutil.copytree(made / "hash", tmp_path / "odd")
+    unknown = {"mmlu/later": "axis-of-a-later-version:x"}
+    change(tmp_path / "oracle", lambda manifest: replace(manifest, protocols=unknown))
+    change(tmp_path / "growing", lambda manifest: replace(manifest, protocols=unknown, complete=False))
+    (tmp_path / "long" / MANIFEST).write_text("[" * 200_000)
+    content = json.loads((tmp_path / "odd" / MANIFEST).read_text())
+    content["model"]["name"] = "\ud800"
+    (tmp_path / "odd" / MANIFEST).write_text(json.dumps(content))
+    told = shelf(tmp_path)
+    reasons = {run.folder.name: run.reason for run in told.board.runs if run.state is State.UNREADABLE}
+    assert set(reasons) == {"oracle", "growing", "long", "odd"}
+    assert "whose protocol 'mmlu/later' this version does not know" in reasons["oracle"]
+    assert "damaged" in reasons["long"]
+    assert told.board.models == ("fake:hash",)
+    with pytest.raises(StoreError, match="read it with that version"):
+        open_run(tmp_path / "oracle")
+
+
+def test_a_board_that_can_not_be_made_says_so_and_goes_on(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(runs: object) -> Board:
+        raise ZeroDivisionError("secret")
+
+    copied(made, tmp_path, "hash")
+    library = Library([tmp_path], 0.05)
+    with monkeypatch.context() as broken_for_a_while:
+        broken_for_a_while.setattr("choicewise.web.board.library.board", broken)
+        library.start()
+        _until(lambda: bool(library.shelf.problems))
+    assert "ZeroDivisionError" in library.shelf.problems[0]
+    assert "secret" not in library.shelf.problems[0]
+    _until(lambda: library.shelf.board.models == ("fake:hash",) and not library.shelf.problems)
+    library.stop()
+
+
+def _until(ready: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if ready():
+            return
+        time.sleep(0.05)
+    raise AssertionError("the library did not get that far")
+
+
+def test_links_out_of_a_run_are_no_artefacts(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path, "hash")
+    (run,) = shelf(tmp_path).board.runs
+    assert len(run.artefacts) == 3
+    kept = tmp_path / "hash" / SUMMARY
+    elsewhere = kept.rename(tmp_path / "elsewhere")
+    kept.symlink_to(elsewhere)
+    (run,) = shelf(tmp_path).board.runs
+    assert [each.file for each in run.artefacts] == ["rows.csv", "rows.parquet"]
+
+
+def test_a_run_below_two_folders_is_listed_once(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path, "hash")
+    assert [place.label for place in discover([tmp_path / "hash", tmp_path]).places.values()] == ["hash"]
+    assert len(discover([tmp_path, tmp_path / "hash"]).places) == 1
 
 
 def test_an_error_of_any_kind_ends_nothing(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -363,6 +363,7 @@ def test_every_chart_is_drawn_at_every_width(study: Study, name: str, width: int
         element for element in page.iter() if element.get("role") == "graphics-symbol" and element.get("aria-label")
     ]
     assert len(said) >= 3
+    assert not any(element.get("aria-roledescription") == "axis" for element in said), "an axis is no mark"
 
 
 def expressions(spec: Any) -> set[str]:

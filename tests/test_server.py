@@ -242,6 +242,17 @@ def test_huge_and_broken_requests_get_a_plain_answer(board: Served, sent: bytes,
     assert board.ask("/").status == 200
 
 
+def test_content_without_end_is_not_read(board: Served) -> None:
+    head = b"%s / HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for method, host in ((b"POST", b"localhost"), (b"GET", b"evil.example"), (b"GET", b"localhost")):
+        with socket.create_connection(("127.0.0.1", board.port), timeout=30) as endless:
+            endless.sendall(head % (method, host))
+            answer = b""
+            while part := endless.recv(65536):  # ends where the server hangs up, before its deadline of 10 seconds
+                answer += part
+        assert b"connection: close" in answer
+
+
 def test_slow_requests_are_hung_up_on(board: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.3)
     assert board.raw(b"") == b""
@@ -314,6 +325,8 @@ def test_a_token_is_asked_for(runs: Path) -> None:
         assert board.ask("/", cookie="choicewise=nonsense").status == 401
         assert board.ask("/", cookie='choicewise="\\377; =;;').status == 401
         assert not any(TOKEN in line for line in board.said)
+        for path in (f"/\\evil.example/?token={TOKEN}", f"//evil.example/?token={TOKEN}"):
+            assert 'href="/evil.example/"' in board.ask(path).text, "the way on stays on this server"
 
 
 def test_tokens_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ from choicewise.data.notebook import html_table
 from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.signature import parse_signature
 from choicewise.records.manifest import BlockRecord, Manifest
 from choicewise.requests.schedule import list_asks
+from choicewise.results.asked_protocols import asked_protocols
 from choicewise.results.choice_probabilities import choice_probabilities
 from choicewise.results.elsewhere import KEYS
 from choicewise.results.measurement import Measurement, measure
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 def open_run(folder: str | Path) -> Run:
     """The run in ``folder``.  Raises StoreError when it is no run folder, damaged, or newer than this version."""
     manifest = read_manifest(Path(folder))
-    protocols = {name: parse_signature(text) for name, text in manifest.protocols.items()}
-    return Run(RunEvidence(Path(folder), manifest), protocols)
+    return Run(RunEvidence(Path(folder), manifest), asked_protocols(Path(folder), manifest))
 
 
 class Run:

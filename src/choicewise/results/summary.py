@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from choicewise.protocols.signature import parse_signature
 from choicewise.records.format import ITEM_FILE
 from choicewise.records.manifest import Manifest
+from choicewise.results.asked_protocols import asked_protocols
 from choicewise.results.item_table import read_item_names
 from choicewise.results.outcome import Outcome, OutcomeKeeper, Outcomes
 from choicewise.results.row import Row
@@ -71,7 +71,7 @@ def _kept(run: Run, outcome: Outcome, rows: Sequence[Row]) -> KeptOutcome:
 def _summary(folder: Path, manifest: Manifest, kept: Sequence[KeptOutcome]) -> Summary:
     check_items(folder, manifest)
     table = _item_names(_ItemFile(manifest.files[ITEM_FILE].sha256, folder))
-    protocols = {name: parse_signature(text) for name, text in manifest.protocols.items()}
+    protocols = asked_protocols(folder, manifest)
     tables: dict[int, pa.Table] = {}
     outcomes = []
     for each in kept:

@@ -45,7 +45,7 @@ def read_manifest(folder: Path) -> Manifest:
         ) from error
     except OSError as error:
         raise StoreError(f"{path} can't be read: {error.strerror}; make it readable") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged ({error}); {_AGAIN}") from error
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise StoreError(f"{path} is not a manifest of Choicewise; choose another folder")

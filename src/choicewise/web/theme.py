@@ -72,6 +72,7 @@ CONFIG: Final[Mapping[str, Any]] = {
     "background": None,
     "view": {"stroke": None},
     "axis": {
+        "aria": False,
         "domain": False,
         "ticks": False,
         "grid": True,

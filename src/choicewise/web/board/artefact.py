@@ -53,13 +53,15 @@ def artefacts(folder: Path, rows: Sequence[Row]) -> Iterator[Artefact]:
 
 
 def artefact_content(file: str, folder: Path, rows: Sequence[Row]) -> bytes | None:
-    """What the file of that name holds; None where it is not there (any more)."""
+    """What the file of that name holds; None where it is not there (any more), or only
+    points to a file elsewhere."""
     if file == "rows.csv":
         return table_csv(_COLUMNS, [row.as_json() for row in rows]).encode("utf-8", "surrogatepass")
     if file == "rows.parquet":
         return _parquet(rows)
+    kept = folder / SUMMARY
     try:
-        return (folder / SUMMARY).read_bytes()
+        return None if kept.is_symlink() else kept.read_bytes()
     except OSError:
         return None
 

@@ -33,17 +33,23 @@ class Discovery:
 def discover(folders: Sequence[Path]) -> Discovery:
     """Every folder with a manifest at or below ``folders``, at any depth; what lies inside a run folder is its own.
 
-    A run is named after the path below the folder that was given, so that nothing else of the disk is told.
+    A run is named after the path below the folder that was given, so that nothing else of the disk is told; one that
+    lies below two of them after the first.
     """
     problems: list[str] = []
     places: dict[str, Place] = {}
+    seen: set[str] = set()
     names = [folder.resolve().name or str(folder) for folder in folders]
     for folder, name in zip(folders, names, strict=True):
         root = name if names.count(name) == 1 else str(folder)
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             problems.append(f"{root} is not there; it is shown again when it is back")
             continue
         for path, stamp in _runs(folder, root, problems):
+            real = os.path.realpath(path)
+            if real in seen:
+                continue
+            seen.add(real)
             label = os.path.normpath(os.path.join(root, path.relative_to(folder)))
             name = slug(label)
             places.setdefault(name, Place(name, label, path, stamp))

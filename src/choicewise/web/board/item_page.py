@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.report.visible_text import visible, visible_line
 from choicewise.results.explanation import Explanation, explain
 from choicewise.results.run import open_run
 from choicewise.web.board.column import Column, Part
@@ -18,6 +17,7 @@ from choicewise.web.board.links import Links
 from choicewise.web.board.listed_run import ListedRun
 from choicewise.web.board.page import rendered
 from choicewise.web.board.view import View, chosen_columns
+from choicewise.web.shown_text import shown_line
 
 MOST_MODELS = 60
 """Models whose choices one page shows; a part of a name chooses others."""
@@ -125,8 +125,7 @@ def item_page(shelf: Shelf, item: ShownItem, links: Links, view: View, **further
         view=view,
         letter=letter,
         known_of=lambda scores: [score for score in scores if not math.isnan(score)],
-        visible_line=visible_line,
-        visible=visible,
+        shown_line=shown_line,
         **further,
     )
 

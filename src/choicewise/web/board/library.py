@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -99,15 +99,27 @@ class Library:
             pass
 
     def _keep_up(self) -> None:
+        """What goes wrong stands on the board, which else stays as it was, until it goes well."""
         next_look = 0.0
         while not self._ended.is_set():
-            began = time.monotonic()
-            if began >= next_look:
-                self._look()
-                taken = time.monotonic() - began
-                next_look = time.monotonic() + max(self._pause, 10 * taken)
-            if not self._step():
-                self._wake.wait(max(0.0, next_look - time.monotonic()))
+            try:
+                began = time.monotonic()
+                if began >= next_look:
+                    self._look()
+                    taken = time.monotonic() - began
+                    next_look = time.monotonic() + max(self._pause, 10 * taken)
+                if not self._step():
+                    self._wake.wait(max(0.0, next_look - time.monotonic()))
+            except Exception as error:
+                self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        words = f"the board can't follow its folders ({type(error).__name__}) and shows what it last read"
+        problems = (*self._problems, words)
+        if self._shelf.problems != problems:
+            self._shelf = replace(self._shelf, problems=problems, number=self._shelf.number + 1)
+        self._shelf_changed = True
+        self._wake.wait(self._pause)
 
     def _step(self) -> bool:
         """Do one thing: read a run, show what changed, or compute the ranges of a column; False with nothing to do."""

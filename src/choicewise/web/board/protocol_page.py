@@ -6,13 +6,13 @@ from typing import Any
 from choicewise.protocols.catalogue import Entry, entries
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import parse_signature, signature
-from choicewise.report.visible_text import visible_line
 from choicewise.web.board.column import Column
 from choicewise.web.board.library import Shelf
 from choicewise.web.board.line import Line
 from choicewise.web.board.links import Links
 from choicewise.web.board.page import rendered
 from choicewise.web.board.records import cell_record, column_record
+from choicewise.web.shown_text import shown_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Sheet:
         """Every axis with its value: texts with their white space visible, the rest as the signature spells it."""
         spelled = (part.partition(":") for part in signature(self.protocol).split("|"))
         values = [(axis, value, getattr(self.protocol, axis)) for axis, _, value in spelled]
-        return [(axis, visible_line(text) if isinstance(text, str) else value) for axis, value, text in values]
+        return [(axis, shown_line(text) if isinstance(text, str) else value) for axis, value, text in values]
 
 
 def sheet(shelf: Shelf, p: str) -> Sheet | None:

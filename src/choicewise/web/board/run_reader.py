@@ -8,6 +8,7 @@ from pathlib import Path
 from choicewise.errors import ChoicewiseError
 from choicewise.records.format import ITEM_FILE, MANIFEST
 from choicewise.records.manifest import Manifest
+from choicewise.results.asked_protocols import asked_protocols
 from choicewise.results.identity import run_id
 from choicewise.results.outcome import Outcomes
 from choicewise.results.row import Row, chosen_part
@@ -20,11 +21,15 @@ from choicewise.web.board.listed_run import ListedRun, State
 
 
 def look(place: Place) -> ListedRun:
-    """The run at ``place`` from its manifest alone, which is quick: waiting to be read, incomplete, or unreadable."""
+    """The run at ``place`` from its manifest alone, which is quick: waiting to be read, incomplete, or unreadable.
+
+    Every error becomes a reason, as in :func:`read`.
+    """
     try:
         manifest = read_manifest(place.folder)
         version = hashlib.sha256((place.folder / MANIFEST).read_bytes()).hexdigest()
-    except (ChoicewiseError, OSError) as error:
+        asked_protocols(place.folder, manifest)
+    except Exception as error:
         return ListedRun(place.id, place.label, place.folder, State.UNREADABLE, "", reason(error, place))
     state, words = State.WAITING, ""
     if not manifest.complete:

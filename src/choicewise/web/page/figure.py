@@ -22,7 +22,7 @@ Spec = Callable[[Sequence[Record], int], dict[str, Any]]
 _BARE = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
 """What groups of marks have that say nothing themselves: a screen reader would come to an image without words."""
 
-_SIZED = re.compile(r'^<svg class="marks" width="([\d.]+)"')
+_SIZED = re.compile(r'^<svg [^>]*?\bwidth="([\d.]+)"')
 
 
 @dataclass

@@ -83,7 +83,7 @@ class Guard:
         if scope["method"] not in ("GET", "HEAD"):
             return _plain(405, "This server only shows; it takes GET and HEAD.", {"allow": "GET, HEAD"})
         if "transfer-encoding" in headers or any(length.strip("0") for length in headers.get("content-length", [])):
-            return _plain(413, "This server takes no content.", {"connection": "close"})
+            return _plain(413, "This server takes no content.")
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_TARGET:
             return _plain(414, "The address is too long.")
         return self._without_token(scope, headers)
@@ -111,7 +111,7 @@ class Guard:
 
         from starlette.responses import HTMLResponse
 
-        address = escape("/" + scope["raw_path"].decode("latin-1").lstrip("/") + (f"?{query}" if query else ""))
+        address = escape("/" + scope["raw_path"].decode("latin-1").lstrip("/\\") + (f"?{query}" if query else ""))
         page = f'<!doctype html><title>Board</title><meta http-equiv="refresh" content="0;url={address}">'
         response = HTMLResponse(f'{page}<p><a href="{address}">To the board</a></p>')
         response.set_cookie(COOKIE, self._access.pass_word, httponly=True, samesite="strict", path="/")
@@ -138,6 +138,7 @@ def _cookies(headers: list[str]) -> list[str]:
 
 
 def _plain(status: int, words: str, headers: dict[str, str] | None = None) -> "ASGIApp":
+    """An answer in words, after which the server hangs up: what the request may still send is not waited for."""
     from starlette.responses import PlainTextResponse
 
-    return PlainTextResponse(f"{words}\n", status, headers)
+    return PlainTextResponse(f"{words}\n", status, {"connection": "close", **(headers or {})})

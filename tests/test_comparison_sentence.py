@@ -18,9 +18,11 @@ from choicewise.results.comparison import Comparison
 from tests.worlds import write_mmlu
 
 
-def compared(verdict: str, value: float, p: float = 1.0, n: int = 322, same_model: bool = False) -> Comparison:
+def compared(
+    verdict: str, value: float, p: float = 1.0, n: int = 322, same_model: bool = False, same_tokens: bool = False
+) -> Comparison:
     parts: dict[str, Any] = {"difference": SimpleNamespace(value=value, n=n), "test": SimpleNamespace(p=p)}
-    parts["agree"] = SimpleNamespace(r=same_model)
+    parts["agree"] = SimpleNamespace(r=same_model, t=same_tokens)
     return cast(Comparison, SimpleNamespace(verdict=verdict, **parts))
 
 
@@ -44,9 +46,11 @@ def test_the_verdict_in_a_sentence(verdict: str, value: float, p: float, told: s
 
 def test_one_model_is_not_two() -> None:
     told = comparison_sentence(compared("not comparable", 0.1, same_model=True))
-    assert told == "A scores 10.0 points more than B on 322 items: the same model, under two protocols."
+    assert told == "A scores 10.0 points more than B on 322 items: the model is the same, their protocols differ."
     told = comparison_sentence(compared("other inputs", 0.0, same_model=True))
-    assert told == "A and B score the same on 322 items: the same model, sent other texts."
+    assert told == "A and B score the same on 322 items: the model is the same, their prompts differ."
+    told = comparison_sentence(compared("other inputs", 0.0, same_model=True, same_tokens=True))
+    assert told == "A and B score the same on 322 items: the model is the same, their right answers differ."
 
 
 def test_means_over_items_are_told_where_the_values_are_others(tmp_path: Path) -> None:

@@ -262,3 +262,12 @@ def test_nan_is_told_wherever_it_is(model: HashModel, name: str, boundary: str, 
     assert [scored["missing"] for scored in json_value(found)["asked"][0]["scored"]] == [
         "the model answers with NaN"
     ] * 4
+
+
+def test_names_of_rows_of_several_parts_stand_on_one_line(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", ("tides",), 1)
+    evaluate(model="fake:hash", data=data, protocols=["options/yes-no"], out=tmp_path / "run")
+    told = CliRunner().invoke(app, ["explain", str(tmp_path / "run"), "--item", "tides/test/0"]).stdout
+    assert {line.split("  ")[1] for line in told.splitlines() if line.startswith("  tokens/")} == {
+        f"tokens/bytes/characters, part {part}" for part in (0, 1)
+    }

@@ -374,3 +374,9 @@ def test_what_is_folded_is_counted() -> None:
 def test_short_names_are_short(text: str, most: int) -> None:
     assert len(short(text, most)) <= most
     assert not OBEYED.search(short(text, most))
+
+
+def test_the_title_counts_the_numbers_that_are_there() -> None:
+    rows = [made(NAMES[0], math.nan), *(made(name, 0.5) for name in NAMES[1:])]
+    lines = printed(family_tables(rows, 120), 120)
+    assert f"model #R123456 on isles #D123456, 100 items, {len(NAMES) - 1} numbers" in lines

@@ -198,3 +198,14 @@ def test_effects_are_a_report_of_their_own(folder: Path) -> None:
     assert "--multiverse and --effects" in str(refused("report", "--effects", "--multiverse", folder))
     alone = str(refused("report", "--effects", "--protocol", "mmlu/original", folder))
     assert "no two protocols of the run of fake:hash differ in one axis alone" in alone
+
+
+def test_one_item_is_one(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", ("tides",), 1)
+    evaluate(model="fake:hash", data=data, protocols=["mmlu/cloze"], out=tmp_path / "run")
+    ends = ("mmlu/cloze:sum", "mmlu/cloze:token_mean")
+    told = CliRunner().invoke(app, ["ladder", *ends, str(tmp_path / "run")]).stdout
+    assert re.search(r"% of 1 item to mmlu/cloze:token_mean \d+\.\d % of 1 item,", told)
+    told = CliRunner().invoke(app, ["compare", str(tmp_path / "run"), "--protocol", ends[0], "--protocol", ends[1]])
+    assert "points over 1 item" in told.stdout
+    assert "1 items" not in told.stdout

@@ -47,6 +47,8 @@ def protocols(draw: st.DrawFn) -> Protocol:
     axes["null"] = draw(TEXT) if axes["score"] in CONDITIONAL else None
     rules = ["letter-match", *EXTRACTIONS] if axes["score"] == "none" else ["option-match"]
     axes["decision"] = draw(st.sampled_from(rules)) if axes["reading"] == "generate" else "argmax"
+    if axes["decision"] == "argmax" and axes["ties"] == "none":
+        axes["ties"] = "first"
     axes["fit"] = "refuse" if axes["reading"] == "select" else axes["fit"]
     axes["outside"] = axes["outside"] if axes["reading"] == "loglikelihood" else "keep"
     if axes["boundary"] in CORRECTED and "correction" not in reading.takes:

@@ -85,12 +85,12 @@ def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[flo
             assert all(map(math.isnan, (result.se, result.ci_low, result.ci_high)))
             return
         assert result.se == pytest.approx(scipy.stats.sem(differences))
-        assert result.ci_high - result.value == pytest.approx(1.959963984540054 * result.se)
+        assert result.ci_high == pytest.approx(min(1, result.value + 1.959963984540054 * result.se))
         grouped = paired_difference(left, right, [pair[2] for pair in pairs])
         error = clustered_error(differences, clusters)
         assert grouped.se == pytest.approx(error.se, nan_ok=True)
         half = scipy.stats.t.ppf(0.975, error.freedom) * error.se
-        assert grouped.ci_high - grouped.value == pytest.approx(half, nan_ok=True)
+        assert grouped.ci_high == pytest.approx(half if math.isnan(half) else min(1, grouped.value + half), nan_ok=True)
     else:
         assert math.isnan(result.se)
 
@@ -234,3 +234,10 @@ def test_two_real_models_on_winogrande(shared_data: Path) -> None:
     assert test.p == pytest.approx(scipy.stats.binomtest(b, b + c).pvalue)
     assert difference.ci_low > 0
     assert test.p < 0.001
+
+
+def test_the_interval_of_a_difference_stays_among_differences() -> None:
+    left, right = np.array([1.0, 1.0, 1.0, 0.5]), np.zeros(4)
+    assert paired_difference(left, right).ci_high == 1
+    assert paired_difference(right, left).ci_low == -1
+    assert math.isnan(paired_difference(left[:2], right[:2]).ci_high)

@@ -23,7 +23,7 @@ def page(
 
     One file that opens from disk and needs no network. Items in full for which it has no room stand in a folder beside
     it, which the page reads when it is served. Where --out is a folder, the board that `choicewise serve` shows is
-    written into it as files: models × protocols, and a page for every model, run and protocol.
+    written into it as files: models by protocols, and a page for every model, run and protocol.
     """
     if out.suffix.lower() not in (".html", ".htm"):
         refuse_without_use("a board has", items=items)

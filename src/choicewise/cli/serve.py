@@ -30,7 +30,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Show models × protocols of all runs in a browser: a leaderboard that follows the runs as they come and change.
+    """Show models by protocols of all runs in a browser: a leaderboard that follows the runs as they come and change.
 
     Only this machine can read it, unless --host says otherwise. Ctrl-C ends it.
     """

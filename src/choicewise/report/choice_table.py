@@ -11,7 +11,7 @@ from choicewise.report.decision_text import end
 from choicewise.report.visible_text import safe, short, visible_line
 from choicewise.results.explanation import AskedPrompt, ItemDecision, ScoredContinuation
 
-LABEL, INDENT, GAP = 30, 2, 2
+LABEL, INDENT, GAP = 32, 2, 2
 """Columns of the terminal for the name of a row at most, before a table, and between two columns."""
 
 LARGE = 99.99995

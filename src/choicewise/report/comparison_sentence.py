@@ -21,11 +21,11 @@ def comparison_sentence(compared: Comparison) -> str:
     scores = f"{higher} scores {points} more than {lower} {on}" if difference.value else f"A and B score the same {on}"
     if compared.verdict == "same measurement":
         return f"A and B are the same measurement: {scores}."
-    if compared.verdict != "comparable" and compared.agree.r:
-        way = "under two protocols" if compared.verdict == "not comparable" else "sent other texts"
-        return f"{scores}: the same model, {way}."
     if compared.verdict != "comparable":
-        reason = "protocols" if compared.verdict == "not comparable" else "prompts"
+        inputs = "right answers" if compared.agree.t else "prompts"
+        reason = "protocols" if compared.verdict == "not comparable" else inputs
+        if compared.agree.r:
+            return f"{scores}: the model is the same, their {reason} differ."
         return f"{scores}, which says nothing about the models alone: their {reason} differ."
     if not difference.value:
         return f"{scores}."

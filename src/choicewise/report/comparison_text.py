@@ -7,7 +7,7 @@ from textwrap import wrap
 from choicewise.report.comparison_sentence import comparison_sentence
 from choicewise.report.table import percent
 from choicewise.report.visible_text import safe, visible_line
-from choicewise.report.words import count
+from choicewise.report.words import are, count
 from choicewise.results.comparison import VERDICTS, Agreeing, Comparison
 from choicewise.scoring.statistics.sign_flip import SignFlip
 
@@ -84,7 +84,7 @@ def _difference(compared: Comparison) -> Iterator[str]:
     if math.isnan(difference.value):
         yield "no item was scored on both sides: there is no difference to test"
         return
-    line = f"A - B = {100 * difference.value:+.2f} points over {difference.n} items"
+    line = f"A - B = {100 * difference.value:+.2f} points over {count(difference.n, 'item')}"
     if not math.isnan(difference.se):
         line += f", 95 % interval {100 * difference.ci_low:+.2f} to {100 * difference.ci_high:+.2f}"
     if compared.clusters and not math.isnan(difference.se):
@@ -121,7 +121,8 @@ def _test(test: SignFlip) -> str:
 
 def _flips(compared: Comparison) -> Iterator[str]:
     flips = compared.flips
-    line = f"{flips.predicted_differently} of {flips.shared} items are predicted differently"
+    shared = count(flips.shared, "item")
+    line = f"{flips.predicted_differently} of {shared} {are(flips.predicted_differently)} predicted differently"
     if flips.near_ties:
         line += f", {flips.near_ties} of them within the numeric noise"
     yield from _wrapped(f"{line}; A is better on {flips.left_better}, B on {flips.right_better}")

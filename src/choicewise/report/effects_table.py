@@ -7,6 +7,7 @@ from rich.console import Group
 
 from choicewise.report.axis_text import change_text
 from choicewise.report.table import percent, points, table, titled
+from choicewise.report.words import count
 from choicewise.results.main_effects import Effect, Spread
 
 SHOWN = 3
@@ -22,10 +23,10 @@ def effects_table(model: str, dataset: str, effects: Sequence[Effect]) -> Group:
             names = [change_text(axis) for axis in change.axes]
             shown.add_row(f"  {', '.join(names)}", "", *_cells(change.spread))
         if len(effect.changes) > SHOWN:
-            shown.add_row(f"  ... {len(effect.changes) - SHOWN} more changes of value")
+            shown.add_row(f"  ... {count(len(effect.changes) - SHOWN, 'more change')} of value")
     counts = [pair.n for effect in effects for change in effect.changes for pair in change.pairs]
     few, many = min(counts), max(counts)
-    items = f"{many} items" if few == many else f"{few} to {many} items"
+    items = count(many, "item") if few == many else f"{few} to {many} items"
     return titled(
         f"{model} on {dataset}: what one axis changes, in points, of {items}",
         shown,

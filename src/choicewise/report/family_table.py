@@ -94,7 +94,7 @@ def _one(model: str, rows: Sequence[Row], dataset: str) -> Group:
     for name, chosen in _lines(rows, kind).items():
         protocols = str(len({row.protocol for row in chosen}))
         shown.add_row(safe(name), _values(chosen), percent(_median(chosen)), protocols, str(sum(map(guess, chosen))))
-    return titled(f"{model} on {dataset}, {_items(rows)}, {count(len(rows), 'number')}", shown)
+    return titled(f"{model} on {dataset}, {_items(rows)}, {count(len(_known(rows)), 'number')}", shown)
 
 
 def _several(runs: Mapping[str, Sequence[Row]], dataset: str, width: int) -> list[Group]:

@@ -44,11 +44,10 @@ def _all_guesses(finding: Finding, few: bool) -> list[str]:
     low, high = _extremes(finding)
     between = f"{low}" if low == high else f"between {low} and {high}"
     numbers = "the only number is" if finding.count == 1 else f"all {finding.count:,} numbers{several} are"
-    values = f"Nothing here is better than guessing: {numbers} {between} on {_items(finding.numbers)}"
-    chance = _chance(finding)
-    values += f", and guessing gives {chance}." if chance else "."
+    values, chance = f"{numbers} {between} on {_items(finding.numbers)}", _chance(finding)
     if few:
-        return [values, "So few items can't tell any number from guessing."]
+        return [f"So few items can't tell any number from guessing{f' ({chance})' if chance else ''}: {values}."]
+    values = f"Nothing here is better than guessing: {values}" + (f", and guessing gives {chance}." if chance else ".")
     models = "The models are" if several else "The model is"
     prompts = "the prompts do" if finding.count > len(finding.numbers) else "the prompt does"
     return [values, f"{models} too small for these questions, or {prompts} not suit {'them' if several else 'it'}."]

@@ -6,6 +6,7 @@ from rich.console import Group
 
 from choicewise.report.axis_text import axes_text
 from choicewise.report.table import percent, points, table, titled
+from choicewise.report.words import count
 from choicewise.results.both_ways import EXACT, LEVEL, BothWays, Turn
 from choicewise.results.ladder import Ladder, Step
 from choicewise.scoring.statistics.quantile import two_sided
@@ -36,7 +37,7 @@ def _moves(step: Step) -> bool:
 
 def _title(climbed: Ladder) -> str:
     ends = (climbed.start, climbed.start_value, climbed.start_n), (climbed.end, climbed.end_value, climbed.end_n)
-    one, other = (f"{name} {percent(value)} % of {n} items" for name, value, n in ends)
+    one, other = (f"{name} {percent(value)} % of {count(n, 'item')}" for name, value, n in ends)
     change = points(climbed.end_value - climbed.start_value)
     return f"{climbed.model} on {climbed.dataset}: from {one} to {other}, {change} points"
 

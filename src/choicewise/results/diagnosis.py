@@ -65,8 +65,13 @@ class Diagnosis:
     choices_sibling: str | None
 
 
-def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequence[Measurement]) -> Diagnosis:
-    """What the run's measurements (``siblings``) say of the items ``among`` (bool [items]), with mean ``value``."""
+def diagnose(
+    measured: Measurement, among: Mask, value: Value, chance: float, siblings: Sequence[Measurement]
+) -> Diagnosis:
+    """What the run's measurements (``siblings``) say of the items ``among`` (bool [items]), with mean ``value``.
+
+    ``chance``: the value that guessing is expected to have.
+    """
     evidence = measured.evidence
     rows = among[row_of(evidence.item_offsets)]
     offsets = np.concatenate([[0], np.cumsum(np.diff(evidence.item_offsets)[among])])
@@ -98,7 +103,7 @@ def diagnose(measured: Measurement, among: Mask, value: Value, siblings: Sequenc
     }
     return Diagnosis(
         flags=tuple(name for name in FLAGS if raised[name]),
-        chance=signs.chance,
+        chance=chance,
         most_common=signs.most_common,
         position_rstd=position.rstd,
         position_p=position.p,

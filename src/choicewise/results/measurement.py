@@ -19,7 +19,7 @@ from choicewise.results.run_evidence import RunEvidence
 from choicewise.scoring.calibration import NOISE, calibrated
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import AGGREGATIONS, Value, micro
-from choicewise.scoring.ragged import Floats, Integers, Mask, row_of
+from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows, row_of
 from choicewise.scoring.readings import Decision, decided
 from choicewise.scoring.statistics.numeric_range import credit_range
 
@@ -83,6 +83,13 @@ class Measurement:
         lows, highs, unknown = (self._values(replace(self.decisions, credit=each), aggregation) for each in credits)
         bounds = {group: (lows[group].value, highs[group].value) for group in lows}
         return {group: (np.nan, np.nan) if unknown[group].value > 0 else bounds[group] for group in bounds}
+
+    def chances(self, aggregation: str | None = None) -> dict[str, float]:
+        """Group name → the value that guessing evenly is expected to have; NaN where no item is scored."""
+        right, offsets = self.evidence.right, self.evidence.item_offsets
+        share = reduce_rows(np.add, right.astype(np.float64), offsets) / np.diff(offsets)
+        expected = replace(self.decisions, credit=np.where(self.decisions.missing, np.nan, share))
+        return {group: each.value for group, each in self._values(expected, aggregation).items()}
 
     @property
     def likelihoods(self) -> bool:

@@ -90,7 +90,7 @@ class Row:
 
     @property
     def chance(self) -> float:
-        """Expected accuracy of guessing, the mean over the row's items; NaN without any."""
+        """The value that guessing is expected to have, over the row's items as the value is; NaN without any."""
         return self.diagnosis.chance
 
     def as_json(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def rows(
     """
     protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
     aggregation = by or protocol.aggregation
-    extremes = measured.extremes(aggregation)
+    extremes, chances = measured.extremes(aggregation), measured.chances(aggregation)
     group_of = {name: GROUPS[aggregation](name, measured.categories) for name in dict.fromkeys(evidence.subjects)}
     groups = np.array([group_of[name] for name in evidence.subjects], dtype=object)
     if intervals == "clustered":
@@ -142,7 +142,7 @@ def rows(
             skipped=len(dataset.skipped),
             **asdict(value),
             **{name: int((items & among).sum()) for name, items in counted.items()},
-            diagnosis=diagnose(measured, among, value, siblings),
+            diagnosis=diagnose(measured, among, value, chances[group], siblings),
             unused=unused(protocol, dataset.content),
             missing_reasons=measured.missing_reasons(among),
             skipped_reasons=skipped_reasons(dataset.skipped),

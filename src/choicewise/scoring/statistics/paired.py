@@ -45,7 +45,8 @@ def paired_difference(left: Floats, right: Floats, clusters: Sequence[str] | Int
         se, freedom = error.se, error.freedom
     value = float(differences.mean()) if n else math.nan
     half = two_sided(0.95, freedom) * se
-    return Difference(value, se, value - half, value + half, n, len(left) - n)
+    low, high = np.clip([value - half, value + half], -1, 1).tolist()  # no credits differ by more
+    return Difference(value, se, low, high, n, len(left) - n)
 
 
 def minimum_detectable_effect(sd: float, n: int, level: float = 0.95, power: float = 0.8) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
 from choicewise.errors import ChoicewiseError
+from choicewise.report.visible_text import safe
 
 _MODULE = "choicewise.web.board.apart"
 
@@ -46,8 +47,7 @@ def main() -> None:
     try:
         made = _made(kind, folder, address)
     except ChoicewiseError as error:
-        print(error.message, file=sys.stderr)
-        sys.exit(1)
+        sys.exit(safe(error.message))  # on stderr, with exit code 1
     sys.stdout.buffer.write(made.encode("utf-8", "surrogatepass"))
 
 

@@ -241,6 +241,25 @@ def test_items_are_searched_and_filtered(tab: Callable[..., Any], address: str, 
     assert {row[0] for row in cells(tab(page.url), f"{block} > .scroll")} == flipped
 
 
+def test_links_to_items_keep_all_that_was_chosen(tab: Callable[..., Any], address: str) -> None:
+    page = tab(address)
+    choose(page, '#pair select[name="b"]', "anti")
+    page.get_by_label("score", exact=True).check()
+    link = page.locator("[data-items] tbody th a").nth(2)
+    item = link.inner_text()
+    link.click()
+    page.wait_for_selector("[data-item] h3")
+    for each in (page, tab(page.url)):
+        assert each.locator('#pair select[name="b"]').input_value() == "anti"
+        assert each.get_by_label("score", exact=True).is_checked()
+        assert item in each.locator("[data-item] h3").inner_text()
+
+
+@pytest.mark.parametrize("fragment", ["%ff", "items&item=%ff", "run=__proto__&from=toString&by=x", "x" * 9000, "&&=&"])
+def test_fragments_that_mean_nothing_do_nothing(tab: Callable[..., Any], address: str, fragment: str) -> None:
+    assert tab(f"{address}#{fragment}").locator("#numbers select").first.input_value() == "hash"
+
+
 def test_an_item_in_full_by_its_link(tab: Callable[..., Any], address: str, study: Study) -> None:
     page = tab(address)
     page.locator('[data-items="0"] > .scroll a').first.press("Enter")

@@ -119,6 +119,10 @@ const startItems = () => {
     one('[data-do="more"]', block).addEventListener("click", () => { shownRows += STEP; showList(); });
   }
   state.on(["run", "text", "subject", "p", "q", "item", "protocol"], () => showList());
+  // links in the page say all that is chosen, also elsewhere on it
+  state.on(["from", "to", "by", "order", "a", "b"], () => {
+    for (const link of all("[data-items] tbody th a")) link.href = state.link({ item: link.textContent }, "items");
+  });
   state.on(["item"], () => showItem(true));
   state.on(["run", "protocol"], () => showItem(false));
   return Promise.all([showList(), showItem(Boolean(state.get("item")))]);

@@ -12,7 +12,7 @@ const state = {
   read() {
     const [first, ...rest] = location.hash.slice(1).split("&");
     const named = first.includes("=") ? [first, ...rest] : rest;
-    this.section = first.includes("=") ? "" : decodeURIComponent(first);
+    this.section = first.includes("=") ? "" : new URLSearchParams(`section=${first}`).get("section");
     if (named.length) {
       const before = this.values;
       this.values = new URLSearchParams(named.join("&"));

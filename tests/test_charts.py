@@ -143,6 +143,8 @@ def test_every_number_has_a_lane_of_its_own(count: int) -> None:
         own = sorted(record["lane"] for record in numbers if record["family"] == family["family"])
         assert own == list(range(own[0], own[0] + len(own)))
         assert (own[0] - family["top"]) * step >= 18
+        bottom = min((each["top"] for each in families if each["top"] > family["top"]), default=own[-1] + 1)
+        assert (bottom - family["top"]) * step >= 28, "its name and count take two lines"
         values_down = [record["value"] for record in numbers if record["family"] == family["family"]]
         assert values_down == sorted(values_down, reverse=True)
     assert drawn(spec).tag.endswith("svg")

@@ -38,7 +38,7 @@ def values(rows: Sequence[Row], chosen: Collection[str] = ()) -> list[Record]:
     above = math.ceil(_HEADING / lane_pixels(len(rows)))
     top = 0
     for own in families.values():
-        start = top + above
+        start = top + above + (len(own) == 1)  # the name of the family and its count take two lines
         ordered = sorted(own, key=lambda row: math.inf if math.isnan(row.value) else -row.value)
         records.append(_family(ordered, top, start))
         absent = [row.protocol for row in ordered if math.isnan(row.value)]

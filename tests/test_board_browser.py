@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -202,6 +203,12 @@ def test_the_written_board_opens_from_disk(written: Path, tab: Callable[..., Any
     page.get_by_role("link", name="Board", exact=True).click()
     page.get_by_role("link", name="all 12").click()
     assert page.locator(".names th").count() == 14
+
+
+def test_the_board_is_printed_on_wide_paper(written: Path, tab: Callable[..., Any]) -> None:
+    paper = tab(written.as_uri()).pdf(prefer_css_page_size=True)
+    wide, high = (float(size) for size in re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", paper)[0])
+    assert wide > high
 
 
 def test_the_written_board_sorts_and_filters(written: Path, tab: Callable[..., Any]) -> None:

@@ -417,6 +417,18 @@ def test_the_middle_of_long_names_is_left_out() -> None:
     assert long.endswith("13b")
 
 
+def test_long_names_that_are_cut_stay_different() -> None:
+    sizes = ("1B", "3B", "8B", "70B", "405B")
+    names = [f"meta-llama/Llama-3.1-{size}-Instruct" for size in sizes]
+    assert len({labels.cut(name, 10) for name in names}) == 1, "else there is nothing to mend"
+    shown = labels.cut_apart([*names, "merrow"], 10)
+    assert shown["merrow"] == "merrow"
+    assert [shown[name] for name in names[:3]] == ["…1B-Instruct", "…3B-Instruct", "…8B-Instruct"]
+    assert len(set(shown.values())) == 6
+    assert all(labels.em(each) <= 10 for each in shown.values())
+    assert labels.cut_apart(["a" * 50, "a" * 50 + "b"], 10).keys() == {"a" * 50, "a" * 50 + "b"}
+
+
 @pytest.mark.parametrize("text", ["merrow-bpe-2048", "mmlu/harness-v0:pmi-answer", "WWW MM", "数学", "iill", "95.0 %"])
 def test_widths_are_not_underestimated(text: str) -> None:
     spec = {

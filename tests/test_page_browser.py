@@ -7,6 +7,7 @@ import http.server
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +21,7 @@ from choicewise.web.page.write import write_page
 from choicewise.web.study import Study, read_study
 
 from .browser import AXE, chromium, needs_chromium, tabs, violations
-from .page_runs import write_hostile_run, write_run
+from .page_runs import renamed, write_hostile_run, write_run
 
 pytestmark = needs_chromium
 WIDTHS = (400, 900, 1600)
@@ -194,6 +195,17 @@ def test_a_chart_too_wide_for_a_narrow_screen_scrolls_and_is_not_shrunk(tab: Cal
         assert chart.locator("svg").bounding_box()["width"] == pytest.approx(asked, abs=1)
         assert chart.evaluate("box => box.scrollWidth > box.clientWidth")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_nothing_is_wider_than_paper(tab: Callable[..., Any], tmp_path: Path) -> None:
+    run = write_run(tmp_path / "an-organisation-of-one")
+    runs = [run, *(Path(copytree(run, tmp_path / f"an-organisation-{name}")) for name in ("of-two", "of-three"))]
+    write_page([renamed(run, run.name) for run in runs], tmp_path / "page.html")
+    page = tab(
+        (tmp_path / "page.html").as_uri(), 688
+    )  # A4 without its margins; what is wider makes the whole printed page smaller
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 688
 
 
 def test_two_models(tab: Callable[..., Any], address: str) -> None:

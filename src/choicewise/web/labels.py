@@ -3,7 +3,7 @@
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ from choicewise.report.visible_text import disarmed, safe
 
 _NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
 """What no XML file may hold."""
+
+_LAST_WORD = re.compile(r"[^-_/: ]*$")
 
 if TYPE_CHECKING:
     from choicewise.results.comparison import Axis
@@ -42,6 +44,25 @@ def cut(text: str, most: float) -> str:
     The middle is left out: names of models and protocols differ at their beginning and at their end.
     """
     return _cut(text if len(text) <= 400 else text[:200] + "…" + text[-200:], most)
+
+
+def cut_apart(names: Iterable[str], most: float) -> dict[str, str]:
+    """Every name :func:`cut`; where several would look the same, what all of these begin with is left out first."""
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        groups.setdefault(cut(name, most), []).append(name)
+    shown = {}
+    for text, alike in groups.items():
+        prefix = len(_LAST_WORD.sub("", _shared_start(alike))) if len(alike) > 1 else 0
+        for name in alike:
+            shown[name] = cut(f"…{name[prefix:]}", most) if prefix else text
+    return shown
+
+
+def _shared_start(names: Sequence[str]) -> str:
+    first, last = min(names), max(names)
+    same = (place for place, chars in enumerate(zip(first, last, strict=False)) if chars[0] != chars[1])
+    return first[: next(same, len(first))]
 
 
 def harmless(text: str) -> str:

@@ -200,10 +200,11 @@ def _models(
 ) -> list[Record]:
     """The names of the models, where their lines end."""
     records: list[Record] = []
+    short = labels.cut_apart(named, MODEL)
     for model in named:
         ends = [at for at in range(len(columns)) if model in drawn[at]]
         if ends:
             end = {"column": ends[-1], "place": drawn[ends[-1]][model], "value": columns[ends[-1]][model].value}
             about = {"model": model, "slot": shown.index(model) if model in shown else None}
-            records.append({"kind": "model", **about, "label": labels.cut(model, MODEL), **end})
+            records.append({"kind": "model", **about, "label": short[model], **end})
     return records

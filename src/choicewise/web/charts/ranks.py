@@ -61,6 +61,10 @@ def values(rows: Sequence[Row], protocol: str | None = None) -> list[Record]:
             records += _over_protocols(model, of[model], place, len(ordered))
         else:
             records += _under_one(ranks[model][0], place, len(ordered))
+    names, shorter = labels.cut_apart(ordered, _MODEL), labels.cut_apart(ordered, _SHORT)
+    for record in records:
+        if record["kind"] == "model":
+            record |= {"label": names[record["model"]], "short": shorter[record["model"]]}
     return records
 
 
@@ -165,7 +169,5 @@ def _model(model: str, place: int, low: float, high: float, middle: float, detai
         "low": low,
         "high": high,
         "median": middle,
-        "label": labels.cut(model, _MODEL),
-        "short": labels.cut(model, _SHORT),
         "detail": detail,
     }

@@ -169,7 +169,7 @@ def test_a_step_names_as_many_axes_as_have_room(study: Study) -> None:
     wide, narrow = (
         ladder.values(replace(climbed, steps=(replace(climbed.steps[0], axes=axes),)))[1] for axes in (long, long[:2])
     )
-    assert (wide["title"], wide["detail"]) == ("question, option, 2 more", "4 axes together")
+    assert (wide["title"], wide["detail"]) == ("question, option, answer, 1 more", "4 axes together")
     assert narrow["title"] == "question, option"
 
 

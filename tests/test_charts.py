@@ -165,6 +165,16 @@ def test_the_ladder_holds_the_steps(study: Study) -> None:
     assert befores == [climbed.start_value, *(record["after"] for record in steps[:-1])]
 
 
+def test_a_step_names_as_many_axes_as_have_room(study: Study) -> None:
+    climbed = climb(study.runs[0].outcomes, "mmlu/original", list(study.runs[0].protocols)[-1])
+    long = tuple(Axis(name, "a", "b") for name in ("question", "option", "answer", "continuation"))
+    wide, narrow = (
+        ladder.values(replace(climbed, steps=(replace(climbed.steps[0], axes=axes),)))[1] for axes in (long, long[:2])
+    )
+    assert (wide["title"], wide["detail"]) == ("question, option, answer, 1 more", "4 axes together")
+    assert narrow["title"] == "question, option"
+
+
 def test_effects_hold_every_pair(study: Study) -> None:
     computed = main_effects(study.runs[0].outcomes)
     values = effects.values(computed)

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, sync_playwright
 HERE = Path(__file__).resolve().parent
 CHROMIUM = "/usr/bin/chromium"
 WIDTH = 1100
-HEIGHTS = {"page": 1560, "board": 620}
+HEIGHTS = {"page": 1560, "board": 680}
 """Pixels that are shown of each."""
 
 

@@ -1,9 +1,9 @@
 """The way from one number to another: a row per step, with what it changes and what that does."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from choicewise.report.axis_text import axes_text
 from choicewise.web import labels
 from choicewise.web.charts.frame import (
     DESCRIPTION,
@@ -155,7 +155,17 @@ def _changed(axes: "tuple[Axis, ...]") -> tuple[str, str]:
     """What a step changes: the axes, and from what to what."""
     if len(axes) == 1:
         return axes[0].axis, labels.change(axes[0], _NAME)
-    return labels.cut(axes_text(axes), _NAME), f"{len(axes)} axes together"
+    return _names([axis.axis for axis in axes]), f"{len(axes)} axes together"
+
+
+def _names(axes: Sequence[str]) -> str:
+    """As many names as there is room for."""
+    text = ""
+    for rest in range(len(axes)):
+        text = ", ".join([*axes[: len(axes) - rest], *([f"{rest} more"] if rest else [])])
+        if labels.em(text) <= _NAME:
+            break
+    return text
 
 
 def _about(values: Records) -> str:

@@ -42,8 +42,8 @@ from choicewise.web.board.page import board_page
 from choicewise.web.board.records import as_json, board_csv, board_record
 from choicewise.web.board.run_page import asked_names
 from choicewise.web.board.slug import short, slug
-from choicewise.web.board.table_csv import table_csv
 from choicewise.web.board.view import View, chosen_columns, read_view, shown
+from choicewise.web.table_csv import table_csv
 
 from .board import PROTOCOLS, change, rename, write_run
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,11 @@ from choicewise.web.board.files import write_board
 from choicewise.web.board.library import read_shelf
 
 from .board import Served, rename, served, write_run
+from .browser import AXE, chromium, needs_chromium
 
-AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
-CHROMIUM = Path("/usr/bin/chromium")
 WIDTHS = (400, 900, 1600)
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need playwright")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"the tests in a browser need {CHROMIUM}")
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +48,8 @@ def written(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as made:
-        chromium = made.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture

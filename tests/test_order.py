@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 from hypothesis import given
@@ -12,12 +12,17 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import kendalltau
 
 from choicewise.results.order import _distances as distances
-from choicewise.results.order import order_agreement, seriated, way_length
+from choicewise.results.order import order_agreement, seriated
 from choicewise.scoring.ragged import Floats
 
 VALUES = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0, math.nan]))
 )
+
+
+def way_length(way: list[int], distances: Floats) -> float:
+    """How far it is along the columns in this order."""
+    return float(sum(distances[one, other] for one, other in pairwise(way)))
 
 
 @given(VALUES)

@@ -235,7 +235,8 @@ def test_items_are_searched_and_filtered(tab: Callable[..., Any], address: str, 
     names = [name for name in run.protocols if name in ("mmlu/original", "mmlu/harness-v0:sum")]
     choose(page, f'{block} select[name="p"]', names[0])
     choose(page, f'{block} select[name="q"]', names[1])
-    one, other = (run.by_protocol[name] for name in names)
+    by_name = {each.name: each for each in run.outcomes.outcomes}
+    one, other = (by_name[name] for name in names)
     flipped = {item for item, a, b in zip(one.ids.to_pylist(), one.credit, other.credit, strict=True) if a != b}
     assert {row[0] for row in cells(page, f"{block} > .scroll")} == flipped
     assert {row[0] for row in cells(tab(page.url), f"{block} > .scroll")} == flipped

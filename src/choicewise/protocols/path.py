@@ -79,13 +79,13 @@ class _Moves:
     def _solutions(
         self, chosen: Axes, rest: Sequence[str], problems: frozenset[str]
     ) -> Iterator[tuple[Axes, frozenset[str]]]:
-        """Axes to add to those ``chosen``, the fewest first, with the problems that are left then."""
+        """Axes to add to those ``chosen``, the fewest first, with the problems that remain."""
         further = [name for name in rest if name not in chosen]
         for size in range(1, len(further) + 1):
             for added in combinations(further, size):
-                left = self._problems(chosen + added)
-                if left < problems:
-                    yield added, left
+                remaining = self._problems(chosen + added)
+                if remaining < problems:
+                    yield added, remaining
 
     def _problems(self, axes: Axes) -> frozenset[str]:
         """What is wrong with ``here`` when it has these axes of ``end``."""

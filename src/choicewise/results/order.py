@@ -1,7 +1,5 @@
 """How alike the orders are into which columns of numbers put their rows, and the columns sorted by that."""
 
-from itertools import pairwise
-
 import numpy as np
 
 from choicewise.scoring.ragged import Floats
@@ -46,11 +44,6 @@ def seriated(values: Floats, first: int | None = None) -> list[int]:
     _untangle(way, distances, 0 if first is None else 1)
     far = distances.sum(axis=1)
     return way[::-1] if first is None and (far[way[-1]], way[-1]) < (far[way[0]], way[0]) else way
-
-
-def way_length(way: list[int], distances: Floats) -> float:
-    """How far it is along the columns in this order."""
-    return float(sum(distances[one, other] for one, other in pairwise(way)))
 
 
 def _distances(values: Floats) -> Floats:

@@ -9,7 +9,7 @@ from pathlib import Path
 from choicewise.protocols.protocol import Protocol
 from choicewise.records.manifest import Manifest
 from choicewise.results.identity import run_id
-from choicewise.results.outcome import Outcome, OutcomeKeeper, Outcomes
+from choicewise.results.outcome import OutcomeKeeper, Outcomes
 from choicewise.results.ranks import bounded, ranked
 from choicewise.results.row import Row
 from choicewise.results.run import Run
@@ -32,11 +32,6 @@ class ShownRun:
     rows: tuple[Row, ...]
     outcomes: Outcomes
     damages: tuple[Damage, ...] = ()
-
-    @cached_property
-    def by_protocol(self) -> dict[str, Outcome]:
-        """The outcome under each protocol, by its name."""
-        return {each.name: each for each in self.outcomes.outcomes}
 
     @cached_property
     def row_of(self) -> dict[str, Row]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from choicewise.records.format import SUMMARY
 from choicewise.results.row import Row
-from choicewise.web.board.table_csv import table_csv
+from choicewise.web.table_csv import table_csv
 
 MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 """Media types by ending."""
@@ -53,8 +53,7 @@ def artefacts(folder: Path, rows: Sequence[Row]) -> Iterator[Artefact]:
 
 
 def artefact_content(file: str, folder: Path, rows: Sequence[Row]) -> bytes | None:
-    """What the file of that name holds; None where it is not there (any more), or only
-    points to a file elsewhere."""
+    """What the file of that name holds; None where it is not there (any more), or is a link to a file elsewhere."""
     if file == "rows.csv":
         return table_csv(_COLUMNS, [row.as_json() for row in rows]).encode("utf-8", "surrogatepass")
     if file == "rows.parquet":

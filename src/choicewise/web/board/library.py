@@ -9,6 +9,7 @@ from threading import Event, Thread
 from choicewise.errors import StoreError
 from choicewise.results.outcome import Outcomes
 from choicewise.web.board.board import Board, board
+from choicewise.web.board.board_finding import board_finding
 from choicewise.web.board.decisions_kept import DecisionsKept
 from choicewise.web.board.discovery import Place, discover
 from choicewise.web.board.disputed import Listed, disputed
@@ -16,7 +17,6 @@ from choicewise.web.board.listed_run import ListedRun, State
 from choicewise.web.board.ranges_kept import RangesKept
 from choicewise.web.board.rank_ranges import Ranges
 from choicewise.web.board.run_reader import look, read
-from choicewise.web.board.told import told
 
 PAUSE = 2.0
 """Seconds between two looks at the folders; more where a look itself takes long."""
@@ -170,7 +170,7 @@ class Library:
     def _publish(self) -> None:
         made = board(list(self._runs.values())) if self._board_changed else self._shelf.board
         whole = all(run.state is not State.WAITING for run in made.runs)
-        finding = told(made) if whole and self._board_changed else self._shelf.finding
+        finding = board_finding(made) if whole and self._board_changed else self._shelf.finding
         listed = self._disputed[1] if self._disputed[0] is made else {}
         number = self._shelf.number + 1
         self._shelf = Shelf(made, self._ranges.of(made), self._problems, finding, number, listed)

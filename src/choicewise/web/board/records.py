@@ -12,8 +12,8 @@ from choicewise.web.board.library import Shelf
 from choicewise.web.board.line import Cell, Line
 from choicewise.web.board.listed_run import ListedRun
 from choicewise.web.board.rank_ranges import Ranges
-from choicewise.web.board.table_csv import table_csv
 from choicewise.web.board.view import View, is_shown, shown
+from choicewise.web.table_csv import table_csv
 
 Record = dict[str, Any]
 

@@ -6,7 +6,7 @@ from choicewise.results.summary import summarize
 from choicewise.web.chart import Chart
 from choicewise.web.charts import strip
 from choicewise.web.page.figure import WIDE
-from choicewise.web.theme import DARK, LIGHT
+from choicewise.web.theme import DARK, LIGHT, styles
 
 
 def run_strip(folder: Path) -> str:
@@ -18,5 +18,4 @@ def run_strip(folder: Path) -> str:
 
 def strip_style() -> str:
     """The style inside the image: the colours of both themes."""
-    light, dark = (";".join(f"{name[4:-1]}:{colour}" for name, colour in theme.items()) for theme in (LIGHT, DARK))
-    return f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    return f":root{{{styles(LIGHT)}}}@media(prefers-color-scheme:dark){{:root{{{styles(DARK)}}}}}"

@@ -18,10 +18,8 @@ from choicewise.web.charts.frame import (
     hairline,
     lane,
     layer,
-    named,
-    note,
     number,
-    words,
+    row_words,
 )
 from choicewise.web.number import count, points
 from choicewise.web.theme import INK, NORMAL, PAPER, SOFT
@@ -54,8 +52,7 @@ def spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
     """The chart of such values."""
     narrow = width < NARROW
     left, right = (12, 28) if narrow else (_NAME * NORMAL + 24, 148)
-    first, second, middle = (0.17, 0.42, 0.75) if narrow else (0.32, 0.68, 0.5)
-    at = lane("lane", bandPosition=middle)
+    at = lane("lane", bandPosition=0.75 if narrow else 0.5)
     reaches = ("change", "low", "high")
     scale = around_zero(0.05, (record[name] for record in values for name in reaches if name in record))
     across = number("mean", scale=scale, axis=POINTS_AXIS)
@@ -77,15 +74,7 @@ def spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
         layer("effect", bar, known, x=number("low"), x2={"field": "high"}, y=at),
         layer("effect", {**point, "size": 64}, x=across, y=at, description=DESCRIPTION),
     ]
-    name = {"type": "text", "baseline": "middle", "color": INK}
-    beside, edge = {"value": 0 if narrow else 12 - left}, {"value": "width" if narrow else width - left - 12}
-    upper, lower = lane("lane", bandPosition=first), lane("lane", bandPosition=second)
-    layers += [
-        *named("effect", {**name, "align": "left"}, x=beside, y=upper, text=words("axis")),
-        *named("effect", note(align="left"), x=beside, y=lower, text=words("detail")),
-        *named("effect", {**name, "align": "right"}, x=edge, y=upper, text=words("result")),
-        *named("effect", note(align="right"), x=edge, y=lower, text=words("size")),
-    ]
+    layers += row_words("effect", ("axis", "detail", "result", "size"), left, width)
     return frame(
         values,
         layers,

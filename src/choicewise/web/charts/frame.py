@@ -6,7 +6,7 @@ from typing import Any
 
 from choicewise.results.json_value import json_value
 from choicewise.web.labels import harmless
-from choicewise.web.theme import CONFIG, LINE, PAPER, SMALL, SOFT
+from choicewise.web.theme import CONFIG, INK, LINE, PAPER, SMALL, SOFT
 
 Record = dict[str, Any]
 """One row of a chart's data: its ``kind`` says which layer draws it, NaN is null."""
@@ -127,6 +127,25 @@ def named(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) ->
     """Layers of text that stays readable on lines: a rim in the colour of the paper, and the text on it."""
     rim = {**mark, "stroke": PAPER, "strokeWidth": 4, "strokeJoin": "round", "color": PAPER}
     return [layer(kind, rim, *filters, **encoding), layer(kind, mark, *filters, **encoding)]
+
+
+def row_words(kind: str, fields: Sequence[str], left: int, width: int, **look: Any) -> list[dict[str, Any]]:
+    """Two lines of text on either side of a row's marks, or above them where the chart is narrow.
+
+    ``fields``: upper and lower on the left, then on the right; ``look``: of the upper ones.
+    """
+    narrow = width < NARROW
+    first, second = (0.17, 0.42) if narrow else (0.32, 0.68)
+    beside, edge = {"value": 0 if narrow else 12 - left}, {"value": "width" if narrow else width - left - 12}
+    upper, lower = lane("lane", bandPosition=first), lane("lane", bandPosition=second)
+    name = {"type": "text", "baseline": "middle", "color": INK, **look}
+    title, detail, result, size = map(words, fields)
+    return [
+        *named(kind, {**name, "align": "left"}, x=beside, y=upper, text=title),
+        *named(kind, note(align="left"), x=beside, y=lower, text=detail),
+        *named(kind, {**name, "align": "right"}, x=edge, y=upper, text=result),
+        *named(kind, note(align="right"), x=edge, y=lower, text=size),
+    ]
 
 
 def hairline(**more: Any) -> dict[str, Any]:

@@ -16,11 +16,9 @@ from choicewise.web.charts.frame import (
     hairline,
     lane,
     layer,
-    named,
-    note,
     number,
+    row_words,
     where,
-    words,
 )
 from choicewise.web.number import count, error, points
 from choicewise.web.theme import ACCENT, INK, NORMAL, SOFT
@@ -59,7 +57,7 @@ def spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
     """The chart of such values."""
     narrow = width < NARROW
     left, right = (12, 28) if narrow else (_NAME * NORMAL + 24, 132)
-    first, second, bar = (0.17, 0.42, 0.74) if narrow else (0.32, 0.68, 0.5)
+    bar = 0.74 if narrow else 0.5
     across = {"scale": {"domain": [0, 1]}, "axis": PERCENT_AXIS}
     at = lane("lane", bandPosition=bar)
     known = {"field": "after", "valid": True}
@@ -82,16 +80,8 @@ def spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
         layer("step", {**point, "size": 24}, known, x=number("after", **across), y=at, description=DESCRIPTION),
         layer("end", point, known, x=number("after"), y=at, description=DESCRIPTION),
     ]
-    beside, edge = {"value": 0 if narrow else 12 - left}, {"value": "width" if narrow else width - left - 12}
-    upper, lower = lane("lane", bandPosition=first), lane("lane", bandPosition=second)
     for kind, weight in (("end", 600), ("step", "normal")):
-        name = {"type": "text", "baseline": "middle", "color": INK, "fontWeight": weight}
-        layers += [
-            *named(kind, {**name, "align": "left"}, x=beside, y=upper, text=words("title")),
-            *named(kind, note(align="left"), x=beside, y=lower, text=words("detail")),
-            *named(kind, {**name, "align": "right"}, x=edge, y=upper, text=words("result")),
-            *named(kind, note(align="right"), x=edge, y=lower, text=words("items")),
-        ]
+        layers += row_words(kind, ("title", "detail", "result", "items"), left, width, fontWeight=weight)
     return frame(
         values,
         layers,

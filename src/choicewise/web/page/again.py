@@ -1,6 +1,5 @@
 """Section H: how to get every number again: the commands, full digests, versions, and the rows as files."""
 
-import csv
 import io
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.results.row import Row
 from choicewise.web.study import ShownRun, Study
+from choicewise.web.table_csv import table_csv
 
 LONGEST_CSV = 1_000_000
 """Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command that writes CSV."""
@@ -66,7 +66,7 @@ def recipes(study: Study) -> list[Recipe]:
 def downloads(study: Study) -> list[Download]:
     """The rows of all runs as CSV, without the signatures, and as Parquet."""
     table = rows_table(study.rows)
-    text = _csv(table.drop_columns(["signature"]))
+    text = table_csv([name for name in COLUMNS if name != "signature"], table.to_pylist())
     named = ("choicewise.csv", "CSV"), ("choicewise.parquet", "Parquet, with the signatures")
     inside = text if len(text) <= LONGEST_CSV else ""
     addresses = (
@@ -86,17 +86,19 @@ def rows_table(rows: Sequence[Row]) -> pa.Table:
 
 def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
     """What to name so that exactly these protocols are run: groups, entries, names, else signatures."""
-    left = dict(protocols)
+    remaining = dict(protocols)
     named: list[str] = []
     families = {name: [pair for each in of for pair in each.protocols.items()] for name, of in groups().items()}
     families |= {each.name: list(each.protocols.items()) for each in entries()}
     for name, members in sorted(families.items(), key=lambda family: -len(family[1])):
-        if all(left.get(full) == protocol for full, protocol in members):
+        if all(remaining.get(full) == protocol for full, protocol in members):
             named.append(name)
             for full, _ in members:
-                del left[full]
+                del remaining[full]
     known = {full: protocol for each in entries() for full, protocol in each.protocols.items()}
-    return named + [name if known.get(name) == protocol else signature(protocol) for name, protocol in left.items()]
+    return named + [
+        name if known.get(name) == protocol else signature(protocol) for name, protocol in remaining.items()
+    ]
 
 
 def _recipe(run: ShownRun) -> Recipe:
@@ -120,19 +122,6 @@ def _recipe(run: ShownRun) -> Recipe:
         versions=tuple(manifest.versions.items()),
         engine="" if check is None else check.rung,
     )
-
-
-def _csv(table: pa.Table) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(table.column_names)
-    writer.writerows([_cell(cell) for cell in row.values()] for row in table.to_pylist())
-    return out.getvalue()
-
-
-def _cell(cell: object) -> object:
-    """Texts that a spreadsheet would compute begin with an apostrophe."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
 
 
 def _parquet(table: pa.Table) -> bytes:

@@ -5,7 +5,7 @@ from choicewise.results.finding import finding
 from choicewise.web.board.board import Board
 
 
-def told(board: Board) -> str:
+def board_finding(board: Board) -> str:
     """One to three sentences about the numbers that most models have; of a board without numbers, what it lacks."""
     if not board.runs:
         return "No run is here yet."

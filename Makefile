@@ -1,41 +1,53 @@
-# Everything builds its own environment in .venv; both targets can be repeated at any time.
+# Everything builds its own environments: .venv for us, .venv-peers for us beside other tools, .venv-ours as a user has us.
+# Every target can be repeated at any time.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers/bin
 STAMP := $(VENV)/.installed
+INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test lint benchmarks clean
+.PHONY: help demo test lint docs package benchmarks clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   environment + every protocol on the bundled models and questions"
-	@echo "make test   environment + all tests"
+	@echo "make test   both environments + all tests, then those beside other tools"
 	@echo "make lint   environment + ruff and mypy"
-	@echo "make benchmarks  both environments + the harness against ours (minutes)"
+	@echo "make docs   environment + the site of docs/, in site/; a warning is an error"
+	@echo "make package  wheel and sdist: what they hold, and that they work with the oldest and newest dependencies"
+	@echo "make benchmarks  environments + the harness, the harness on our engine, and our own command (ten minutes)"
 
-$(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[hf,serve,dev]'
-	touch $(STAMP)
+$(STAMP): EXTRAS := hf,serve,dev
+.venv-peers/.installed: EXTRAS := peers
+.venv-ours/.installed: EXTRAS := hf
+%/.installed: pyproject.toml constraints.txt
+	test -x $*/bin/python || $(PYTHON) -m venv $*
+	$*/bin/python $(INSTALL) '.[$(EXTRAS)]'
+	touch $@
 
 demo: $(STAMP)
 	$(BIN)/choicewise demo --out demo-run
 
-test: $(STAMP)
+test: $(STAMP) .venv-peers/.installed
 	$(BIN)/python -m pytest -n auto
+	$(PEERS)/python -m pytest -n auto tests/peers
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
 
-.venv-peers: benchmarks/peers-constraints.txt constraints.txt pyproject.toml
-	PYTHON=$(PYTHON) benchmarks/environments.sh
-	touch $@
+docs: $(STAMP)
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/zensical build --clean --strict
 
-benchmarks: $(STAMP) .venv-peers
-	$(BIN)/python benchmarks/harness.py --workload mmlu-letters --workload hellaswag-100 --workload arc-easy
+package: $(STAMP)
+	PYTHON=$(PYTHON) .ci/package
+
+benchmarks: $(STAMP) .venv-peers/.installed .venv-ours/.installed
+	$(BIN)/python benchmarks/side_by_side.py
 	$(BIN)/python benchmarks/page.py
 
 clean:
-	rm -rf $(VENV) demo-run
+	rm -rf $(VENV) .venv-peers .venv-ours demo-run site

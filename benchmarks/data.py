@@ -18,7 +18,7 @@ SHOTS, ASKED = 25, 274
 def prepare(work: Path, shared: Path = SHARED) -> tuple[Path, Path]:
     """The folders of data and of the tokenizer under ``work``, from ``shared`` or else made up from a seed."""
     data, tokenizer = work / "data", work / "tokenizer"
-    if not (data / "arc-challenge").is_dir():
+    if not (data / "winogrande").is_dir():
         if shared.is_dir():
             _copy(shared, data)
         else:
@@ -46,10 +46,23 @@ def _copy(shared: Path, data: Path) -> None:
             shutil.copy(shared / "mmlu" / split / f"{subject}_{split}.csv", data / "mmlu" / split)
     rows = shared / "hf_rows"
     _lines(data / "hellaswag" / "validation.jsonl", (rows / "hellaswag.validation.first2000.jsonl").read_text())
+    _raw_hellaswag(data)
     _lines(data / "arc-easy" / "validation.jsonl", (rows / "arc_easy.validation.jsonl").read_text())
     lines = (rows / "arc_challenge.validation.jsonl").read_text().splitlines(keepends=True)
     _lines(data / "arc-challenge" / "test.jsonl", "".join(lines[:ASKED]))
     _lines(data / "arc-challenge" / "dev.jsonl", "".join(lines[-SHOTS:]))
+    _lines(data / "winogrande" / "validation.jsonl", (rows / "winogrande.validation.jsonl").read_text())
+
+
+def _raw_hellaswag(data: Path) -> None:
+    """The rows of HellaSwag in the Hub's fields, from which the harness makes ``query`` and ``endings`` again."""
+    raw = []
+    for line in (data / "hellaswag" / "validation.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        activity, _, context = row["query"].partition(": ")
+        parts = {"activity_label": activity, "ctx_a": context, "ctx_b": "", "ctx": context, "endings": row["endings"]}
+        raw.append(json.dumps({"ind": row["ind"], **parts, "label": str(row["label"])}) + "\n")
+    _lines(data / "hellaswag-raw" / "validation.jsonl", "".join(raw))
 
 
 def _lines(path: Path, text: str) -> None:
@@ -70,8 +83,16 @@ def _make(data: Path) -> None:
         for subject, length in zip(SUBJECTS, (15, 45, 90), strict=True):
             with (data / "mmlu" / split / f"{subject}_{split}.csv").open("w", newline="") as file:
                 csv.writer(file).writerows([text(length), *(text(6) for _ in "ABCD"), "C"] for _ in range(rows))
-    endings = ({"ind": n, "query": text(30), "endings": [text(20) for _ in "ABCD"], "label": 1} for n in range(2000))
+    endings = (
+        {"ind": n, "query": f"{text(2)}: {text(28)}", "endings": [text(20) for _ in "ABCD"], "label": 1}
+        for n in range(2000)
+    )
     _lines(data / "hellaswag" / "validation.jsonl", "".join(json.dumps(row) + "\n" for row in endings))
+    _raw_hellaswag(data)
+    names = [word.capitalize() for word in words]
+    pairs = ((text(9), random.sample(names, 2), text(8)) for _ in range(1000))
+    wino = ({"sentence": f"{a} _ {b}.", "option1": one, "option2": two, "answer": "1"} for a, (one, two), b in pairs)
+    _lines(data / "winogrande" / "validation.jsonl", "".join(json.dumps(row) + "\n" for row in wino))
     arc = (_arc(number, text(20), [text(4) for _ in "ABCD"]) for number in range(10**6))
     for name, rows in (("arc-easy/validation", 570), ("arc-challenge/test", ASKED), ("arc-challenge/dev", SHOTS)):
         _lines(data / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in islice(arc, rows)))

@@ -1,4 +1,4 @@
-"""Writes ``docs/benchmarks.md`` from the results that the other commands kept in ``benchmarks/results``."""
+"""Writes ``docs/benchmarks.md``, and the table in the README, from what the other commands kept in ``results``."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ where the load was above the number of cores, the CPU seconds.
 - **inner**: the model's part alone, of the peer and of ours.
 - Models have random weights from a seed (`benchmarks/llama.py`); 25m: 8 layers x 512, 125m: 12 x 768.
 """
+README = ("<!-- ratios -->", "<!-- /ratios -->")
+"""What stands around the table in the README."""
+RATIOS = """\
+How many times as fast as `lm_eval run --model hf`, as whole commands with equal numbers (`benchmarks/side_by_side.py`):
+"""
 HARNESS_COLUMNS = (
     "workload | unique | computed ÷ unique | asked ÷ unique | {peer} ÷ ours | CPU | inner | ours ÷ limit |"
     " CPU | inner | GB {peer}, ours | largest difference | flips | target"
@@ -38,10 +43,73 @@ def main() -> None:
     parts = [INTRODUCTION]
     for file in sorted((HERE / "results").glob("*.json")):
         found = json.loads(file.read_text())
+        if file.stem == "side_by_side":
+            readme = HERE.parent / "README.md"
+            readme.write_text(in_readme(readme.read_text(), found))
         pages = {"board": board, "gpu": gpu, "host": host, "html_page": html_page, "items": items, "report": report}
-        pages |= {"subjects": subjects, "suite": suite}
+        pages |= {"side_by_side": side_by_side, "subjects": subjects, "suite": suite}
         parts.append(pages[file.stem](found) if file.stem in pages else peer(file.stem, found))
     (HERE.parent / "docs" / "benchmarks.md").write_text("\n".join(parts))
+
+
+def in_readme(text: str, found: Sequence[Mapping[str, Any]]) -> str:
+    """The README with the table of ratios between its marks; ValueError where it has none."""
+    before, start, rest = text.partition(README[0])
+    _, end, after = rest.partition(README[1])
+    if not end:
+        raise ValueError(f"README.md has no place between {README[0]} and {README[1]}")
+    return f"{before}{start}\n{RATIOS}\n{ratios(found)}\n{end}{after}"
+
+
+def ratios(found: Sequence[Mapping[str, Any]]) -> str:
+    """One row a task: how many times as fast as the harness's own backend."""
+    head = "| task | shots | log-likelihoods | `choicewise lm-eval` | `choicewise run` | largest difference (nats) |"
+    rows = (
+        f"| {_task(one)} | {one['shots']} | {one['requests']:,} | {_times(one['in harness, wall'])} "
+        f"| {_times(one['own, wall'])} | {max(one['largest difference'].values()):.0e} |"
+        for one in found
+    )
+    return "\n".join([head, _rule(head), *rows])
+
+
+def _task(one: Mapping[str, Any]) -> str:
+    return str(one["task"]) if one["model"] == "25m" else f"{one['task']}, {one['model']}"
+
+
+def _times(values: Mapping[str, float]) -> str:
+    return f"{_spread(values)} x"
+
+
+SIDE_BY_SIDE = """\
+## side_by_side: `python benchmarks/side_by_side.py`
+
+Tasks of the released harness on local rows, each as three whole commands in turn, in float32: `lm_eval run --model hf`,
+the same line as `choicewise lm-eval run --model choicewise`, and `choicewise run` with the protocol that asks the same.
+Every log-likelihood of the second and third is compared with the first's; no question may be answered otherwise. Ratios
+are the median of the turns with the lowest and highest; seconds and GB are those of the last turn. The seconds of
+importing are in all of them.
+"""
+
+
+def side_by_side(found: Sequence[Mapping[str, Any]]) -> str:
+    """One row a task."""
+    head = (
+        "| task | protocol | model | questions | shots | batch | log-likelihoods | hf ÷ in harness | CPU "
+        "| hf ÷ own | CPU | seconds hf, in harness, own | GB | largest difference |"
+    )
+    rows = []
+    for one in found:
+        turn = one["turns"][-1].values()
+        cells = [
+            *(one[name] for name in ("task", "protocol", "model", "questions", "shots", "batch")),
+            f"{one['requests']:,}",
+            *(_spread(one[f"{name}, {clock}"]) for name in ("in harness", "own") for clock in ("wall", "cpu")),
+            ", ".join(f"{each['wall']:.0f}" for each in turn),
+            ", ".join(f"{each['GB']:.1f}" for each in turn),
+            ", ".join(f"{value:.0e}" for value in one["largest difference"].values()),
+        ]
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    return _section(SIDE_BY_SIDE, found, head, rows)
 
 
 def peer(stem: str, found: Sequence[Mapping[str, Any]]) -> str:

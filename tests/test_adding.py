@@ -1,7 +1,10 @@
 """What ``docs/design/adding.md`` promises: each kind of thing is added in the few files that it names."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -174,3 +177,40 @@ def test_a_kind_of_model_is_one_class(tmp_path: Path) -> None:
     assert again.scores().to_pylist() == first.scores().to_pylist()
     with pytest.raises(ModelError, match="recorded does not support Cosine, which reading embedding needs"):
         evaluate(model=Recorded({}), data=QUIZ, protocols=["options/embedding"], out=tmp_path / "other")
+
+
+def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
+    """The score, reading, data format and kind of model of the page, put into a copy of the package as they stand."""
+    if shutil.which("git") is None:
+        pytest.skip("git applies the changes")
+    page = (ROOT.parents[1] / "docs" / "design" / "adding.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)
+    assert len(shown) == 4
+    copy = tmp_path / "src" / "choicewise"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("__pycache__", "bundled"))
+    shutil.copytree(ROOT / "bundled", copy / "bundled", ignore=shutil.ignore_patterns("*.safetensors"))
+    for change in shown:
+        applied = subprocess.run(
+            ["git", "apply", "-"], cwd=tmp_path, input=change, capture_output=True, text=True, encoding="utf-8"
+        )
+        assert applied.returncode == 0, f"{applied.stderr}\nwrite the change anew:\n{change}"
+    (tmp_path / "quiz.tsv").write_text("question\tA\tB\tanswer\nWhere?\tin a tree\tin the sea\tA\n", encoding="utf-8")
+
+    def values(model: str) -> dict[str, float]:
+        names = ("sum", "sum@score=likeliest", "sum@reading=contrary")
+        asked = [word for name in names for word in ("--protocol", f"options/cloze:{name}")]
+        line = ["run", "--model", model, "--data", "quiz.tsv", *asked, "--out", model.replace(":", "-"), "--json"]
+        ended = subprocess.run(
+            [sys.executable, "-m", "choicewise", *line],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "src")},
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return {row["protocol"]: row["value"] for row in json.loads(ended.stdout)}
+
+    hashed = values("fake:hash")
+    assert len(hashed) == 3
+    assert hashed["options/cloze:sum"] == 1 - hashed["options/cloze:sum@reading=contrary"]
+    assert [*values("fake:uniform").values()] == [1.0, 0.5, 0.0]  # the shorter one, both, the longer one

@@ -128,3 +128,52 @@ def test_made_up_items_are_the_same_in_every_format(tmp_path: Path) -> None:
         "run",
         "report",
     ]
+
+
+def test_tasks_of_the_harness_are_put_on_local_rows(made: Path, tmp_path: Path) -> None:
+    import json
+
+    from data import prepare
+    from tasks import TASKS, write_task
+
+    from choicewise.data.open_dataset import open_dataset
+    from choicewise.protocols.catalogue import resolve
+
+    folder, _ = prepare(made, Path("nowhere"))
+    names = []
+    for task in TASKS.values():
+        (recipe, *_) = resolve(task.protocol).values()
+        assert recipe.split == task.split
+        for subject in task.subjects:
+            names.append(write_task(task, subject, tmp_path / "released", folder, tmp_path))
+            told = json.loads((tmp_path / f"{names[-1]}.yaml").read_text())
+            assert told["include"].startswith(str(tmp_path / "released" / task.file.partition("/")[0]))
+            for path in told["dataset_kwargs"]["data_files"].values():
+                assert len(Path(path).read_text().splitlines()) >= task.shots
+        assert open_dataset(folder / task.data).choose(recipe.split, task.subjects if subject else None)
+    assert len(set(names)) == 9
+
+
+def test_programs_that_differ_are_noticed() -> None:
+    from side_by_side import differences
+
+    left = {("", question, choice): -float(choice) for question in range(2) for choice in range(3)}
+    assert differences(left, left) == (0, 0)
+    assert differences(left, left | {("", 1, 2): 0.5}) == (2.5, 1)
+    with pytest.raises(RuntimeError, match="1 choices of 6"):
+        differences(left, {key: value for key, value in left.items() if key != ("", 1, 2)})
+
+
+def test_the_readme_has_the_ratios_that_were_measured() -> None:
+    import json
+
+    from page import in_readme, side_by_side
+
+    if not (BENCHMARKS / "results" / "side_by_side.json").is_file():
+        pytest.skip("not measured yet: make benchmarks")
+    found = json.loads((BENCHMARKS / "results" / "side_by_side.json").read_text())
+    readme = (BENCHMARKS.parent / "README.md").read_text()
+    assert in_readme(readme, found) == readme
+    assert side_by_side(found) in (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
+    with pytest.raises(ValueError, match="no place"):
+        in_readme("no marks", found)

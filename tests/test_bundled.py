@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from choicewise.bundled import BENCHMARK, MODELS, PUBLISHED_MMLU
+from choicewise.data.open_dataset import open_dataset
+from choicewise.errors import DataError, ModelError
+from choicewise.models.load import load_model
 
 TRAINING = Path(__file__).parents[1] / "training"
 MEBIBYTE = 2**20
@@ -100,3 +103,17 @@ def test_published_table_names_a_protocol_for_every_column() -> None:
     assert len(table["rows"]) == 8
     assert all(set(row) == {"model", *table["columns"]} for row in table["rows"])
     assert all(0 < row[column] < 1 for row in table["rows"] for column in table["columns"])
+
+
+def test_what_is_bundled_has_names() -> None:
+    assert open_dataset("bundled:merrowick").digest == open_dataset(BENCHMARK).digest
+    with pytest.raises(DataError, match="bundled:x is no dataset; the bundled one is bundled:merrowick"):
+        open_dataset("bundled:x")
+    with pytest.raises(ModelError, match="bundled:x is not a model; the bundled ones are bundled:merrow-bpe-2048, "):
+        load_model("bundled:x")
+
+
+@pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
+def test_a_bundled_model_is_the_one_in_its_folder(folder: Path) -> None:
+    pytest.importorskip("torch")
+    assert load_model(f"bundled:{folder.name}").digest == load_model(folder).digest

@@ -103,6 +103,9 @@ def test_protocols_lists_shows_and_compares() -> None:
     assert "mmlu/helm" in {entry["name"] for entry in json.loads(choicewise("protocols", "--json").stdout)}
     shown = choicewise("protocols", "show", "mmlu/original").stdout
     assert "4450500" in shown
+    about = shown.split("\n\n")[1].splitlines()
+    assert len(about) > 1
+    assert max(map(len, about)) < 80
     assert "benchmark:mmlu|split:test" in shown
     axes = {
         row["axis"]

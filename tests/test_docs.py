@@ -1,26 +1,42 @@
 """The pages about the code name what exists."""
 
 import re
+import tomllib
 from dataclasses import fields
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
 
+import choicewise
 from choicewise.cli import app
 from choicewise.data.columns import Columns, read_mapping
 from choicewise.data.item import Item
 from choicewise.data.open_dataset import open_dataset
 
 ROOT = Path(__file__).parent.parent
-STEPS = re.findall(r"^\|[^|]*\| `([^`]+)\.py` \| `([^`]+)` \|", (ROOT / "docs/design/flow.md").read_text(), flags=re.M)
 
 
-@pytest.mark.parametrize(("file", "name"), STEPS, ids=[f"{file}:{name}" for file, name in STEPS])
-def test_every_step_of_the_flow_exists(file: str, name: str) -> None:
+def steps(page: str) -> list[tuple[str, str]]:
+    """The steps in the tables of a page about the code: a file without its ending, and what stands in it."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^\|[^|]*\| `([^`]+)\.py` \| `([^`]+)` \|", text, flags=re.M)
+
+
+STEPS = steps("docs/design/flow.md")
+MEETINGS = steps("docs/design/other-tools.md")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [*STEPS, *MEETINGS], ids=[f"{file}:{name}" for file, name in STEPS + MEETINGS]
+)
+def test_every_step_exists(file: str, name: str) -> None:
     if file.startswith("models/local"):
         pytest.importorskip("torch")
+    if file.endswith("harness/lm"):
+        pytest.importorskip("lm_eval")
     module = import_module(f"choicewise.{file.replace('/', '.').removesuffix('.__init__')}")
     assert reduce(getattr, name.split("."), module) is not None
 
@@ -66,3 +82,22 @@ def test_the_examples_of_mappings_run(tmp_path: Path) -> None:
         Item("7", "What was lost?", ("a key", "a coin"), (1,), "finds", story),
         Item("test/0", "", ("The keys are here.", "The keys is here."), (0,)),
     ]
+
+
+def test_the_citation_file_says_what_the_package_says() -> None:
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {"cff-version", "message", "title", "authors"} <= cff.keys()
+    assert (cff["cff-version"], cff["type"], cff["license"]) == ("1.2.0", "software", project["license"])
+    assert str(cff["version"]) == project["version"] == choicewise.__version__
+    bibtex = (ROOT / "docs/questions/cite.md").read_text(encoding="utf-8")
+    assert all(text in bibtex for text in (cff["title"], cff["authors"][0]["name"], f"{{{project['version']}}}"))
+
+
+def test_the_public_ci_runs_what_we_run_and_may_change_nothing() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    assert workflow["permissions"] == {"contents": "read"}
+    (job,) = workflow["jobs"].values()
+    assert {"run": ".ci/run"} in job["steps"]
+    actions = [step["uses"] for step in job["steps"] if "uses" in step]
+    assert [action for action in actions if not re.fullmatch(r"[\w./-]+@(v\d+\.\d+\.\d+|[0-9a-f]{40})", action)] == []

@@ -14,7 +14,7 @@ from choicewise.cli import app
 PACKAGE = Path(__file__).parents[1] / "src" / "choicewise"
 ROOMS = [
     *("errors", "records", "questions", "data", "protocols", "tokens", "engine", "requests", "models", "scoring"),
-    *("store", "results", "running", "interchange", "report", "web", "integrations", "cli"),
+    *("store", "results", "running", "report", "web", "interchange", "integrations", "cli"),
 ]
 """In the order of the way of the data: a room imports only itself and the rooms before it."""
 

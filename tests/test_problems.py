@@ -19,7 +19,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.protocol_file import AXES
 from choicewise.requests.source import requests
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "own-protocol.md"
 
 WRONG = {
     "shotz = 3": "unknown key 'shotz'; did you mean shots?",
@@ -121,9 +121,9 @@ def test_everything_wrong_with_data_is_counted(
 
 
 def example() -> str:
-    """The protocol file that the README shows."""
-    blocks = re.findall(r"```toml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    (text,) = [block for block in blocks if "[protocol]" in block]
+    """The protocol file that the page about own protocols shows."""
+    blocks = re.findall(r"```toml[^\n]*\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    text, *_ = [block for block in blocks if "[protocol]" in block]
     return text
 
 

@@ -28,7 +28,7 @@ from tests.observed import continuations, row
 from tests.worlds import write_mmlu
 
 FROM_SUMS = {
-    *("sum", "char_mean", "char_mean_bare", "byte_mean_bare", "word_mean"),
+    *("sum", "char_mean", "char_mean_bare", "byte_mean", "byte_mean_bare", "word_mean"),
     *("pmi", "dc_pmi", "normalised_pmi", "domain_conditional"),
 }
 """Scores that need no tokens."""

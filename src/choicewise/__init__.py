@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from choicewise.data.open_dataset import open_dataset as open_dataset
+    from choicewise.interchange.export import export as export
+    from choicewise.interchange.logs.import_log import import_log as import_log
+    from choicewise.interchange.tasks.harness_task import load_harness_tasks as load_harness_tasks
     from choicewise.models.load import load_model as load_model
     from choicewise.requests.rendered import read_rendered as read_rendered
     from choicewise.results.run import Run as Run
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "Run": ("choicewise.results.run", "Run"),
     "evaluate": ("choicewise.running.evaluate", "evaluate"),
+    "export": ("choicewise.interchange.export", "export"),
+    "import_log": ("choicewise.interchange.logs.import_log", "import_log"),
+    "load_harness_tasks": ("choicewise.interchange.tasks.harness_task", "load_harness_tasks"),
     "load_model": ("choicewise.models.load", "load_model"),
     "open_dataset": ("choicewise.data.open_dataset", "open_dataset"),
     "open_run": ("choicewise.results.run", "open_run"),
@@ -26,7 +32,18 @@ _HOMES = {
 }
 """Public name → its module and its name there."""
 
-__all__ = ["Run", "evaluate", "load_model", "open_dataset", "open_run", "read_rendered", "score"]
+__all__ = [
+    "Run",
+    "evaluate",
+    "export",
+    "import_log",
+    "load_harness_tasks",
+    "load_model",
+    "open_dataset",
+    "open_run",
+    "read_rendered",
+    "score",
+]
 __version__ = "0.1.0"
 
 

@@ -3,6 +3,7 @@
 `BENCHMARK` is the Merrowick benchmark, 448 questions about an invented place in the original MMLU layout.
 `MODELS` are four small models trained on the facts of that place, for trying protocols out on a CPU in seconds.
 `PUBLISHED_MMLU` is the table of June 2023 that shows how far three protocols disagree on the same models.
+`bundled:merrow-bpe-2048` names a model of them wherever a model is named, `bundled:merrowick` the benchmark.
 """
 
 from pathlib import Path
@@ -13,3 +14,11 @@ _HERE: Final = Path(__file__).parent
 BENCHMARK: Final = _HERE / "merrowick"
 MODELS: Final = tuple(sorted(path.parent for path in (_HERE / "models").glob("*/config.json")))
 PUBLISHED_MMLU: Final = _HERE / "published_mmlu.json"
+
+PREFIX: Final = "bundled:"
+"""What the name of a bundled model or dataset begins with."""
+
+
+def bundled_folder(name: str, folders: tuple[Path, ...]) -> Path | None:
+    """The one of ``folders`` that ``name`` (``bundled:FOLDER``) names; None where it names something else."""
+    return next((folder for folder in folders if name == PREFIX + folder.name), None)

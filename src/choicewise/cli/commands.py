@@ -13,8 +13,11 @@ from choicewise.cli.compare import compare
 from choicewise.cli.data import data
 from choicewise.cli.demo import demo
 from choicewise.cli.explain import explain
+from choicewise.cli.export import export
 from choicewise.cli.fetch import fetch
+from choicewise.cli.import_logs import import_logs
 from choicewise.cli.ladder import ladder
+from choicewise.cli.lm_eval import PASSED_ON, lm_eval
 from choicewise.cli.output import show, tell
 from choicewise.cli.page import page
 from choicewise.cli.plot import plot
@@ -35,9 +38,11 @@ app = typer.Typer(
 )
 for command in (
     *(run, sweep, report, compare, ladder, explain, page, plot, serve),
-    *(prompts, data, fetch, score, check, demo),
+    *(export, prompts, data, fetch, score, check, demo),
 ):
     app.command(cls=Command)(command)
+app.command("import", cls=Command)(import_logs)
+app.command("lm-eval", context_settings=PASSED_ON)(lm_eval)
 app.add_typer(protocols, name="protocols")
 
 _WrongUse = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])

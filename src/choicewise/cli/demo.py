@@ -34,7 +34,7 @@ def demo(
     Shows how values and ranks move between protocols, beside the table of eight models published in June 2023, and
     ends with what that shows and with a page about it.
     """
-    from choicewise.bundled import BENCHMARK, MODELS
+    from choicewise.bundled import BENCHMARK, MODELS, PREFIX
     from choicewise.data.open_dataset import open_dataset
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
@@ -49,7 +49,7 @@ def demo(
         where = out / folder.name
         with progress(folder.name) as report:
             model = load_model(str(folder))
-            command = ("--model", str(folder), "--data", str(BENCHMARK))
+            command = ("--model", PREFIX + folder.name, "--data", PREFIX + BENCHMARK.name)
             runs.append(
                 evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report, command=command)
             )
@@ -59,7 +59,7 @@ def demo(
     print_tables(rows, every)
     print_parts(["", published_table()])
     wrote = [run.folder for run in runs]
-    tell(f"wrote {' '.join(map(str, wrote))}", f"`{command_line('report', *wrote)}` shows the tables again")
+    tell(f"wrote {' '.join(map(str, wrote))}", f"`{command_line('report', out)}` shows the tables again")
     page = _write_page(wrote, out / "page.html")
     show(*_discovered(rows, summaries), page)
 

@@ -12,6 +12,7 @@ from choicewise.cli import options
 from choicewise.cli.download import show_download
 from choicewise.cli.output import tell
 from choicewise.cli.progress import progress
+from choicewise.interchange.tasks.selector import split_tasks
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
@@ -41,6 +42,8 @@ class Evaluation:
     chat: options.ChatForm | None = None
     system: str | None = None
     adapter: Path | None = None
+    include_path: list[Path] | None = None
+    allow_task_code: bool = False
 
     def refuse_for_fakes(self, **more: object) -> None:
         """UsageError for options of local models, of these or ``more``, beside a fake one."""
@@ -55,7 +58,9 @@ class Evaluation:
         given |= {"--on-bad-item": self.on_bad_item} if self.on_bad_item == options.OnBadItem.skip else {}
         words = [(name, _word(value)) for name, value in given.items() if value is not None]
         words += [("--subject", subject) for subject in self.subject or ()]
-        return tuple(word for pair in words for word in pair)
+        words += [("--include-path", _word(folder)) for folder in self.include_path or ()]
+        flags = ("--allow-task-code",) if self.allow_task_code else ()
+        return (*(word for pair in words for word in pair), *flags)
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -70,6 +75,19 @@ class Evaluation:
 
         return Chosen(None if self.subject is None else tuple(self.subject), *[*self.chosen.values()][1:])
 
+    def resolve(self, selectors: Sequence[str]) -> dict[str, Protocol]:
+        """The protocols of the selectors, but for those of harness tasks, as they are asked; errors as of each.
+
+        What is wrong with them is said before any data are opened.
+        """
+        from choicewise.protocols.catalogue import resolve
+
+        tasks, others = split_tasks(selectors)
+        if tasks:
+            chat = {"chat": self.chat, "system": self.system}
+            options.refuse_without_use(f"{tasks[0]} is asked as the harness asks without a chat and has", **chat)
+        return self.chats(resolve(*others))
+
     def chats(self, recipes: Mapping[str, Protocol]) -> dict[str, Protocol]:
         """The protocols as they are asked: in a chat where that is wanted."""
         from choicewise.protocols.chat import in_chat
@@ -78,7 +96,8 @@ class Evaluation:
 
     def sources(self, selectors: Sequence[str]) -> list[Source]:
         """Where the questions come from, as :func:`sources_of`."""
-        return sources_of(selectors, self.data, self.mapping, self.on_bad_item, self.subject)
+        given = self.data, self.mapping, self.on_bad_item, self.subject, self.include_path, self.allow_task_code
+        return sources_of(selectors, *given)
 
     def open(
         self, source: Source, resolve: Callable[[Possible], dict[str, Protocol]] | None = None
@@ -92,7 +111,7 @@ class Evaluation:
         else:
             named = resolve(partial(has_shots, dataset, self.subject))
         recipes = self.chats(named)
-        tell_notes(dataset, recipes, self.subject, self.limit)
+        tell_notes(dataset, recipes, self.subject, self.limit, source.notes)
         return dataset, recipes
 
     @property
@@ -127,8 +146,15 @@ class Evaluation:
             return evaluate(model=model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
 
 
-def tell_notes(dataset: Dataset, recipes: Mapping[str, Protocol], subject: list[str] | None, limit: int | None) -> None:
-    """What the user should know of the questions, on stderr."""
+def tell_notes(
+    dataset: Dataset,
+    recipes: Mapping[str, Protocol],
+    subject: list[str] | None,
+    limit: int | None,
+    notes: Sequence[str] = (),
+) -> None:
+    """What the user should know of the questions, on stderr; ``notes``: what their source says of them."""
+    tell(*(f"note: {note}" for note in notes))
     _tell_repeated_choices(dataset, recipes, subject, limit)
     _tell_unused_content(dataset, recipes)
 
@@ -139,6 +165,8 @@ def sources_of(
     mapping: Path | None,
     on_bad_item: options.OnBadItem,
     subject: list[str] | None,
+    include_path: Sequence[Path] | None = None,
+    allow_task_code: bool = False,
 ) -> list[Source]:
     """Where the questions come from that the protocols are asked about: several where they name several benchmarks.
 
@@ -147,12 +175,22 @@ def sources_of(
     from choicewise.data.columns import read_mapping
     from choicewise.running.source import Source, benchmark_sources, refuse_one_dataset
 
+    tasks, selectors = split_tasks(selectors)
+    sources: list[Source] = []
+    if tasks:
+        from choicewise.interchange.tasks.task_source import task_sources
+
+        options.refuse_without_use(f"{tasks[0]} has data of its own and", data=data, mapping=mapping)
+        sources += task_sources(tasks, include_path or (), allow_task_code, on_bad_item)
+    else:
+        own = {"include_path": include_path or None, "allow_task_code": allow_task_code}
+        options.refuse_without_use("protocols without a task of the harness (lm-eval:TASK) have", **own)
     if data is not None:
         refuse_one_dataset(selectors)
         columns = None if mapping is None else read_mapping(mapping)
         return [Source(tuple(selectors), None, str(data), columns, on_bad_item)]
     options.refuse_without_use("a benchmark's own data have", mapping=mapping)
-    sources = benchmark_sources(selectors, on_bad_item)
+    sources += benchmark_sources(selectors, on_bad_item)
     if len(sources) > 1:
         options.refuse_without_use("several benchmarks, with subjects of their own, have", subject=subject)
     return sources

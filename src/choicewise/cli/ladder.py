@@ -82,7 +82,9 @@ class _Named:
 def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
     from choicewise.protocols.between import MARK
     from choicewise.results.run import open_run
+    from choicewise.results.sweep import one_run
 
+    folder = one_run(folder)
     run = open_run(folder)
     first, last = _named(start, run), _named(end, run)
     _refuse_same(first.end, last.end)
@@ -91,7 +93,7 @@ def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
         ask = f"{' and '.join(lacking)} ask{'s' * (len(lacking) == 1)}"
         raise UsageError(f"{folder} was not asked what {ask}; `{line}` asks it and all between")
     if not run.manifest.complete:
-        tell(f"{folder} is not complete; repeat its `choicewise run` line to finish it")
+        tell(f"{folder} is not complete; repeat its `{run.manifest.writer}` line to finish it")
     way = f"{first.end.label}{MARK}{last.end.label}:"
     new = not any(name.startswith(way) for name in run.protocols)
     _print(run, first.end, last.end, json, lambda: _line(run, first, last) if new else None)

@@ -22,7 +22,8 @@ Model = Annotated[
     str,
     typer.Option(
         "--model",
-        help="A model folder, a name on the Hub (ORG/NAME@REVISION), or fake:hash, fake:oracle, fake:anti-oracle.",
+        help="A model folder, a name on the Hub (ORG/NAME@REVISION), one that is bundled (bundled:merrow-bpe-2048), or"
+        " fake:hash, fake:oracle, fake:anti-oracle.",
     ),
 ]
 Data = Annotated[
@@ -31,7 +32,7 @@ Data = Annotated[
         "--data",
         readable=False,
         help="A folder in the original MMLU layout, JSONL, CSV, Parquet (file or folder), or a dataset on the Hub"
-        " (ORG/NAME:CONFIG@REVISION); the benchmarks' own data unless given.",
+        " (ORG/NAME:CONFIG@REVISION), or bundled:merrowick; the benchmarks' own data unless given.",
     ),
 ]
 Protocols = Annotated[
@@ -39,8 +40,16 @@ Protocols = Annotated[
     typer.Option(
         "--protocol",
         help="A catalogue name, a suite (leaderboard/v1), a family (mmlu), a signature, a TOML file, or all between "
-        "two: P..Q. Repeatable.",
+        "two: P..Q; or lm-eval:TASK, a task of LM Evaluation Harness. Repeatable.",
     ),
+]
+IncludePath = Annotated[
+    list[Path] | None,
+    typer.Option("--include-path", readable=False, help="A folder with further task files of the harness. Repeatable."),
+]
+AllowTaskCode = Annotated[
+    bool,
+    typer.Option("--allow-task-code", help="Run Python code that the harness tasks asked for name: read it first."),
 ]
 Adapter = Annotated[
     Path | None,

@@ -10,7 +10,9 @@ from choicewise.cli.output import command_line, tell
 
 
 def page(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", readable=False, help="Run folders.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", readable=False, help="Run folders, or folders that hold runs.")
+    ],
     out: Annotated[
         Path, typer.Option("--out", readable=False, help="The page, which ends in .html, or a folder for a board.")
     ],

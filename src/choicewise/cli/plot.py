@@ -19,7 +19,7 @@ def plot(
         list[str],
         typer.Argument(
             metavar="DIR... CHART",
-            help="Run folders, then strip, ladder, effects, bump, ranks or pair.",
+            help="Run folders, or folders that hold runs; then strip, ladder, effects, bump, ranks or pair.",
         ),
     ],
     out: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,12 +10,14 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.download import show_download
 from choicewise.cli.evaluation import sources_of
-from choicewise.cli.output import print_json
+from choicewise.cli.output import print_json, tell
 from choicewise.errors import UsageError
+from choicewise.interchange.tasks.selector import split_tasks
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
     from choicewise.protocols.protocol import Protocol
+    from choicewise.requests.rendered import RenderedRequests
     from choicewise.tokens.chat_template import ChatTemplate
 
 
@@ -29,6 +31,8 @@ def prompts(
     model: Annotated[
         str | None, typer.Option("--model", help="The model whose chat template is applied; only chats need one.")
     ] = None,
+    include_path: options.IncludePath = None,
+    allow_task_code: options.AllowTaskCode = False,
 ) -> None:
     """Print each request as a JSON line: item, subject, context, continuations, gold, protocol.
 
@@ -39,32 +43,37 @@ def prompts(
     """
     from choicewise.protocols.catalogue import resolve
 
-    sources = sources_of(protocol, data, mapping, on_bad_item, subject)
-    template = _chat_template(resolve(*protocol), model)
+    sources = sources_of(protocol, data, mapping, on_bad_item, subject, include_path, allow_task_code)
+    template = _chat_template(resolve(*split_tasks(protocol)[1]), model)
     for source in sources:
         dataset = source.open(show_download())
-        _print(dataset, source.protocols(dataset, subject), subject, limit, template)
+        named = source.protocols(dataset, subject)
+        tell(*(f"note: {note}" for note in source.notes))
+        _print(dataset, named, source.rendered, subject, limit, template)
 
 
 def _print(
     dataset: Dataset,
     named: Mapping[str, Protocol],
+    rendered: Sequence[RenderedRequests],
     subject: list[str] | None,
     limit: int | None,
     template: ChatTemplate | None,
 ) -> None:
     """Every request about ``dataset``, once."""
     from choicewise.requests.rendered import rendered_line
-    from choicewise.requests.schedule import with_split
-    from choicewise.requests.source import requests
+    from choicewise.requests.schedule import request_source, with_split
+    from choicewise.requests.source import unrefused
 
     recipes = {name: with_split(recipe, dataset) for name, recipe in named.items()}
     first_names = {recipe.prompt_digest: name for name, recipe in reversed(recipes.items())}
     for name, recipe in recipes.items():
         if first_names[recipe.prompt_digest] != name:
             continue  # an earlier protocol has the same requests
+        source = request_source(recipe, dataset, rendered, template)
         for chosen in dataset.choose(recipe.split or "", subject):
-            for request in requests(recipe, dataset, chosen, limit, template):
+            items = dataset.rows(recipe.split or "", chosen)[:limit]
+            for request in unrefused(source.requests(chosen, items, 0)):
                 print_json({**rendered_line(request, recipe.reading), "protocol": name}, indent=None)
 
 

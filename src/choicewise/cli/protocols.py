@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -85,7 +86,7 @@ def show(name: Name, json: options.Json = False) -> None:
     first, headline = next(iter(recipes.items()))
     if "|" not in name and not name.endswith(".toml") and MARK not in name:
         published = entry(first)
-        output.show(f"{published.name}: {published.title}", "", *published.about.strip().split("\n"), "")
+        output.show(f"{published.name}: {published.title}", "", *_paragraphs(published.about), "")
         output.show(f"cite    {published.citation}", f"source  {published.source}", "")
         for alias, meant in published.published.items():
             output.show(f"{alias} is {meant}")
@@ -97,11 +98,17 @@ def show(name: Name, json: options.Json = False) -> None:
         output.show(f"{label} {short_signature(recipe)}", f"  {signature(recipe)}")
 
 
+def _paragraphs(text: str) -> list[str]:
+    """Lines that can be read in any terminal; names and addresses stay whole."""
+    parts = text.strip().split("\n")
+    return [line for part in parts for line in wrap(part, 79, break_long_words=False, break_on_hyphens=False) or [""]]
+
+
 def _show_suite(shown: Suite, json: bool) -> None:
     if json:
         output.print_json(shown)
         return
-    output.show(f"{shown.name}: {shown.title}", "", *shown.about.strip().split("\n"), "")
+    output.show(f"{shown.name}: {shown.title}", "", *_paragraphs(shown.about), "")
     output.show(f"cite    {shown.citation}", f"source  {shown.source}", "")
     lines = [("benchmark", "shots", "metric", "protocol")]
     for part in shown.parts:

@@ -29,7 +29,7 @@ Interval = StrEnum("Interval", [("wilson", "wilson"), ("beta_binomial", "beta-bi
 
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", readable=False, help="Run folders, or folders of several runs.")
+        list[Path], typer.Argument(metavar="DIR...", readable=False, help="Run folders, or folders that hold runs.")
     ],
     by: Annotated[By | None, typer.Option("--by", help="Aggregate this way instead of the protocol's own.")] = None,
     protocol: Annotated[
@@ -114,7 +114,7 @@ def print_folders(folders: Sequence[Path], json: bool, every: bool) -> None:
 def _tell_incomplete(manifests: Sequence[Manifest], folders: Sequence[Path]) -> None:
     for manifest, folder in zip(manifests, folders, strict=True):
         if not manifest.complete:
-            tell(f"{folder} is not complete; repeat its `choicewise run` line to finish it")
+            tell(f"{folder} is not complete; repeat its `{manifest.writer}` line to finish it")
 
 
 def _print_rows(runs: Sequence[Run], by: str | None, interval: str | None, json: bool, every: bool) -> None:

@@ -66,10 +66,12 @@ def print_tables(rows: Sequence[Row], every: bool) -> None:
 def _next_steps(rows: Sequence[Row], folders: Sequence[Path]) -> Iterator[str]:
     """What to do next with the runs in ``folders``, a line each."""
     from choicewise.results.finding import finding
+    from choicewise.results.sweep import run_folders
 
+    runs = run_folders(folders)
     own = next(iter(finding(rows).numbers), None)
-    if len(folders) == 1 and own and own.lowest and own.highest and own.lowest.value < own.highest.value:
-        ladder = command_line("ladder", own.lowest.protocol, own.highest.protocol, *folders)
+    if len(runs) == 1 and own and own.lowest and own.highest and own.lowest.value < own.highest.value:
+        ladder = command_line("ladder", own.lowest.protocol, own.highest.protocol, *runs)
         yield f"why the lowest and the highest differ: `{ladder}`"
     if len(folders) <= FEW:
         yield f"all of it on one page: `{command_line('page', *folders, '--out', 'page.html')}`"

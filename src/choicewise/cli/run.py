@@ -38,6 +38,8 @@ def run(
     chat: options.Chat = None,
     system: options.System = None,
     adapter: options.Adapter = None,
+    include_path: options.IncludePath = None,
+    allow_task_code: options.AllowTaskCode = False,
     on_bad_item: options.BadItems = options.OnBadItem.error,
     mapping: options.Mapping = None,
     dtype: options.ModelDtype = None,
@@ -60,7 +62,21 @@ def run(
     """
     rescore = {"rescore_near_ties": rescore_near_ties}
     asked = Evaluation(
-        model, data, subject, limit, on_bad_item, mapping, dtype, device, window, batch_tokens, chat, system, adapter
+        model,
+        data,
+        subject,
+        limit,
+        on_bad_item,
+        mapping,
+        dtype,
+        device,
+        window,
+        batch_tokens,
+        chat,
+        system,
+        adapter,
+        include_path,
+        allow_task_code,
     )
     asked.refuse_for_fakes(**rescore)
     if dtype == options.Dtype.float32:
@@ -73,9 +89,7 @@ def run(
         raise UsageError("--out is missing: the folder for the observations; --dry-run needs none")
 
     # What is wrong is said as early as can be: each step loads more than the one before.
-    from choicewise.protocols.catalogue import resolve
-
-    asked.chats(resolve(*protocol))
+    asked.resolve(protocol)
     sources = asked.sources(protocol)
     if len(sources) == 1:
         options.refuse_without_use("one dataset has", without_missing=without_missing)
@@ -95,10 +109,11 @@ def run(
         from choicewise.running.plan import plan
 
         with progress(f"plan of {language_model.name}") as report:
-            planned = plan(language_model, dataset, recipes, progress=report, **asked.chosen)
+            rendered = sources[0].rendered
+            planned = plan(language_model, dataset, recipes, rendered=rendered, progress=report, **asked.chosen)
         print_plan(planned, language_model, json)
         return
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"rendered": sources[0].rendered}
     if rescore_near_ties:
         if language_model.dtype not in ("bfloat16", "float16"):
             options.refuse_without_use(f"{model} computes in {language_model.dtype} here and has", **rescore)

@@ -12,6 +12,7 @@ from choicewise.cli.output import command_line, tell
 from choicewise.cli.plan import print_plans
 from choicewise.cli.progress import progress
 from choicewise.cli.report import print_folders
+from choicewise.interchange.tasks.selector import split_tasks
 
 if TYPE_CHECKING:
     from choicewise.records.sweep import Sweep
@@ -38,7 +39,7 @@ def run_several(
     job = Asked(
         [asked.planned],
         sources,
-        suites_of(selectors),
+        suites_of(split_tasks(selectors)[1]),
         asked.part,
         without_missing=without_missing,
         go_on=False,
@@ -58,7 +59,9 @@ def words_of(model: SweepModel, source: Source, chosen: Chosen) -> tuple[str, ..
     given |= {"--on-bad-item": "skip"} if chosen.skip_bad_items else {}
     words = [(name, str(value)) for name, value in given.items() if value is not None]
     words += [("--subject", subject) for subject in chosen.subjects or ()]
-    return tuple(word for pair in words for word in pair)
+    words += [("--include-path", folder) for folder in source.include]
+    flags = ("--allow-task-code",) if source.allow_code else ()
+    return (*(word for pair in words for word in pair), *flags)
 
 
 def do_sweep(job: Asked, out: Path, title: str) -> Sweep:
@@ -71,7 +74,7 @@ def do_sweep(job: Asked, out: Path, title: str) -> Sweep:
 
 def _tell_notes(source: OpenedSource, chosen: Chosen) -> None:
     subjects = None if chosen.subjects is None else [*chosen.subjects]
-    tell_notes(source.data, source.protocols, subjects, chosen.limit)
+    tell_notes(source.data, source.protocols, subjects, chosen.limit, source.source.notes)
 
 
 def plan_several(asked: Evaluation, sources: Sequence[Source], without_missing: bool, json: bool) -> None:
@@ -82,7 +85,8 @@ def plan_several(asked: Evaluation, sources: Sequence[Source], without_missing: 
     model, plans = asked.load(), {}
     for name, source in opened.items():
         with progress(f"plan of {model.name} on {name}") as report:
-            plans[name] = plan(model, source.data, asked.chats(source.protocols), progress=report, **asked.chosen)
+            recipes, rendered = asked.chats(source.protocols), source.source.rendered
+            plans[name] = plan(model, source.data, recipes, rendered=rendered, progress=report, **asked.chosen)
     print_plans(plans, model, json)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +14,10 @@ from choicewise.cli.output import command_line, tell
 from choicewise.cli.report import print_folders
 from choicewise.cli.several import do_sweep, words_of
 from choicewise.errors import UsageError
+from choicewise.interchange.tasks.selector import split_tasks
 
 if TYPE_CHECKING:
+    from choicewise.running.source import Source
     from choicewise.running.sweep import Asked
 
 INCOMPLETE = 7
@@ -35,6 +39,8 @@ def sweep(
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="As in `choicewise run`. Repeatable.")
     ] = None,
+    include_path: options.IncludePath = None,
+    allow_task_code: options.AllowTaskCode = False,
     limit: options.Limit = None,
     on_bad_item: options.BadItems = options.OnBadItem.error,
     dtype: options.ModelDtype = None,
@@ -62,7 +68,8 @@ def sweep(
     given: dict[str, object] = {"model": model, "data": data, "protocol": protocol, "limit": limit}
     given |= {"on_bad_item": skip, "dtype": None if dtype is None else str(dtype)}
     given |= {"device": device, "batch_tokens": batch_tokens}
-    asked = _asked(plan, {name: value for name, value in given.items() if value is not None})
+    tasks = _Tasks(include_path or [], allow_task_code)
+    asked = _asked(plan, {name: value for name, value in given.items() if value is not None}, tasks)
     record = do_sweep(asked, out, "all runs")
     print_folders([out], json, every)
     if missing := record.missing:
@@ -73,7 +80,25 @@ def sweep(
         raise typer.Exit(INCOMPLETE)
 
 
-def _asked(plan: Path | None, given: dict[str, object]) -> Asked:
+@dataclass(frozen=True)
+class _Tasks:
+    """Takes the harness tasks out of the protocols, with the options that are about them."""
+
+    include_path: Sequence[Path]
+    allow_code: bool
+
+    def __call__(self, selectors: Sequence[str], on_bad_item: str) -> tuple[list[str], list[Source]]:
+        from choicewise.interchange.tasks.task_source import task_sources
+
+        tasks, others = split_tasks(selectors)
+        if not tasks:
+            own = {"include_path": self.include_path or None, "allow_task_code": self.allow_code}
+            options.refuse_without_use("protocols without a task of the harness (lm-eval:TASK) have", **own)
+            return others, []
+        return others, [*task_sources(tasks, self.include_path, self.allow_code, on_bad_item)]
+
+
+def _asked(plan: Path | None, given: dict[str, object], tasks: _Tasks) -> Asked:
     """What is to be done, as the plan or the options say."""
     lacking = [f"--{name}" for name in ("model", "protocol") if name not in given]
     if plan is not None:
@@ -87,4 +112,4 @@ def _asked(plan: Path | None, given: dict[str, object]) -> Asked:
 
     spelled = {"model": "models", "protocol": "protocols"}
     table = {spelled.get(name, name): value for name, value in given.items()}
-    return replace(plan_of(table) if plan is None else read_plan(plan), command=words_of)
+    return replace(plan_of(table, tasks) if plan is None else read_plan(plan, tasks), command=words_of)

@@ -25,6 +25,7 @@ class Dataset:
     columns (:class:`~choicewise.data.items.Items`), so that a million of them fit into little memory.
     ``columns``: as what the columns of its (first) file were read; None where they have no names, or there is no file.
     ``source``: the repository on the Hub and the commit that they were read from, nothing for local files.
+    ``read_with``: the release of another tool that read them, and which of its tasks they are; empty for none.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Dataset:
     skipped: tuple[SkippedRow, ...] = ()
     columns: Columns | None = None
     source: str = ""
+    read_with: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", {split: Items.of(items) for split, items in self.splits.items()})

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from choicewise.bundled import BENCHMARK, PREFIX, bundled_folder
 from choicewise.data.columns import Columns
 from choicewise.data.dataset import Dataset
 from choicewise.data.download_bars import Download
@@ -24,7 +25,8 @@ def open_dataset(
 ) -> Dataset:
     """The dataset at ``path``: a folder in the MMLU layout, a folder with the files of each split, or one such file.
 
-    Where the files are in sub-folders, as on the Hub, there is one of these, or each of them is a subject.
+    ``bundled:merrowick`` is the benchmark that comes with the package.  Where the files are in sub-folders, as on the
+    Hub, there is one of these, or each of them is a subject.
 
     Where nothing is there and it can be such a name, the dataset ``ORG/NAME[:CONFIG][@REVISION]`` on the Hub, of which
     ``progress`` hears while it is downloaded; without it a terminal shows bars.  ``columns`` declares what the columns
@@ -33,6 +35,10 @@ def open_dataset(
 
     Raises DataError when nothing is there or it can't be read, the layout is unknown or a row can't be used.
     """
+    if str(path).startswith(PREFIX):
+        if (bundled := bundled_folder(str(path), (BENCHMARK,))) is None:
+            raise DataError(f"{path} is no dataset; the bundled one is {PREFIX}{BENCHMARK.name}")
+        path = bundled
     try:
         if (name := dataset_name(path)) is not None:
             return open_hub_dataset(name, on_bad_item=on_bad_item, columns=columns, progress=progress)

@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.download_bars import Download
 from choicewise.data.hub_name import hub_name
 from choicewise.errors import ModelError
@@ -25,7 +26,7 @@ def load_model(
     adapter: str | Path | None = None,
     progress: Download | None = None,
 ) -> Model:
-    """The model called ``name_or_path``: ``fake:...`` or a local folder in the format of Hugging Face transformers.
+    """The model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder in the format of transformers.
 
     Where there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its safetensors,
     tokenizer and configuration are downloaded, of which ``progress`` hears; without it a terminal shows bars.  The
@@ -38,6 +39,11 @@ def load_model(
         return fake()
     if name.startswith("fake:"):
         raise ModelError(f"{name} is not a model; the fakes are {', '.join(FAKES)}")
+    if name.startswith(PREFIX):
+        if (bundled := bundled_folder(name, MODELS)) is None:
+            known = ", ".join(PREFIX + folder.name for folder in MODELS)
+            raise ModelError(f"{name} is not a model; the bundled ones are {known}")
+        name = str(bundled)
     try:
         is_folder = Path(name).is_dir()
     except OSError as error:
@@ -71,5 +77,5 @@ def _advice(name: str) -> str:
         return f"it is a file; pass the folder: {Path(name).parent}"
     return (
         "pass a folder with config.json and model.safetensors, a name on the Hub as ORG/NAME or ORG/NAME@REVISION, or"
-        f" one of {', '.join(FAKES)}"
+        f" one of {', '.join([*FAKES, *(PREFIX + folder.name for folder in MODELS)])}"
     )

@@ -28,7 +28,7 @@ NEUTRAL: Mapping[str, Any] = {
     "shots": 0,
     "shot_split": None,
 }
-"""The axes that render, as they stand where ``requests`` were rendered elsewhere."""
+"""The axes that render, as they stand where ``requests`` were rendered elsewhere; of ``choices`` there may be one."""
 
 
 def check_consistency(protocol: Protocol) -> None:
@@ -55,7 +55,8 @@ def _requests(protocol: Protocol, reading: Reading) -> Iterator[str]:
     if protocol.requests is None:
         return
     for axis, neutral in NEUTRAL.items():
-        if getattr(protocol, axis) != neutral:
+        one = axis == "choices" and protocol.choices == 1
+        if getattr(protocol, axis) != neutral and not one:
             yield (
                 f"axis {axis} is {getattr(protocol, axis)!r}, but the requests {protocol.requests[:12]} were "
                 f"rendered elsewhere; it must be {neutral!r}"
@@ -120,7 +121,7 @@ def _metric(protocol: Protocol, reading: Reading) -> Iterator[str]:
         reading.one_likelihood and (protocol.score, protocol.calibration) == ("sum", "none")
     ):
         yield f"metric {name} needs log-likelihoods: a reading that gives them, score sum and calibration none"
-    if not METRICS[name].share and protocol.choices != 1:
+    if not METRICS[name].share and protocol.choices != 1 and protocol.requests is None:
         yield f"metric {name} is about items with one choice: it needs choices 1"
 
 

@@ -191,9 +191,9 @@ CHOOSING = ("argmax", "greedy-match")
 
 EXTRACTIONS = (
     *("simple-evals@f517a91", "simple-evals-multilingual@f517a91", "opencompass@14ca958"),
-    "harness-letter@4e7e0d4",
+    *("harness-letter@4e7e0d4", "inspect@0.3.42", "inspect@0.3.121", "inspect@0.3.221", "inspect@0.3.264"),
 )
-"""Published rules that find an option's letter in generated text, by the commit they were read at."""
+"""Published rules that find an option's letter in generated text, by the commit or the release they were read at."""
 
 NUMBERS = ("gsm8k@b281b09", "gsm8k-strict@4e7e0d4", "gsm8k-flexible@4e7e0d4")
 """Published rules that compare the number in generated text with that of a solution, likewise."""

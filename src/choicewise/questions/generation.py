@@ -45,7 +45,8 @@ class Generation:
     """Generate at most ``limit`` tokens after ``context``: greedily, or as ``sampling`` says.
 
     A greedy generation ends after the first token that ends a sequence and includes it; a sampled one ends before it.
-    Both end before the first token with which their bytes contain one of ``stops``, so both may be empty.
+    Both end before the first token with which their bytes contain one of ``stops``, so both may be empty; with
+    ``keep_stop`` that token belongs to them.
     ``right`` and ``wrong`` are the tokens of a right and a wrong answer; only the oracle fakes read them.
     """
 
@@ -55,6 +56,7 @@ class Generation:
     sampling: Sampling | None = None
     right: Ids | None = None
     wrong: Ids | None = None
+    keep_stop: bool = False
 
     @property
     def key(self) -> str:
@@ -63,7 +65,7 @@ class Generation:
             return question_key(b"generate", self.context, np.asarray([self.limit], dtype=np.int32))
         stream = b"" if self.sampling is None else self.sampling.stream
         rest = self.limit.to_bytes(8, "little") + stream + b"\0".join(self.stops)
-        kind = b"generate until" if self.sampling is None else b"chain"
+        kind = (b"generate until" if self.sampling is None else b"chain") + (b" kept" if self.keep_stop else b"")
         return question_key(kind, self.context, np.frombuffer(rest, dtype=np.uint8).astype(np.int32))
 
     @property
@@ -74,13 +76,13 @@ class Generation:
     def before_stop(self, tokens: Sequence[int], token_bytes: Sequence[bytes]) -> int:
         """How many of ``tokens`` come before the first with which their bytes contain a stop; all where none does.
 
-        Tokens beyond the tokenizer (``token_bytes``) have no bytes.
+        That token counts with ``keep_stop``.  Tokens beyond the tokenizer (``token_bytes``) have no bytes.
         """
         text = b""
         for count, token in enumerate(tokens if self.stops else ()):
             text += token_bytes[token] if token < len(token_bytes) else b""
             if any(stop in text for stop in self.stops):
-                return count
+                return count + self.keep_stop
         return len(tokens)
 
     def stopped(self, tokens: Sequence[int], token_bytes: Sequence[bytes]) -> bool:

@@ -80,6 +80,7 @@ class DatasetRecord:
 
     ``categories``: its subjects, in order, by category and subcategory, empty where it has none.  ``content``: the
     further fields that hold what is asked (:func:`choicewise.data.content.content_fields`).  ``source``: as of a model.
+    ``read_with``: the release of another tool that read them, and which of its tasks they are; empty for none.
     """
 
     name: str
@@ -88,10 +89,13 @@ class DatasetRecord:
     categories: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     content: tuple[str, ...] = ()
     source: str = ""
+    read_with: str = ""
 
     @property
     def asked(self) -> str:
-        """As of a model; nothing where a benchmark's own data came from the Hub, which need not be named."""
+        """As of a model; nothing where the protocols say it: a benchmark's own data on the Hub, or another tool's."""
+        if self.read_with:
+            return ""
         if not self.source:
             return self.name
         return self.source if self.source.startswith(f"{self.name}@") else ""
@@ -139,13 +143,28 @@ class EngineRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportRecord:
+    """Another tool's log that a run was made of.
+
+    ``tool`` wrote it; ``settings``: what it says of itself, as text; ``recorded``: its own totals, by its own names;
+    ``unused``: what of it was not kept, in words.
+    """
+
+    tool: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    recorded: Mapping[str, float] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything a run folder says about itself.
 
     ``model``, ``dataset`` and ``selection`` identify what was measured: a folder never continues with another.
     ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those outside the blocks, by name.
     ``command``: the words of a command line that say where model and data lie and what of them was asked, so that a
-    line can go on with it; none where it was not begun by one.
+    line can go on with it; none where it was not begun by one.  ``imported``: where no model was asked here, and all
+    that was observed comes from another tool's log.
     """
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012, also for the records in the fields
@@ -160,3 +179,9 @@ class Manifest:
     complete: bool = False
     files: dict[str, FileRecord] = field(default_factory=dict)
     command: tuple[str, ...] = ()
+    imported: ImportRecord | None = None
+
+    @property
+    def writer(self) -> str:
+        """The command whose repeated line finishes the run."""
+        return "choicewise run" if self.imported is None else "choicewise import"

@@ -58,7 +58,8 @@ class SpanRow(NamedTuple):
 
     ``choice``: its index; ``GENERATED`` for a generation, which belongs to no choice.  ``part`` counts from 0 where
     several things are asked about a choice.  ``null``: the null context, None for the request itself.  ``context``: the
-    choice's own context where it is not the request's.  ``key``: of the observation, None when ``missing`` says why.
+    choice's own context where it is not the request's.  ``continuation``: None where another tool's log does not have
+    it.  ``key``: of the observation, None when ``missing`` says why.
     ``before`` and ``after``: keys of the observations whose log-probabilities are subtracted and added.  The flags are
     those of :class:`choicewise.tokens.choice_question.ChoiceQuestion`.
     """
@@ -69,7 +70,7 @@ class SpanRow(NamedTuple):
     part: Int16
     null: TextOrNull = None
     context: TextOrNull = None
-    continuation: Text = ""
+    continuation: TextOrNull = ""
     key: TextOrNull = None
     context_tokens: Int32 = 0
     tokens_dropped: Int32 = 0
@@ -88,8 +89,9 @@ class ObservationRow(NamedTuple):
 
     ``tokens`` (ids), ``sizes`` (bytes), ``logprobs`` (nats; of a loss, their mean at each token) and ``ranks``
     (vocabulary entries with a strictly greater logit) have one entry per scored unit.  ``text``: of a generation.
-    ``value``: a loss (nats per token) or a cosine.  ``total``: the log-likelihood (nats) of an observation that came
-    without tokens, as in other tools' logs; None where ``logprobs`` say it.
+    ``value``: a loss (nats per token) or a cosine.  Of an observation that came without tokens, as in other tools'
+    logs: ``total``, its log-likelihood (nats), ``token_count``, how many tokens it had, and ``greedy``, whether each of
+    them was the likeliest; None where ``logprobs`` say it, or nobody does.
     """
 
     key: Text
@@ -100,3 +102,5 @@ class ObservationRow(NamedTuple):
     text: TextOrNull = None
     value: Annotated[float | None, pa.float32()] = None
     total: Annotated[float | None, pa.float64()] = None
+    token_count: Annotated[int | None, pa.int32()] = None
+    greedy: Annotated[bool | None, pa.bool_()] = None

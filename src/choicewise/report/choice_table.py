@@ -55,7 +55,7 @@ def shown(asked: AskedPrompt) -> list[ScoredContinuation]:
 
 def texts(asked: AskedPrompt) -> tuple[tuple[int, int, str, str], ...]:
     """What was scored of each choice: choice, part, text and size."""
-    return tuple((each.choice, each.part, each.continuation, _size(each)) for each in shown(asked))
+    return tuple((each.choice, each.part, each.continuation or "", _size(each)) for each in shown(asked))
 
 
 def _part(rows: Sequence[tuple[str, Cells]], choices: Sequence[int], label: int, most: int) -> Padding:
@@ -72,7 +72,7 @@ def _part(rows: Sequence[tuple[str, Cells]], choices: Sequence[int], label: int,
 def _texts(asked: AskedPrompt) -> list[tuple[str, Cells]]:
     """What was scored."""
     return [
-        (f"text{part}", {each.choice: visible_line(each.continuation[:LONGEST]) for each in own})
+        (f"text{part}", {each.choice: visible_line((each.continuation or "-")[:LONGEST]) for each in own})
         for part, own in _parts(asked)
     ]
 
@@ -100,6 +100,8 @@ def _rows(asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool) -> l
             numbers = [(name, values) for name, values in numbers if name not in same]
             row = tuple((_number(score), place == each.prediction) for place, score in enumerate(each.scores))
             chosen[row] = [*chosen.get(row, []), *same, _name(each, asked)]
+    some = {row: names for row, names in chosen.items() if any(cell != "-" for cell, _ in row)}
+    chosen = some or chosen  # scores that have no number here say nothing beside those that have
     choices = sorted({each.choice for each in shown(asked)})
     rows = [(name, dict(zip(choices, map(_number, values), strict=False))) for name, values in numbers]
     rows += [
@@ -134,7 +136,10 @@ def _name(decided: ItemDecision, asked: AskedPrompt) -> str:
 
 def _size(scored: ScoredContinuation) -> str:
     text = scored.continuation
-    tokens = len(scored.tokens) if scored.tokens or scored.total is None else "?"
+    tokens: int | str | None = scored.token_count if scored.logged else len(scored.tokens)
+    tokens = "?" if tokens is None else tokens
+    if text is None:
+        return f"{tokens}/?/?"
     return f"{tokens}/{len(text.encode(errors='surrogatepass'))}/{len(text)}"
 
 

@@ -8,7 +8,7 @@ from choicewise.report.comparison_sentence import comparison_sentence
 from choicewise.report.table import percent, plain
 from choicewise.report.visible_text import safe, visible_line
 from choicewise.report.words import are, count
-from choicewise.results.comparison import VERDICTS, Agreeing, Comparison, Side
+from choicewise.results.comparison import VERDICTS, Comparison, Side
 from choicewise.scoring.statistics.sign_flip import SignFlip
 
 ROUNDING = 1e-9
@@ -24,7 +24,7 @@ def comparison_lines(compared: Comparison) -> Iterator[str]:
         yield f"   {safe(side.folder)}" + (f" ({safe(side.selection)})" if side.selection else "")
     yield from _wrapped(f"{compared.verdict}: {_meaning(compared)}")
     yield from _coverage(compared)
-    yield from _wrapped(_tokens(compared.agree, compared.flips.shared))
+    yield from _wrapped(_tokens(compared))
     if compared.axes:
         width = max(len(axis.axis) for axis in compared.axes)
         yield "what differs"
@@ -49,6 +49,8 @@ def _meaning(compared: Comparison) -> str:
     """What follows from the verdict."""
     if compared.verdict == "not comparable" and compared.agree.r:
         return "the protocols differ; the model is the same, so the difference comes from them alone"
+    if compared.verdict == "comparable" and not (compared.left.texts and compared.right.texts):
+        return "protocol, items and right answers agree: a paired test is allowed"
     return VERDICTS[compared.verdict]
 
 
@@ -69,10 +71,15 @@ def _coverage(compared: Comparison) -> Iterator[str]:
     yield from _wrapped(line)
 
 
-def _tokens(agree: Agreeing, shared: int) -> str:
+def _tokens(compared: Comparison) -> str:
     """What it means that texts and tokens agree, or one of them alone."""
-    if not shared or not (agree.i or agree.t):
+    agree, sides = compared.agree, (compared.left, compared.right)
+    if not compared.flips.shared or not (agree.i or agree.t):
         return ""
+    if not all(side.texts for side in sides):
+        return "the same items and right answers; the logs do not have all texts, so that these can't be compared"
+    if agree.i and not agree.t and any(side.logged for side in sides):
+        return "the same texts; an imported log does not say in which tokens"
     if not agree.i:
         return "the same tokens were asked: only the right answers or choices that are not scored differ"
     if agree.t:

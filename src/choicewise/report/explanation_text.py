@@ -57,7 +57,8 @@ def _asked(asked: AskedPrompt) -> Iterator[str]:
 def _scored(scored: ScoredContinuation) -> Iterator[str]:
     name = "generated" if scored.generated is not None or scored.choice < 0 else f"choice {scored.choice}"
     name += f" part {scored.part}" if scored.part else ""
-    text = scored.continuation if scored.generated is None else scored.generated
+    given = scored.continuation if scored.generated is None else scored.generated
+    text = given or ""
     flags = {
         "a token straddles the end of the context": scored.merged,
         "the tokens are not those of the whole text encoded at once": scored.noncanonical,
@@ -67,10 +68,14 @@ def _scored(scored: ScoredContinuation) -> Iterator[str]:
         f"{scored.tokens_dropped} tokens of the context cut off": scored.tokens_dropped,
         f"missing: {safe(scored.missing or '')}": scored.missing,
     }
-    tokens = _count(len(scored.tokens), "token") if scored.tokens or scored.total is None else "tokens unknown"
+    tokens = _count(len(scored.tokens), "token")
+    if scored.logged:
+        tokens = "tokens unknown" if scored.token_count is None else _count(scored.token_count, "token")
     size = f"{tokens}, {_count(len(text.encode(errors='surrogatepass')), 'byte')}, {_count(len(text), 'character')}"
     total = "" if scored.total is None else f", S = {scored.total:.4f} nats"
-    yield f"{name} {quoted(text)}: {size} after {_count(scored.context_tokens, 'token')}{total}"
+    after = "" if scored.logged else f" after {_count(scored.context_tokens, 'token')}"
+    said = f"{name}: the log has no text of it, {tokens}" if given is None else f"{name} {quoted(text)}: {size}{after}"
+    yield f"{said}{total}"
     for what, nats in (("subtracted for what comes before", scored.before), ("added for what follows", scored.after)):
         if nats is not None:
             yield f"  {nats:.4f} nats {what}"

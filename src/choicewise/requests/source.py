@@ -1,6 +1,6 @@
 """Where the requests of a protocol come from: its templates, or a file of requests that were rendered elsewhere."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,7 +88,12 @@ def requests(
     ``limit``: of the first ones alone.  ``template``: of chats.
     """
     items = data.rows(protocol.split or data.evaluated, subject)[:limit]
-    for request in TemplateSource(protocol, data, template).requests(subject, items):
+    return unrefused(TemplateSource(protocol, data, template).requests(subject, items))
+
+
+def unrefused(given: Iterable[Request | Refusal]) -> Iterator[Request]:
+    """The requests ``given``; the first refusal among them raises its reason."""
+    for request in given:
         if isinstance(request, Refusal):
             raise request.reason
         yield request

@@ -131,7 +131,7 @@ def _text(run: Run, measured: Measurement, item: int, choice: int) -> str:
     (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
     portion = ObservedPortion(tables, measured.protocol.prompt_digest)
     options = combiner(measured.protocol.reading).retrieved(measured.protocol, portion)
-    return "" if options is None else options.text[choice]
+    return "" if options is None else options.text[choice] or ""
 
 
 class RetrievalPair:

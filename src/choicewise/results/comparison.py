@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from choicewise.errors import UsageError
+from choicewise.protocols.consistency import NEUTRAL
+from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import axis_differences, short_signature
 from choicewise.results.flips import Flips, flips, movement
 from choicewise.results.identity import engine_path, run_id, text_id, token_id
@@ -15,7 +17,7 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_credits, shared_items
 from choicewise.results.row import selection
 from choicewise.results.run import Run
-from choicewise.results.sent_texts import FirstDifference, first_difference, read_texts
+from choicewise.results.sent_texts import FirstDifference, first_difference, read_texts, same_sent
 from choicewise.scoring.statistics.clustered import FEWEST
 from choicewise.scoring.statistics.paired import Difference, minimum_detectable_effect, paired_difference
 from choicewise.scoring.statistics.sign_flip import SignFlip, sign_flip
@@ -36,7 +38,8 @@ class Side:
 
     ``p``, ``i``, ``t`` and ``r`` are those of :mod:`choicewise.results.identity`, of all its ``items``, which
     ``selection`` describes, as ``value`` is; ``paired`` is the number over the items that both sides scored.
-    ``share``: whether the two are shares of 1, of which more is better.
+    ``share``: whether the two are shares of 1, of which more is better.  ``logged``: whether they are of another tool's
+    log, which does not say which tokens were scored; ``texts``: whether all texts of the choices are there.
     """
 
     folder: str
@@ -51,11 +54,17 @@ class Side:
     selection: str
     paired: float
     share: bool
+    logged: bool = False
+    texts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Agreeing:
-    """Which ids agree, those of texts and tokens over the shared items alone."""
+    """Which ids agree, those of texts and tokens over the shared items alone.
+
+    Of requests that were rendered elsewhere, protocol and texts agree as well where the same texts were sent, and the
+    protocols differ in nothing but how these are made.
+    """
 
     p: bool
     i: bool
@@ -164,11 +173,20 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
         for id_of in (text_id, token_id)
     )
     agree = Agreeing(sides[0].p == sides[1].p, texts[0] == texts[1], tokens[0] == tokens[1], sides[0].r == sides[1].r)
+    rendered = _differ_in_rendering(left_measured.protocol, right_measured.protocol)
+    if rendered and same_sent((left.evidence, right.evidence), pair):
+        agree = replace(agree, p=True, i=True)
     parting = None if agree.i else first_difference((left.evidence, right.evidence), pair)
     return Comparison(
         *(_verdict(agree, len(places[0])), agree, *sides, tuple(axes), parting, difference, clusters),
         *(sign_flip(*credits), detectable, flips(pair), *movement(pair)),
     )
+
+
+def _differ_in_rendering(left: Protocol, right: Protocol) -> bool:
+    """Whether requests were rendered elsewhere, and the protocols differ in nothing but how texts are made."""
+    differing = {axis for axis, _, _ in axis_differences(left, right)}
+    return "requests" in differing and differing <= {*NEUTRAL, "benchmark", "split", "requests", "seed"}
 
 
 def _verdict(agree: Agreeing, shared: int) -> str:
@@ -186,7 +204,8 @@ def _side(run: Run, measured: Measurement, paired: float) -> Side:
     ids = short_signature(protocol), text_id(evidence, protocol), token_id(evidence, protocol), run_id(manifest)
     number = paired if measured.metric.share else math.exp(-paired)
     about = measured.overall, len(evidence.items), selection(manifest, measured), number
-    return Side(str(run.folder), manifest.model.name, measured.name, *ids, *about, measured.metric.share)
+    seen = manifest.imported is not None, not bool(np.isnan(evidence.lengths).any())
+    return Side(str(run.folder), manifest.model.name, measured.name, *ids, *about, measured.metric.share, *seen)
 
 
 def _identity(left: Run, right: Run) -> list[Axis]:

@@ -70,8 +70,9 @@ class Evidence:
 
     @property
     def lengths(self) -> Floats:
-        """Characters of every continuation, float64 [rows]."""
-        return np.asarray(self.columns["lengths",], dtype=np.float64)
+        """Characters of every continuation, float64 [rows]; NaN where its text is not known."""
+        lengths = np.asarray(self.columns["lengths",], dtype=np.float64)
+        return np.where(lengths < 0, np.nan, lengths)
 
     @property
     def mass(self) -> Floats:

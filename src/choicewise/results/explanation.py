@@ -43,13 +43,15 @@ class ScoredContinuation:
     reading asks about the same choice; ``context`` is its own prompt, where it has one.  ``total`` is the sum of the
     log-probabilities, with the correction ``before`` subtracted and ``after`` added (all in nats).  ``value``: what was
     observed instead of log-probabilities, a loss or a cosine.  ``missing`` says so when a total or value is NaN.
+    Of what another tool's log says, ``continuation`` is None where its text is not there, and no tokens are known;
+    ``token_count`` is how many there were, None where not even that is known.
     """
 
     choice: int
     part: int
     null: str | None
     context: str | None
-    continuation: str
+    continuation: str | None
     context_tokens: int
     tokens_dropped: int
     bos: int
@@ -64,6 +66,12 @@ class ScoredContinuation:
     value: float | None
     tokens: tuple[Token, ...]
     generated: str | None
+    token_count: int | None = None
+
+    @property
+    def logged(self) -> bool:
+        """Whether it was observed without tokens, by another tool."""
+        return self.total is not None and not self.tokens and self.generated is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,7 @@ class AskedPrompt:
     """One prompt of the item, the protocols that read it, and what was observed after it.
 
     ``rescored``: a float32 copy of the model answered, because the noise of the 16-bit model leaves the item open.
+    ``boundary``: the protocol's, or in words whose, where another tool asked.
     ``unused``: the fields of the data with content that the prompt does not show.
     """
 
@@ -183,7 +192,8 @@ def _explanation(
             suffix = FLOAT32 if request["prompt"] in rescored else ""
             lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
             told = _asked(protocols, request, own, answers, suffix, null_tokens)
-            asked.append(replace(told, unused=lacks))
+            boundary = told.boundary if run.manifest.imported is None else f"of {run.manifest.imported.tool}"
+            asked.append(replace(told, boundary=boundary, unused=lacks))
     decisions = (each.decision(about["item"]) for each in decided)
     names = about["item"], about["subject"], about["question"]
     choices, gold = tuple(about["choices"]), tuple(about["gold"])
@@ -237,14 +247,15 @@ def _scored(
         total = total - (before or 0.0) + (after or 0.0)
     no_number = any(number is not None and math.isnan(number) for number in (total, value))
     missing = span["missing"] or ("the model answers with NaN" if no_number else None)
-    spelled = text or span["continuation"]
+    spelled = text or span["continuation"] or ""
     tokens = () if answer is None or not with_tokens else _tokens(protocol, context, spelled, answer)
     kept = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
     about = {name: span[name] for name in (*kept, "merged", "noncanonical", "lossy", "unknown")}
     if span["choice"] != GENERATED:
         about["context_tokens"] += chains.get(span["part"], 0)
     about |= {"missing": missing, "before": before, "after": after, "total": total, "value": value}
-    return ScoredContinuation(**about, tokens=tokens, generated=text)
+    known = None if answer is None else answer["token_count"]
+    return ScoredContinuation(**about, tokens=tokens, generated=text, token_count=known)
 
 
 def _total(answer: Record | None) -> float | None:

@@ -23,6 +23,7 @@ from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import AGGREGATIONS, Value, number
 from choicewise.scoring.ragged import Floats, Integers, Mask, row_of
 from choicewise.scoring.readings import Decision, decided
+from choicewise.scoring.scores.lacks import LACKS
 from choicewise.scoring.statistics.numeric_range import credit_range
 
 
@@ -123,11 +124,15 @@ class Measurement:
         """Why items ``among`` (bool [items]) are missing, the most common reason first."""
         places = np.flatnonzero(self.decisions.missing & among)
         numbers = self.evidence.columns["reasons", self.protocol.null][places]
+        if (lacks := self.evidence.columns.get(("lacks", self.protocol.score, self.protocol.null))) is not None:
+            numbers = np.where(numbers < 0, -1 - lacks[places].astype(np.int64), numbers)
         known, first, counts = np.unique(numbers, return_index=True, return_counts=True)
         ids = self.evidence.about["item"]
         reasons = [
             MissingReason(
-                self.reasons.text(number) if number >= 0 else self._no_reason, count, ids[int(places[place])].as_py()
+                self.reasons.text(number) if number >= 0 else LACKS[-1 - number] or self._no_reason,
+                count,
+                ids[int(places[place])].as_py(),
             )
             for number, place, count in zip(known.tolist(), first.tolist(), counts.tolist(), strict=True)
         ]

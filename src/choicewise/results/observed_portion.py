@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,8 +14,9 @@ from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import gold_rows
 from choicewise.scoring.distribution import option_mass
 from choicewise.scoring.outside import OUTSIDE
-from choicewise.scoring.ragged import Floats, Integers, Mask
+from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
 from choicewise.scoring.scores import SCORES, lengths
+from choicewise.scoring.scores.lacks import lacking
 from choicewise.scoring.scores.sensitivity import sensitivity
 
 
@@ -88,6 +90,11 @@ class ObservedPortion:
         """The choices of every item as they were shown; empty where the item could not be asked."""
         return [options or [] for options in self.requests["options"].to_pylist()]
 
+    def lacks(self, name: str, null: str | None) -> npt.NDArray[np.int8]:
+        """What each item lacks for the score of that name, where its log has no more: places in ``LACKS``, [items]."""
+        rows = lacking(SCORES[name], self.continuations(), None if null is None else self.continuations(null))
+        return np.nan_to_num(reduce_rows(np.maximum, rows, self.item_offsets)).astype(np.int8)
+
     @cached_property
     def right(self) -> Mask:
         """Which rows are right choices, bool [rows]."""
@@ -95,7 +102,7 @@ class ObservedPortion:
 
     @property
     def lengths(self) -> Floats:
-        """Characters of every continuation, float64 [rows]."""
+        """Characters of every continuation, float64 [rows]; NaN where its text is not known."""
         return lengths.chars(self.continuations())
 
     @property
@@ -120,6 +127,11 @@ class ObservedPortion:
     def context_tokens(self) -> Integers:
         """Tokens that each row is scored after, int64 [rows]; those of its item where it was generated."""
         return self._spans.column("context_tokens")
+
+    @property
+    def own_contexts(self) -> list[str | None]:
+        """The context of each row where it is not its item's, [rows]; None elsewhere.  Texts must have been read."""
+        return self._spans.own_contexts
 
     def questions(self, null: str | None = None) -> Iterator[bytes]:
         """By item, every question after its own context, or the ``null`` context: choice, part and keys."""

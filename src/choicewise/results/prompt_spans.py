@@ -84,6 +84,14 @@ class PromptSpans:
         rows[self._row(scored)] = value[scored]
         return rows
 
+    @property
+    def own_contexts(self) -> list[str | None]:
+        """The context of each row where it is not its item's, [rows]; None elsewhere."""
+        spans, row = self._scored(None, 0)
+        texts: npt.NDArray[Any] = np.full(self._rows, None, dtype=object)
+        texts[row] = self._spans["context"].filter(pa.array(spans)).to_numpy()
+        return list(texts.tolist())
+
     def questions(self, null: str | None) -> Iterator[bytes]:
         """By item, every question after its own context, or the ``null`` context: choice, part and keys in order."""
         asked = self._after(null)

@@ -24,7 +24,7 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
     wanted: dict[Name, Callable[[ObservedPortion], Column]] = {
         ("rescored",): lambda portion: portion.rescored,
         ("doubts",): lambda portion: portion.doubts,
-        ("lengths",): lambda portion: portion.lengths.astype(np.int32),
+        ("lengths",): lambda portion: np.nan_to_num(portion.lengths, nan=-1.0).astype(np.int32),
         ("no number",): lambda portion: portion.no_number,
         ("reasons", protocol.null): lambda portion: _reasons(portion, protocol.null, reasons),
     }
@@ -36,6 +36,7 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
         wanted["part sums",] = lambda portion: np.array(portion.part_sums)
     if READINGS[protocol.reading].one_likelihood:
         wanted["mass",] = lambda portion: portion.mass
+        wanted["lacks", protocol.score, protocol.null] = lambda portion: portion.lacks(protocol.score, protocol.null)
         if noise:
             axes = (protocol.score, protocol.null, protocol.outside)
             wanted["sensitivity", *axes] = lambda portion: portion.sensitivity(*axes)

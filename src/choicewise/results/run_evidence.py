@@ -64,7 +64,7 @@ class RunEvidence:
         for damage in damages:
             split, subject, start, stop = damage.block.place
             where = f"items {start + 1} to {stop} of {subject} ({split})"
-            advice = "repeat its `choicewise run` line to ask them again"
+            advice = f"repeat its `{self.manifest.writer}` line to write them again"
             warn(f"{damage.path} {damage.reason}; left out: {where}; {advice}", stacklevel=2)
         return damages
 
@@ -105,6 +105,11 @@ class RunEvidence:
                 yield read_portion_requests(self.folder, portion, self.items)
             else:
                 yield read_portion_tables(self.folder, portion, self.items, self._elsewhere, texts=False)
+
+    def whole_portions(self) -> Iterator[RunTables]:
+        """The tables of the run by portions, observations and texts together, in the order of every evidence."""
+        for portion in self._portions:
+            yield read_portion_tables(self.folder, portion, self.items, self._elsewhere, texts=True)
 
     def _reduce(self, lacking: Mapping[str, Reductions], texts: bool) -> None:
         items: dict[str, list[Integers]] = {prompt: [] for prompt in lacking}

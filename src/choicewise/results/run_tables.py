@@ -22,6 +22,9 @@ from choicewise.store.tables import SCHEMAS, block_file, read_batches, read_bloc
 CORRECTIONS = KEYS[1:]
 """Columns of the spans with the keys of what is subtracted at the first token and added at the last."""
 
+GIVEN = {"totals": "total", "token_counts": "token_count", "all_greedy": "greedy"}
+"""What an observation without tokens has, by its name in :class:`choicewise.scoring.continuations.Continuations`."""
+
 
 @dataclass(frozen=True)
 class RunTables:
@@ -82,15 +85,15 @@ class RunTables:
         """Where each observation's tokens start in the flat arrays, and where the last ones end."""
         return offsets_of(self.observations["tokens"])
 
-    def continuations(self, rows: Integers, text: Sequence[str], item_offsets: Integers) -> Continuations:
+    def continuations(self, rows: Integers, text: Sequence[str | None], item_offsets: Integers) -> Continuations:
         """The tokens of these ``rows`` of the observations; none where the row is -1."""
         starts = self.offsets[rows]
         counts = np.where(rows < 0, 0, self.offsets[rows + 1] - starts)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         flat = np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])
-        totals = None if self._given is None else np.append(self._given, np.nan)[rows]
         columns = {name: values[flat] for name, values in self._flat.items()}
-        return Continuations(**columns, offsets=offsets, text=text, item_offsets=item_offsets, totals=totals)
+        given = {name: np.append(values, np.nan)[rows] for name, values in self._given.items()}
+        return Continuations(**columns, offsets=offsets, text=text, item_offsets=item_offsets, **given)
 
     @cached_property
     def _flat(self) -> dict[str, npt.NDArray[Any]]:
@@ -99,16 +102,18 @@ class RunTables:
         return {name: pc.list_flatten(self.observations[name]).to_numpy() for name in columns}
 
     @cached_property
-    def _given(self) -> Floats | None:
-        """The log-likelihoods of observations without tokens in nats, NaN for the others; None where there are none."""
-        column = self.observations["total"]
-        return None if column.null_count == len(column) else np.asarray(column.to_numpy(), dtype=np.float64)
+    def _given(self) -> dict[str, Floats]:
+        """What observations without tokens have of :class:`Continuations`, NaN for the others; only what any has."""
+        columns = {name: self.observations[column] for name, column in GIVEN.items()}
+        known = {name: column for name, column in columns.items() if column.null_count < len(column)}
+        return {name: pc.fill_null(pc.cast(column, pa.float64()), np.nan).to_numpy() for name, column in known.items()}
 
     @cached_property
     def _totals(self) -> Floats:
         """The log-likelihood of every observation in nats; NaN where it has none."""
         sums = reduce_rows(np.add, self._flat["logprobs"], self.offsets)
-        return sums if self._given is None else np.where(np.diff(self.offsets) > 0, sums, self._given)
+        totals = self._given.get("totals")
+        return sums if totals is None else np.where(np.diff(self.offsets) > 0, sums, totals)
 
     @cached_property
     def _own_answers(self) -> Integers:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,31 @@ def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
     """A digest per item, of its id, its texts, its choices as shown and its right answers: [items] of 16 bytes."""
     columns = [portion.about["item"], *(portion.requests[name] for name in _TOLD)]
     rows = zip(*map(row_bytes, columns), strict=True)
+    digests = (hashlib.blake2b(b"".join(row), digest_size=_SIZE).digest() for row in rows)
+    return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
+
+
+def same_sent(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]) -> bool:
+    """Whether every shared item was asked in the same texts with the same right answers, however they were made."""
+    _, places = shared_items(pair)
+    left, right = (
+        _sent(run, each.protocol.prompt_digest)[place] for run, each, place in zip(runs, pair, places, strict=True)
+    )
+    return bool((left == right).all())
+
+
+def _sent(run: RunEvidence, prompt: str) -> npt.NDArray[np.void]:
+    """The digests of all items under a prompt, in the order of the evidence."""
+    portions = (ObservedPortion(tables, prompt) for tables in run.whole_portions())
+    return np.concatenate([np.empty(0, np.dtype((np.void, _SIZE))), *map(sent_digests, portions)])
+
+
+def sent_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
+    """The same without the choices as shown, and with the contexts that choices have of their own."""
+    columns = [portion.about["item"], *(portion.requests[name] for name in _TOLD if name != "options")]
+    own = portion.own_contexts
+    contexts = [repr(own[start:end]).encode() for start, end in pairwise(portion.item_offsets.tolist())]
+    rows = zip(*map(row_bytes, columns), contexts, strict=True)
     digests = (hashlib.blake2b(b"".join(row), digest_size=_SIZE).digest() for row in rows)
     return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +15,15 @@ from choicewise.store.sweep import is_sweep, read_sweep
 def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     """The folders, with the runs that are there in place of every folder of several, or of one model's; each once.
 
+    A folder that is no run and no sweep stands for the runs directly in it, in the order of their names.
+
     Raises StoreError for a folder of several runs that is damaged, UsageError for one in which no run is there.
     """
     runs: list[Path] = []
     for folder in map(Path, folders):
         sweep = _sweep(folder)
         if sweep is None:
-            runs.append(folder)
+            runs += _within(folder) or [folder]
             continue
         there = [sweep[0] / cell.folder for cell in sweep[1].cells]
         there = [run for run in there if (run / MANIFEST).exists()]
@@ -42,6 +45,15 @@ def one_run(folder: str | Path) -> Path:
     if len(runs) > 1:
         raise UsageError(f"{folder} holds {len(runs)} runs; name one of them", [str(run) for run in runs])
     return runs[0]
+
+
+def _within(folder: Path) -> list[Path]:
+    """The runs directly in a folder that is none itself."""
+    if os.path.exists(folder / MANIFEST):
+        return []
+    with suppress(OSError):  # whoever opens the folder says what is wrong with it
+        return sorted(manifest.parent for manifest in folder.glob(f"*/{MANIFEST}"))
+    return []
 
 
 def _sweep(folder: Path) -> tuple[Path, Sweep] | None:

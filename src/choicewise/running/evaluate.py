@@ -80,7 +80,9 @@ def evaluate(
     work = Work.of(model, data, recipes, subjects, limit, rendered, skip_bad_items)
     wanted = Manifest(
         model=_model_record(model),
-        dataset=DatasetRecord(data.name, data.digest, data.skipped, data.categories, data.content, data.source),
+        dataset=DatasetRecord(
+            data.name, data.digest, data.skipped, data.categories, data.content, data.source, data.read_with
+        ),
         selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(model),

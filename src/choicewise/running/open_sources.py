@@ -42,7 +42,7 @@ def open_source(source: Source, chosen: Chosen, progress: Download | None = None
     named = source.protocols(data, chosen.subjects)
     recipes = {name: with_split(recipe, data) for name, recipe in named.items()}
     sections = list_sections(data, recipes, chosen.subjects, chosen.limit)
-    work = Work(data, recipes, sections, skip_bad_items=chosen.skip_bad_items)
+    work = Work(data, recipes, sections, source.rendered, chosen.skip_bad_items)
     stretches = list(work.stretches())
     work.check(stretches)
     return OpenedSource(source, data, named, sum(block.work for block in work.blocks(stretches)))

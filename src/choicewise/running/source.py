@@ -20,6 +20,7 @@ from choicewise.protocols.catalogue import resolve, suite
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.protocols.suites import suite_names
+from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import has_shots
 
 
@@ -55,6 +56,26 @@ class Source:
     def protocols(self, data: Dataset, subjects: Sequence[str] | None = None) -> dict[str, Protocol]:
         """What ``data`` is asked under; ways between protocols pass by what it has no shots for."""
         return self._own(resolve(*self.selectors, possible=partial(has_shots, data, subjects)))
+
+    @property
+    def include(self) -> Sequence[str]:
+        """Folders of further files that say what is asked."""
+        return ()
+
+    @property
+    def allow_code(self) -> bool:
+        """Whether code that those files name may run."""
+        return False
+
+    @property
+    def rendered(self) -> Sequence[RenderedRequests]:
+        """The requests of protocols that were rendered elsewhere, once the dataset is open."""
+        return ()
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the user should know of the dataset, once it is open."""
+        return ()
 
     @property
     def asked(self) -> str:

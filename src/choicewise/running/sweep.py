@@ -158,6 +158,7 @@ class _Job:
             out=self._folder / cell.folder,
             subjects=chosen.subjects,
             limit=chosen.limit,
+            rendered=source.source.rendered,
             skip_bad_items=chosen.skip_bad_items,
             progress=progress,
             command=self._asked.command(model, source.source, chosen),

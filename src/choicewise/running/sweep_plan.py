@@ -1,7 +1,7 @@
 """A sweep as a TOML file says it: models, data and protocols; all that is wrong is said at once, with its key."""
 
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,8 +43,12 @@ _MODEL = {"name": _TEXT, "revisions": _TEXTS, "chat": _CHAT, "system": _TEXT, **
 _DATA = {"path": _TEXT, "benchmark": _TEXT, "mapping": _MAPPING}
 
 
-def read_plan(path: Path) -> Asked:
-    """The sweep in the file ``path``, whose keys stand in docs/design/suites.md.
+Foreign = Callable[[Sequence[str], str], tuple[list[str], list[Source]]]
+"""From selectors, and what to do with a bad item, to those of the catalogue and the sources of the others."""
+
+
+def read_plan(path: Path, foreign: Foreign | None = None) -> Asked:
+    """The sweep in the file ``path``, whose keys stand in docs/design/suites.md; ``foreign``: as of :func:`plan_of`.
 
     Paths in it are relative to the folder where the command runs.  Raises UsageError, naming file and keys, with
     everything that is wrong.
@@ -56,13 +60,16 @@ def read_plan(path: Path) -> Asked:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from error
     try:
-        return plan_of(table)
+        return plan_of(table, foreign)
     except UsageError as error:
         raise error.within(str(path)) from error
 
 
-def plan_of(table: Mapping[str, Any]) -> Asked:
-    """The sweep that a table with these keys says.  Raises UsageError, naming keys, with everything that is wrong."""
+def plan_of(table: Mapping[str, Any], foreign: Foreign | None = None) -> Asked:
+    """The sweep that a table with these keys says.  Raises UsageError, naming keys, with everything that is wrong.
+
+    ``foreign``: takes protocols that are not the catalogue's out of the list; None where there are no such.
+    """
     problems = [*_problems(table, {**_TOP, **_LOADING}, "")]
     problems += [f"{key} is missing" for key in ("models", "protocols") if key not in table]
     models = _tables(table, "models", "name", _MODEL, problems)
@@ -70,20 +77,25 @@ def plan_of(table: Mapping[str, Any]) -> Asked:
     if problems:
         raise UsageError.about(problems)
     try:
-        return _asked(table, models, data)
+        return _asked(table, models, data, foreign)
     except ChoicewiseError as error:
         raise UsageError(error.message, error.problems) from error
 
 
-def _asked(table: Mapping[str, Any], models: list[dict[str, Any]], data: list[dict[str, Any]]) -> Asked:
+def _asked(
+    table: Mapping[str, Any], models: list[dict[str, Any]], data: list[dict[str, Any]], foreign: Foreign | None
+) -> Asked:
     common = {key: table[key] for key in _LOADING if key in table}
     named = [model for each in models for model in _models(each, common)]
     if twice := {model.label for model in named if named.count(model) > 1}:
         raise UsageError(f"models: {min(twice)} is named twice")
     selectors, bad = tuple(table["protocols"]), table.get("on_bad_item", "error")
+    own, others = (list(selectors), list[Source]()) if foreign is None else foreign(selectors, bad)
     subjects = tuple(table["subjects"]) if "subjects" in table else None
     chosen = Chosen(subjects, table.get("limit"), bad == "skip")
-    return Asked(named, sources_of(selectors, data, bad), suites_of(selectors), chosen)
+    if own or data:
+        others = [*sources_of(tuple(own), data, bad), *others]
+    return Asked(named, others, suites_of(own), chosen)
 
 
 def sources_of(selectors: tuple[str, ...], data: list[dict[str, Any]], on_bad_item: str) -> list[Source]:

@@ -21,10 +21,13 @@ class Continuations:
 
     Flat over tokens: ``tokens`` (ids), ``logprobs`` (nats), ``sizes`` (bytes each token stands for) and ``ranks``
     (vocabulary entries with a strictly greater logit).  Row r has the tokens ``offsets[r]:offsets[r + 1]``.  ``text``:
-    each row's continuation as it was scored, with the space it starts with.  Item i has the rows
-    ``item_offsets[i]:item_offsets[i + 1]``; items may differ in how many choices they have.  ``totals``: log-likelihood
-    (nats, float64 [rows]) of the rows observed without tokens, as in other tools' logs; NaN elsewhere, None where there
-    are none.  A row without tokens and without a total is missing.
+    each row's continuation as it was scored, with the space it starts with, None where it is not known.  Item i has the
+    rows ``item_offsets[i]:item_offsets[i + 1]``; items may differ in how many choices they have.
+
+    Of the rows observed without tokens, as in other tools' logs: ``totals``, their log-likelihood (nats),
+    ``token_counts``, how many tokens they had, and ``all_greedy``, whether each of those was the likeliest (1 or 0);
+    float64 [rows], NaN elsewhere and where it is not known, None where no row has any.  A row without tokens and
+    without a total is missing.
 
     Raises StoreError when the arrays don't fit together.
     """
@@ -34,9 +37,11 @@ class Continuations:
     sizes: npt.NDArray[np.int32]
     ranks: npt.NDArray[np.int32]
     offsets: Integers
-    text: Sequence[str]
+    text: Sequence[str | None]
     item_offsets: Integers
     totals: Floats | None = None
+    token_counts: Floats | None = None
+    all_greedy: Floats | None = None
 
     def __post_init__(self) -> None:
         for name in ("logprobs", "sizes", "ranks"):
@@ -46,8 +51,10 @@ class Continuations:
         _check_offsets("item_offsets", self.item_offsets, len(self.text))
         if len(self.offsets) != len(self.text) + 1:
             raise StoreError(f"{len(self.text)} continuation texts but {len(self.offsets) - 1} rows of tokens")
-        if self.totals is not None and len(self.totals) != len(self.text):
-            raise StoreError(f"{len(self.text)} continuation texts but {len(self.totals)} totals; check the run folder")
+        for name in ("totals", "token_counts", "all_greedy"):
+            given = getattr(self, name)
+            if given is not None and len(given) != len(self.text):
+                raise StoreError(f"{len(self.text)} continuation texts but {len(given)} {name}; check the run folder")
 
     @cached_property
     def sums(self) -> Floats:

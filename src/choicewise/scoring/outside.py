@@ -14,9 +14,12 @@ from choicewise.scoring.continuations import Continuations
 
 
 def limited(observed: Continuations, top: int, logprob: float) -> Continuations:
-    """The continuations with ``logprob`` (nats) for every token to which ``top`` or more are strictly likelier."""
+    """The continuations with ``logprob`` (nats) for every token to which ``top`` or more are strictly likelier.
+
+    Rows observed without tokens have no ranks, and are missing.
+    """
     logprobs = np.where(observed.ranks >= top, np.float32(logprob), observed.logprobs)
-    return replace(observed, logprobs=logprobs, totals=None)  # without tokens, no ranks
+    return replace(observed, logprobs=logprobs, totals=None, token_counts=None, all_greedy=None)
 
 
 OUTSIDE: dict[str, Callable[[Continuations], Continuations]] = {

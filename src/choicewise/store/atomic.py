@@ -38,9 +38,9 @@ def new_file(path: Path) -> Iterator[Path]:
     partial = path.with_name(path.name + PARTIAL)
     with disk_errors(path):
         yield partial
-        _sync(partial)
+        sync(partial)
         partial.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -59,17 +59,17 @@ def new_folder(path: Path) -> Iterator[Path]:
         try:
             yield partial
             for file in partial.iterdir():
-                _sync(file)
+                sync(file)
             if path.exists():  # a block that the manifest does not list, so its content can't be checked
                 shutil.rmtree(path)
             partial.rename(path)
-            _sync(path.parent)
+            sync(path.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Flush a file's content, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -27,6 +27,11 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
 
     Blocks and an item table that are damaged or gone are left out and written again.
     """
+    if existing.imported is not None and wanted.imported is None:
+        raise StoreError(
+            f"{path} holds what was imported from {existing.imported.tool}, of {existing.model.name} on "
+            f"{existing.dataset.name}: no model can go on with it; choose another folder"
+        )
     _check_identity(path, existing, wanted)
     protocols = {**existing.protocols, **wanted.protocols}
     if changed := [name for name, text in existing.protocols.items() if protocols[name] != text]:

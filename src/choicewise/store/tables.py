@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from choicewise.errors import StoreError
 from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE
 from choicewise.records.manifest import BlockRecord, FileRecord, Manifest
 from choicewise.records.rows import ItemRow
-from choicewise.records.tables import ITEMS, OBSERVATIONS, REQUESTS, SPANS
+from choicewise.records.tables import ITEMS, LATER, OBSERVATIONS, REQUESTS, SPANS
 from choicewise.store.atomic import disk_errors, new_file, new_folder
 
 SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
@@ -29,6 +29,8 @@ REPEATED = ["prompt", "item", "subject", "null", "continuation", "missing"]
 
 ITEMS_AT_ONCE = 20_000
 """Items that are written together, a row group of their table."""
+
+_Part = TypeVar("_Part", pa.Table, pa.RecordBatch)
 
 Rows = Sequence[tuple[Any, ...]]
 """Typed rows (:mod:`choicewise.records.rows`), whose fields are the columns in the order of the schema."""
@@ -84,9 +86,9 @@ def read_table(path: Path, schema: pa.Schema, listed: FileRecord | None) -> pa.T
         table = pq.ParquetFile(pa.BufferReader(content)).read()
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"{path} is damaged ({error}); {advice}") from error
-    if table.schema != schema:
+    if table.schema != _written(table.schema, schema):
         raise StoreError(f"{path} has another schema than this version of Choicewise writes; {advice}")
-    return table
+    return _completed(table, schema)
 
 
 def read_columns(path: Path, schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
@@ -95,13 +97,16 @@ def read_columns(path: Path, schema: pa.Schema, columns: Sequence[str]) -> pa.Ta
     Raises StoreError when the file is gone or has another schema.
     """
     with _opened(path, schema) as file:
-        return file.read(columns=list(columns), use_threads=False)
+        table = file.read(columns=_present(file, columns), use_threads=False)
+    return _completed(table, pa.schema([schema.field(name) for name in columns]))
 
 
 def read_batches(path: Path, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The same in batches, so that a long table is never in memory as a whole."""
     with _opened(path, schema) as file:
-        yield from file.iter_batches(batch_size=BATCH, columns=list(columns), use_threads=False)
+        wanted = pa.schema([schema.field(name) for name in columns])
+        for batch in file.iter_batches(batch_size=BATCH, columns=_present(file, columns), use_threads=False):
+            yield _completed(batch, wanted)
 
 
 def read_metadata(path: Path, schema: pa.Schema) -> pq.FileMetaData:
@@ -119,13 +124,31 @@ def block_file(run: Path, block: BlockRecord, table: str) -> Path:
 def _opened(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
-            if file.schema_arrow != schema:
+            if file.schema_arrow != _written(file.schema_arrow, schema):
                 advice = "evaluate again into a new folder"
                 raise StoreError(f"{path} has another schema than this version of Choicewise writes; {advice}")
             yield file
     except (pa.ArrowException, OSError) as error:
         advice = "restore it from a copy, or evaluate again into a new folder"
         raise StoreError(f"{path} can't be read ({error}); {advice}") from error
+
+
+def _written(stored: pa.Schema, schema: pa.Schema) -> pa.Schema:
+    """``schema`` without the later columns that a file with the ``stored`` one lacks."""
+    return pa.schema([field for field in schema if field.name not in LATER or field.name in stored.names])
+
+
+def _present(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
+    names = set(file.schema_arrow.names)
+    return [name for name in columns if name in names or name not in LATER]
+
+
+def _completed(part: _Part, schema: pa.Schema) -> _Part:
+    """The table or batch with nulls in the later columns of ``schema`` that it lacks."""
+    for place, field in enumerate(schema):
+        if field.name not in part.schema.names and field.name in LATER:
+            part = part.add_column(place, field, pa.nulls(len(part), field.type))
+    return part
 
 
 def write_items(run: Path, rows: Iterable[ItemRow]) -> dict[str, FileRecord]:

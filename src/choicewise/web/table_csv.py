@@ -22,7 +22,10 @@ def _field(value: Any) -> str:
         return ""
     if isinstance(value, tuple | list):
         value = " ".join(map(str, value))
-    if not isinstance(value, str):
-        return str(value)
+    return spreadsheet_text(value) if isinstance(value, str) else str(value)
+
+
+def spreadsheet_text(value: str) -> str:
+    """``value`` on one line, after an apostrophe where a spreadsheet would compute it."""
     text = safe(value)
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

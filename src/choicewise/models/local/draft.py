@@ -41,10 +41,12 @@ class Draft:
         self.steps += 1
         self._text += self._token_bytes[token] if token < len(self._token_bytes) else b""
         stopped = any(stop in self._text for stop in self.generation.stops)
-        if stopped or (token in self._ends and self.generation.sampling is not None):
+        if (stopped and not self.generation.keep_stop) or (
+            token in self._ends and self.generation.sampling is not None
+        ):
             self.ended = True
             return
         self.tokens.append(token)
         self._logprobs.append(logprob)
         self._ranks.append(rank)
-        self.ended = token in self._ends or len(self.tokens) == self.generation.limit
+        self.ended = stopped or token in self._ends or len(self.tokens) == self.generation.limit

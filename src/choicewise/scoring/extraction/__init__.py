@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from choicewise.scoring.extraction import gsm8k, harness, opencompass, simple_evals
+from choicewise.scoring.extraction import gsm8k, harness, inspect, opencompass, simple_evals
 
 Rule = Callable[[str, str], str | None]
 """From a text and the letters of an item's options to a letter, or None where the rule finds none."""
@@ -12,6 +12,10 @@ RULES: Mapping[str, Rule] = {
     "simple-evals-multilingual@f517a91": simple_evals.first_answer_in_any_language,
     "opencompass@14ca958": opencompass.first_option,
     "harness-letter@4e7e0d4": harness.first_letter,
+    "inspect@0.3.42": inspect.any_letters,
+    "inspect@0.3.121": inspect.first_answer,
+    "inspect@0.3.221": inspect.last_answer,
+    "inspect@0.3.264": inspect.last_answer_unwrapped,
 }
 """Rules for letters.
 

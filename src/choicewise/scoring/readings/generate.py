@@ -48,7 +48,7 @@ def option_match(said: Continuations, gold: Mask) -> Decisions:
         rows = range(said.item_offsets[item], said.item_offsets[item + 1])
         for chosen in (row for row in rows if said.counts[row]):
             prediction[item] = chosen - said.item_offsets[item]
-            credit[item] = any(gold[row] for row in rows if said.text[row].strip() == said.text[chosen].strip())
+            credit[item] = any(gold[row] for row in rows if _bare(said, row) == _bare(said, chosen))
     return Decisions.uncompared(prediction, credit)
 
 
@@ -82,9 +82,13 @@ def compare(rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence
     return Decisions.uncompared(np.where(right == 1, 0, -1), right)
 
 
+def _bare(said: Continuations, row: int) -> str:
+    return (said.text[row] or "").strip()
+
+
 def _longest_said(generated: Continuations, item: int, texts: Sequence[str]) -> tuple[int, int]:
     """The option that the item's text says, and how many tokens it takes; 0 tokens where it says none."""
-    text = generated.text[item]
+    text = generated.text[item] or ""
     bare, whole = [option.strip() for option in texts], [option.rstrip() for option in texts]
     said = [choice for choice, option in enumerate(bare) if option and text.startswith((option, whole[choice]))]
     if not said:

@@ -55,7 +55,7 @@ def token_power(observed: Continuations, alpha: float) -> Floats:
 
 def gnmt(observed: Continuations, alpha: float) -> Floats:
     """S / ((5 + tokens) / 6)^alpha, the length penalty of Google's translation system (Wu et al. 2016)."""
-    return per(observed.token_sums, ((5 + lengths.tokens(observed)) / 6) ** alpha)
+    return per(observed.sums, ((5 + lengths.tokens(observed)) / 6) ** alpha)
 
 
 def per(sums: Floats, length: Floats) -> Floats:

@@ -5,7 +5,13 @@ import numpy as np
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats
 
-SENSITIVITY = {"arithmetic_mean": 1.0, "harmonic_mean": 1.0, "least_likely": 1.0, "first_token": 1.0, "greedy": np.nan}
+SENSITIVITY = {
+    "arithmetic_mean": 1.0,
+    "harmonic_mean": 1.0,
+    "least_likely": 1.0,
+    "first_token": 1.0,
+    "greedy": np.nan,
+}
 """Units of the score per nat of error in the log-likelihood, all of which one token can carry; NaN for a yes or no."""
 
 
@@ -38,4 +44,5 @@ def greedy(observed: Continuations) -> Floats:
 
     NaN where a rank is not known (lm-evaluation-harness exact_match).
     """
-    return observed.reduce(np.minimum, np.where(observed.ranks < 0, np.nan, observed.ranks == 0))
+    greedy = observed.reduce(np.minimum, np.where(observed.ranks < 0, np.nan, observed.ranks == 0))
+    return greedy if observed.all_greedy is None else np.where(observed.counts > 0, greedy, observed.all_greedy)

@@ -34,7 +34,7 @@ def look(place: Place) -> ListedRun:
     state, words = State.WAITING, ""
     if not manifest.complete:
         asked = _asked(place.folder, manifest)
-        state, words = State.INCOMPLETE, f"{asked} are asked; the same `choicewise run` line goes on with it"
+        state, words = State.INCOMPLETE, f"{asked} are asked; the same `{manifest.writer}` line goes on with it"
     about = state, version, words, without_blocks(manifest), run_id(manifest)
     return ListedRun(place.id, place.label, place.folder, *about)
 
@@ -75,7 +75,7 @@ def _left_out(run: ListedRun, rows: tuple[Row, ...]) -> str:
     assert run.manifest is not None
     part = chosen_part(run.manifest.selection)
     lacking = dict.fromkeys(row.selection for row in rows if row.selection != part)
-    advice = "blocks are damaged and left out; the same `choicewise run` line asks them again"
+    advice = f"blocks are damaged and left out; the same `{run.manifest.writer}` line writes them again"
     return f"{'; '.join(lacking)}: {advice}" if lacking else ""
 
 

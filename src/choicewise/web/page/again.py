@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from choicewise.protocols.catalogue import entries, groups
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
+from choicewise.records.manifest import ImportRecord
 from choicewise.results.row import Row
 from choicewise.web.study import ShownRun, Study
 from choicewise.web.table_csv import table_csv
@@ -41,7 +42,9 @@ COLUMNS = (
 class Recipe:
     """What it takes to repeat one run; ``selectors`` name its protocols in as few words as they need.
 
-    ``asked_model`` and ``asked_data``: as a line names them; ``source`` and ``data_source``: where on the Hub they are.
+    ``asked_model`` and ``asked_data``: as a line names them; ``source`` and ``data_source``: where on the Hub they are;
+    ``read_with``: the tool whose task the data are.  ``imported``: the other tool's log that it was made of, None where
+    a model was asked here.
     """
 
     label: str
@@ -57,6 +60,7 @@ class Recipe:
     dataset: str
     asked_data: str
     data_source: str
+    read_with: str
     data_digest: str
     r: str
     selectors: tuple[str, ...]
@@ -66,6 +70,7 @@ class Recipe:
     command: tuple[str, ...]
     versions: tuple[tuple[str, str], ...]
     engine: str
+    imported: ImportRecord | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,7 @@ def _recipe(run: ShownRun) -> Recipe:
         dataset=dataset.name,
         asked_data=dataset.asked,
         data_source=dataset.source,
+        read_with=dataset.read_with,
         data_digest=dataset.digest,
         r=run.rows[0].r if run.rows else "",
         selectors=tuple(selectors(run.protocols)),
@@ -146,6 +152,7 @@ def _recipe(run: ShownRun) -> Recipe:
         command=manifest.command,
         versions=tuple(manifest.versions.items()),
         engine="" if check is None else check.rung,
+        imported=manifest.imported,
     )
 
 

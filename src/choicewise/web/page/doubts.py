@@ -201,7 +201,9 @@ def _reasons(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _noise(run: ShownRun) -> str:
-    check = run.manifest.engine.selfcheck
+    check, imported = run.manifest.engine.selfcheck, run.manifest.imported
+    if imported is not None:
+        return f"{run.label}: not known, as {imported.tool} computed the numbers, and no model here."
     if check is None:
         return f"{run.label}: not measured, as the model was not checked."
     return (

@@ -14,6 +14,9 @@ LONGEST = 20_000
 MOST_TOKENS = 200
 """Tokens of one continuation that a page shows."""
 
+NO_TEXT = "(the log has no text of it)"
+"""Of a continuation in another tool's log."""
+
 
 class Texts:
     """Texts of prompts in pieces, each piece once: the shots of an item are those of most of its subject."""
@@ -99,6 +102,7 @@ def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
         f"{len(scored.tokens) - MOST_TOKENS} more tokens": len(scored.tokens) > MOST_TOKENS,
     }
     text = scored.continuation if scored.generated is None else scored.generated
+    text = NO_TEXT if text is None else text
     about: dict[str, Any] = {
         "choice": -1 if scored.generated is not None else scored.choice,
         "text": shown_line(text[:LONGEST]),

@@ -1,0 +1,1 @@
+"""Choicewise inside other tools."""

@@ -1,0 +1,1 @@
+"""Other tools' files in and out: one file per tool and direction."""

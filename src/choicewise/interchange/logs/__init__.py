@@ -1,0 +1,1 @@
+"""Other tools' logs as values, and from them to run folders."""

@@ -1,0 +1,86 @@
+"""An installed Choicewise does its work, in a folder far from the repository: what a new user would type.
+
+PYTHON tests/package/smoke.py base|full        PYTHON: of an environment that has the wheel (full: with [hf,serve])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+ASKED = ("--protocol", "mmlu/original", "--limit", "2")
+
+
+def main() -> None:
+    """SystemExit at the first thing that does not work."""
+    with tempfile.TemporaryDirectory() as home:
+        shell = Shell(Path(home))
+        {"base": base, "full": full}[sys.argv[1]](shell)
+    print(f"{sys.argv[1]}: works with {BIN.parent}")
+
+
+class Shell:
+    """Commands in an empty home folder, with nothing of the caller's environment."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.environment = {"PATH": f"{BIN}{os.pathsep}{os.defpath}", "HOME": str(home), "LC_ALL": "C.UTF-8"}
+        self.environment |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+
+    def run(self, *command: object, code: int = 0) -> str:
+        """What a command prints; SystemExit unless it ends with ``code``, or warns from our code."""
+        words = [str(word) for word in command]
+        done = subprocess.run(words, cwd=self.home, env=self.environment, capture_output=True, text=True, check=False)
+        if done.returncode != code or "Traceback" in done.stderr or "choicewise/" in _warnings(done.stderr):
+            sys.exit(f"{' '.join(words)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        return done.stdout + done.stderr if code else done.stdout
+
+
+def _warnings(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if "Warning:" in line)
+
+
+def base(shell: Shell) -> None:
+    """Without extras: a model that needs no library, a report, and advice where a library is missing."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    _expect(shell.run("choicewise", "--version").strip().endswith(version), "--version names another version")
+    _expect("demo" in shell.run("choicewise", "--help"), "--help names no command")
+    place = shell.run("python", "-c", "import choicewise; print(choicewise.__file__)").strip()
+    _expect(Path(place).is_relative_to(BIN.parent), f"choicewise was imported from {place}")
+    data = shell.run("python", "-c", "from choicewise.bundled import BENCHMARK; print(BENCHMARK)").strip()
+    shell.run("choicewise", "run", "--model", "fake:hash", "--data", data, *ASKED, "--out", "fake")
+    rows = json.loads(shell.run("choicewise", "report", "fake", "--json"))
+    _expect(rows and all(row["n"] > 0 for row in rows), "a report of a run has no rows")
+    shell.run("choicewise", "protocols")
+    _expect("choicewise[hf]" in shell.run("choicewise", "demo", code=5), "no advice where torch is missing")
+
+
+def full(shell: Shell) -> None:
+    """With a model: the demo, its page, and a run of a bundled model."""
+    printed = shell.run("choicewise", "demo", "--out", "demo")
+    page = shell.home / "demo" / "page.html"
+    _expect("page.html" in printed and "</html>" in page.read_text(encoding="utf-8"), "the demo wrote no page")
+    code = "import choicewise.bundled as b; print(b.MODELS[0], b.BENCHMARK)"
+    model, data = shell.run("python", "-c", code).split()
+    asked = ("--model", model, "--data", data, *ASKED, "--protocol", "options/cloze")
+    shell.run("choicewise", "run", *asked, "--out", "run")
+    shell.run("choicewise", "page", "run", "--out", "page.html")
+    shell.run("choicewise", "plot", "run", "strip", "--out", "strip.svg")
+    _expect("<svg" in (shell.home / "strip.svg").read_text(encoding="utf-8"), "no chart was drawn")
+    shell.run("choicewise", "check", "--model", model)
+
+
+def _expect(true: object, otherwise: str) -> None:
+    if not true:
+        sys.exit(otherwise)
+
+
+if __name__ == "__main__":
+    main()

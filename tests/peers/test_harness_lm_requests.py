@@ -1,0 +1,142 @@
+"""Single requests: what our model of the harness answers, against its own model in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+from choicewise.errors import ModelError
+
+from .harness_models import NAMES, near, ours, requests, theirs
+
+PIECES = [
+    *(
+        "Question: ",
+        "What is it?",
+        "\n",
+        "\n\n",
+        " ",
+        "  ",
+        "\t",
+        "Answer:",
+        " A",
+        "B",
+        " the",
+        "the",
+        "ing",
+        "wor",
+        "ld",
+    ),
+    *("<s>", "</s>", "é", "e\u0301", "\u00a0", "你好", "🙂", ".", "'s", " (A)", "1234", "\u3000", "\u200b", "\x1f"),
+]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
+PAIRS = st.lists(st.tuples(TEXTS, TEXTS.filter(bool)), min_size=1, max_size=6)
+ARGUMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "add_bos_token": st.booleans(),
+        "prefix_token_id": st.sampled_from([3, 7]),
+        "max_length": st.sampled_from([6, 24]),
+    },
+)
+
+
+def answered(model: Any, pair: tuple[str, str]) -> tuple[float, bool] | None:
+    """The answer, or None where the model refuses to give one."""
+    try:
+        return tuple(model.loglikelihood(requests("loglikelihood", [pair]), disable_tqdm=True)[0])
+    except (AssertionError, IndexError, ModelError):
+        return None
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(pairs=PAIRS, arguments=ARGUMENTS)
+@settings(max_examples=40)
+def test_pairs_have_the_harness_s_tokens(name: str, pairs: list[tuple[str, str]], arguments: dict[str, Any]) -> None:
+    hf, encoder = theirs(name, **arguments), ours(name, **arguments)._encoder
+    encoded = encoder.pairs(pairs)
+    for (context, continuation), own in zip(pairs, encoded, strict=True):
+        if context:
+            before, after = hf._encode_pair(context, continuation)
+            assert (own.context.tolist(), own.continuation.tolist()) == (before, after)
+            assert (own.missing is None) == bool(before and after)
+        elif after := hf.tok_encode(continuation, add_special_tokens=False):
+            prefix = hf.prefix_token_id
+            expected = (after[:1], after[1:]) if after[0] == prefix else ([prefix], after)
+            assert (own.context.tolist(), own.continuation.tolist()) == expected
+        else:
+            assert own.missing
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(pairs=PAIRS, arguments=ARGUMENTS)
+@settings(max_examples=12)
+def test_pairs_have_the_harness_s_numbers(name: str, pairs: list[tuple[str, str]], arguments: dict[str, Any]) -> None:
+    known = [(pair, answer) for pair in pairs if (answer := answered(theirs(name, **arguments), pair))]
+    refused = [pair for pair in pairs if pair not in [answerable for answerable, _ in known]]
+    own = ours(name, **arguments).loglikelihood(requests("loglikelihood", [pair for pair, _ in known]))
+    for (total, greedy), (_, (expected, also)) in zip(own, known, strict=True):
+        assert near(total, expected)
+        assert greedy == also
+    assert [answered(ours(name, **arguments), pair) for pair in refused] == [None] * len(refused)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(texts=st.lists(st.lists(st.sampled_from(PIECES), max_size=40).map("".join), max_size=3), arguments=ARGUMENTS)
+@settings(max_examples=10)
+def test_rolling_texts_have_the_harness_s_numbers(name: str, texts: list[str], arguments: dict[str, Any]) -> None:
+    asked = requests("loglikelihood_rolling", texts)
+    expected = theirs(name, **arguments).loglikelihood_rolling(asked, disable_tqdm=True)
+    own = ours(name, **arguments).loglikelihood_rolling(asked)
+    assert all(map(near, own, expected))
+    assert len(own) == len(expected)
+
+
+@given(length=st.integers(0, 60), window=st.integers(1, 12))
+def test_windows_are_the_harness_s(length: int, window: int) -> None:
+    import numpy as np
+
+    from choicewise.integrations.harness.windows import rolling_windows
+
+    tokens = list(range(100, 100 + length))
+    expected = [make_disjoint_window(pair) for pair in get_rolling_token_windows(tokens, 7, window, 1)]
+    own = rolling_windows(np.asarray(tokens, dtype=np.int32), 7, window)
+    assert [(context.tolist(), scored.tolist()) for context, scored in own] == expected
+
+
+ANSWERS = st.tuples(
+    TEXTS.filter(bool),
+    st.fixed_dictionaries(
+        {"max_gen_toks": st.integers(1, 24)},
+        optional={
+            "until": st.lists(st.sampled_from(["\n", "\n\n", ".", " the", "e", "", "</s>", " a", "on"]), max_size=2),
+            "do_sample": st.just(False),
+            "temperature": st.just(0.0),
+        },
+    ),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(asked=st.lists(ANSWERS, min_size=1, max_size=4), length=st.sampled_from([None, 40]))
+@settings(max_examples=8)
+def test_answers_are_the_harness_s(name: str, asked: list[tuple[str, dict[str, Any]]], length: int | None) -> None:
+    arguments = {} if length is None else {"max_length": length}
+    known = []
+    for each in asked:
+        try:
+            known.append(
+                (
+                    each,
+                    theirs(name, **arguments).generate_until(requests("generate_until", [each]), disable_tqdm=True)[0],
+                )
+            )
+        except (IndexError, ValueError, RuntimeError):  # a context without tokens
+            with pytest.raises(ModelError):
+                ours(name, **arguments).generate_until(requests("generate_until", [each]))
+    own = ours(name, **arguments).generate_until(requests("generate_until", [each for each, _ in known]))
+    assert own == [answer for _, answer in known]

@@ -1,0 +1,278 @@
+"""What can't be asked here, and what of a task file would run code: said with its place, before it runs."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError
+from choicewise.interchange.tasks.harness_task import load_harness_tasks
+from choicewise.interchange.tasks.templates import TaskTemplates
+from tests.peers.harness_compared import compare, write_task
+from tests.peers.test_harness_tasks import METRICS, PLAIN, SPLITS, rows
+
+MARK = "the code of the task ran"
+
+CODE = f"""from pathlib import Path
+Path(__file__).with_name("ran").write_text("{MARK}")
+def asked(doc):
+    return "Which? " + doc["question"]
+def half(rows):
+    return rows.select(range(0, len(rows), 2))
+def credit(doc, results):
+    return {{"acc": float(results[0][0] > results[1][0])}}
+def odd(doc, results):
+    return {{"acc": results[0][0] * 0.01}}
+"""
+
+
+def with_code(folder: Path, text: str) -> Path:
+    (folder / "own.py").write_text(CODE)
+    return write_task(folder, "roads", SPLITS, text)
+
+
+CALLS = {
+    "doc_to_text": ("doc_to_text: !function own.asked\n", "doc_to_text: own.asked"),
+    "process_docs": ("process_docs: !function own.half\n", "process_docs: own.half"),
+    "a list": ("fewshot_config:\n  samples: !function own.half\n", "fewshot_config.samples: own.half"),
+    "a metric": ("metric_list:\n  - metric: !function own.credit\n", r"metric_list\[0\].metric: own.credit"),
+    "a class": ("class: !function own.asked\n", "class: own.asked"),
+    "an unknown key": ("metadata: {x: !function own.asked}\n", "metadata.x: own.asked"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_code_is_named_with_its_place_and_does_not_run(name: str, tmp_path: Path) -> None:
+    text, says = CALLS[name]
+    path = with_code(tmp_path, PLAIN.replace(METRICS, "") + text)
+    line = 1 + next(n for n, each in enumerate(path.read_text().split("\n")) if "!function" in each)
+    with pytest.raises(ProtocolError, match=f"{re.escape(str(path))}, line {line}: {says}") as error:
+        load_harness_tasks(f"lm-eval:{path}")
+    assert "allow task code" in str(error.value)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_code_in_an_included_file_counts_where_a_key_replaces_it(tmp_path: Path) -> None:
+    path = with_code(tmp_path, PLAIN + "include: base\n")
+    (tmp_path / "base").write_text("doc_to_text: !function own.asked\n")
+    with pytest.raises(ProtocolError, match="base, line 1: doc_to_text: own.asked"):
+        load_harness_tasks(f"lm-eval:{path}")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("key", ["doc_to_text: !function own.asked\n", "process_docs: !function own.half\n"])
+@pytest.mark.parametrize("shots", [0, 2])
+def test_code_that_is_allowed(key: str, shots: int, tmp_path: Path) -> None:
+    text = PLAIN + key
+    if "doc_to_text" in key:
+        text = "\n".join(line for line in PLAIN.split("\n") if not line.startswith("doc_to_text")) + key
+    task = compare(str(with_code(tmp_path, text)), tmp_path / "run", shots=shots, allow_code=True)
+    assert (tmp_path / "ran").read_text() == MARK
+    assert bool(task.rendered) == ("doc_to_text" in key)
+
+
+def test_a_metric_by_code_that_we_recognise(tmp_path: Path) -> None:
+    text = PLAIN.replace("{{options}}", "{{options[:2]}}").replace("{{label}}", "{{label % 2}}")
+    path = with_code(tmp_path, text + "process_results: !function own.credit\n")
+    (task,) = load_harness_tasks(f"lm-eval:{path}", allow_code=True)
+    assert {item.gold for item in task.data.splits["test"]} == {(0,)}
+    assert any("acc_norm is not computed here" in note for note in task.notes)
+    compare(str(path), tmp_path / "run", allow_code=True)
+
+
+def test_a_metric_by_code_that_we_do_not_know(tmp_path: Path) -> None:
+    path = with_code(tmp_path, PLAIN + "process_results: !function own.odd\n")
+    (task,) = load_harness_tasks(f"lm-eval:{path}", allow_code=True)
+    assert list(task.protocols) == ["lm-eval:roads:sum"]
+    assert any("sum, which is asked instead, is no metric of its own" in note for note in task.notes)
+    with pytest.raises(ProtocolError, match="metric acc is not computed here"):
+        load_harness_tasks(f"lm-eval:{path}:acc", allow_code=True)
+
+
+OTHER_CODE = {
+    "a loading script": ("dataset_kwargs: {trust_remote_code: true}", "dataset_kwargs.trust_remote_code"),
+    "pickles": ("dataset_path: pandas", "dataset_path: pandas"),
+    "a script": ("dataset_path: /tmp/x.py", "dataset_path: /tmp/x.py"),
+    "another format": ("dataset_path: webdataset", "dataset_path: webdataset"),
+    "a metric of evaluate": ("metric_list: [{metric: acc, hf_evaluate: true}]", "metric_list: acc: a script"),
+    "a metric by a path": ("metric_list: [{metric: /tmp/x.py}]", "metric_list: /tmp/x.py"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CODE)
+def test_code_that_no_function_names(name: str, tmp_path: Path) -> None:
+    text, says = OTHER_CODE[name]
+    path = tmp_path / "roads.yaml"
+    path.write_text(f"task: roads\ndataset_path: json\noutput_type: multiple_choice\ntest_split: test\n{text}\n")
+    with pytest.raises(ProtocolError, match=says):
+        load_harness_tasks(f"lm-eval:{path}")
+
+
+WRONG = {
+    "a circle of includes": ("task: a\ninclude: b\n", "a circle"),
+    "an include of itself": ("task: a\ninclude: a.yaml\n", "a circle"),
+    "an include that is not there": ("task: a\n\ninclude: c\n", "a.yaml, line 3: include names c, and .* is no file"),
+    "an include that is no name": ("task: a\ninclude: 3\n", "line 2: include is 3"),
+    "no YAML": ("task: a\nx: [1, 2\ny: 3\n", "a.yaml, line 3: no valid task file"),
+    "another tag": ("task: a\nx: !!python/object/apply:os.getcwd []\n", "line 2: no valid task file"),
+    "a list": ("- task: a\n", "holds no keys"),
+    "nothing": ("", "holds no keys"),
+    "no name": ("output_type: multiple_choice\n", "neither `task: NAME` nor `group: NAME`"),
+    "half a character": ("task: a\nx: \udcff\n", "is not UTF-8 text"),
+    "deep": ("task: a\nx: " + "[" * 5000 + "]" * 5000, "is no valid task file|no valid task file"),
+    "unknown keys": (
+        "task: a\noutput_type: multiple_choice\ndoc_to_txt: x\n",
+        "line 3: doc_to_txt is no key.*doc_to_text",
+    ),
+    "unknown keys of shots": (
+        "task: a\noutput_type: multiple_choice\nfewshot_config: {smpler: first_n}\n",
+        "line 3: smpler is no key of fewshot_config.*sampler",
+    ),
+    "a number that is none": (
+        "task: a\noutput_type: multiple_choice\nnum_fewshot: many\n",
+        "line 3: num_fewshot is 'many'",
+    ),
+    "pictures": (
+        "task: a\noutput_type: multiple_choice\ndoc_to_image: image\n",
+        "line 3: doc_to_image: tasks with pictures",
+    ),
+    "prompts of promptsource": ("task: a\noutput_type: multiple_choice\nuse_prompt: x\n", "line 3: use_prompt"),
+    "filters": (
+        "task: a\noutput_type: multiple_choice\nfilter_list: [{name: x, filter: [{function: regex}]}]\n",
+        "line 3: filter .* changes what is scored",
+    ),
+    "generate_until": ("task: a\noutput_type: generate_until\n", "task a has output type generate_until"),
+    "loglikelihood_rolling": ("task: a\noutput_type: loglikelihood_rolling\n", "output type loglikelihood_rolling"),
+    "no output type": ("task: a\n", "generate_until; .*it says none"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_file_that_is_no_task_here(name: str, tmp_path: Path) -> None:
+    text, says = WRONG[name]
+    (tmp_path / "a.yaml").write_bytes(text.encode(errors="surrogateescape"))
+    (tmp_path / "b").write_text("include: a.yaml\n")
+    with pytest.raises(ProtocolError, match=says):
+        load_harness_tasks(f"lm-eval:{tmp_path / 'a.yaml'}")
+
+
+def test_a_broken_file_is_named_where_its_task_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("task: my_own\ninclude: gone\n")
+    with pytest.raises(ProtocolError, match="task my_own: .*a.yaml, line 2: include names gone"):
+        load_harness_tasks("lm-eval:my_own", include_path=[tmp_path])
+
+
+def test_names_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(ProtocolError, match="'arc_eazy'; did you mean arc_easy"):
+        load_harness_tasks("lm-eval:arc_eazy")
+    with pytest.raises(ProtocolError, match="gone.yaml is no file"):
+        load_harness_tasks(f"lm-eval:{tmp_path / 'gone.yaml'}")
+    with pytest.raises(UsageError, match="is no folder"):
+        load_harness_tasks("lm-eval:arc_easy", include_path=[tmp_path / "gone"])
+    with pytest.raises(ProtocolError, match="output type generate_until"):
+        load_harness_tasks("lm-eval:gsm8k")
+    path = write_task(tmp_path, "roads", SPLITS, PLAIN)
+    with pytest.raises(ProtocolError, match="has no metric 'accuracy'; "):
+        load_harness_tasks(f"lm-eval:{path}:accuracy")
+    with pytest.raises(ProtocolError, match="says num_fewshot: 0, which the harness never changes"):
+        load_harness_tasks(f"lm-eval:{write_task(tmp_path, 'none', SPLITS, PLAIN + 'num_fewshot: 0')}@shots=3")
+
+
+def test_data_that_are_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    keys = "output_type: multiple_choice\ntest_split: test\ndoc_to_text: q\ndoc_to_target: t\ndoc_to_choice: c\n"
+    path.write_text(f"task: a\ndataset_path: some/where\n{keys}")
+    with pytest.raises(DataError, match="task a: its data, some/where, are not there.*network.*data_files"):
+        load_harness_tasks(f"lm-eval:{path}")
+    path.write_text(f"task: a\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: gone.jsonl}}}}\n{keys}")
+    with pytest.raises(DataError, match="its data, json, are not there"):
+        load_harness_tasks(f"lm-eval:{path}")
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"a": \n')
+    path.write_text(
+        f"task: a\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {tmp_path}/x.jsonl}}}}\n{keys}"
+    )
+    with pytest.raises(DataError, match="its data can't be read"):
+        load_harness_tasks(f"lm-eval:{path}")
+
+
+ATTACKS = {
+    "Python's insides": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "a function's": "{{ lipsum.__globals__['os'].system('touch ran') }}",
+    "the filter's": "{{ question|attr('__class__') }}",
+    "memory": "{{ 'a' * 10 ** 10 }}",
+    "memory step by step": "{% set n = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}"
+    "{% endfor %}{{ n.x }}",
+    "a wide number": "{{ '%9999999999d' % 1 }}",
+    "a long text": "{{ 'a' * 20000000 }}",
+    "time": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "a slow pattern": "{{ ('a' * 40 ~ 'b')|regex_replace('(a+)+$', '') }}",
+    "an unknown field": "{{ gone }}",
+    "no template": "{{ question",
+}
+
+
+@pytest.mark.parametrize("key", ["doc_to_text", "doc_to_choice", "doc_to_target", "description", "gen_prefix"])
+@pytest.mark.parametrize("name", ["Python's insides", "memory", "a long text"])
+def test_a_template_that_attacks_is_an_error(name: str, key: str, tmp_path: Path) -> None:
+    own = "".join(f"{line}\n" for line in PLAIN.split("\n") if not line.startswith(key))
+    path = write_task(tmp_path, "roads", {"test": rows(3), "train": rows(3)}, own + f'{key}: "{ATTACKS[name]}"\n')
+    with pytest.raises(ChoicewiseError, match="a template of the task"):
+        load_harness_tasks(f"lm-eval:{path}")
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_templates_are_bounded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    templates = TaskTemplates()
+    with pytest.raises(ProtocolError, match="a template of the task"):
+        templates.fill(ATTACKS[name], {"question": "why"})
+    assert os.listdir(tmp_path) == []
+    assert templates.fill("{{ question }}", {"question": "why"}) == "why"
+
+
+def test_the_harness_has_its_own_environment_again(tmp_path: Path) -> None:
+    from lm_eval import utils
+
+    before = utils.env
+    load_harness_tasks(f"lm-eval:{write_task(tmp_path, 'roads', SPLITS, PLAIN)}")
+    assert utils.env is before
+
+
+def test_templates_fill_as_the_harness_does() -> None:
+    from lm_eval import utils
+
+    doc = {"a": 1, "b": None, "c": [1, "x"], "d": {"text": ["é\n", "{{a}}"], "n": 1.5}, "e": True, "f": "  x \r\n"}
+    texts = [
+        "{{a}}",
+        "{{b}} {{e}}",
+        "{{c}}",
+        "{{d.text}}",
+        "{{d['n']}}",
+        "{{f}}\n",
+        "{{f.strip()|upper}}\n\n",
+        "{{c|join('-')}}",
+    ]
+    texts += [
+        "{% set x = [] %}{{ x.append(1) or '' }}{{x}}",
+        "{{'aXb'|regex_replace('[A-Z]', '-')}}",
+        "{{d}}",
+        "a\r\nb",
+    ]
+    templates = TaskTemplates()
+    for text in texts:
+        assert templates.fill(text, doc) == utils.apply_template(text, doc)
+
+
+def test_without_the_package_the_remedy_is_named() -> None:
+    line = (
+        "import importlib.metadata as m, choicewise.interchange.tasks.loading as l\n"
+        "def none(name): raise m.PackageNotFoundError(name)\n"
+        "l.version = none\n"
+        "from choicewise.interchange.tasks.harness_task import load_harness_tasks\n"
+        "load_harness_tasks('lm-eval:arc_easy')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
+    assert "pip install 'choicewise[harness]'" in done.stderr

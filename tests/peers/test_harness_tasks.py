@@ -1,0 +1,276 @@
+"""Harness tasks that we invent, asked by the released harness and by us: the same texts and the same numbers."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from choicewise.errors import DataError, ProtocolError
+from choicewise.interchange.tasks.harness_task import load_harness_tasks
+from choicewise.protocols.signature import parse_signature, signature
+from tests.peers.harness_compared import compare, texts_by_harness, texts_here, write_task
+
+METRICS = "metric_list:\n  - metric: acc\n  - metric: acc_norm\n"
+
+PLAIN = (
+    """output_type: multiple_choice
+training_split: train
+test_split: test
+doc_to_text: "Question: {{question}}\\nAnswer:"
+doc_to_target: "{{label}}"
+doc_to_choice: "{{options}}"
+metadata: {version: 2.5}
+"""
+    + METRICS
+)
+
+
+def rows(count: int, seed: int = 0, **more: Any) -> list[dict[str, Any]]:
+    """Questions about an invented town."""
+    draw = random.Random(seed)
+    places = ["the mill", "a long pier", "Tollgate Lane", "St. Brannoc's tower {old}", "the  weir"]
+    made = []
+    for number in range(count):
+        options = [f"{place} number {draw.randrange(50)}" for place in draw.sample(places, draw.choice([3, 4]))]
+        question = (
+            f"Where does road {number} of Merrowick {draw.choice(['end', 'begin', 'turn'])} in {draw.randrange(2000)}?"
+        )
+        made.append(
+            {
+                "question": question,
+                "options": options,
+                "label": draw.randrange(3),
+                "topic": f"roads {number % 3}",
+                **more,
+            }
+        )
+    return made
+
+
+SPLITS = {"train": rows(30, 1), "test": rows(12, 2)}
+
+
+@pytest.mark.parametrize("shots", [None, 3])
+def test_a_plain_task_is_a_protocol_value(shots: int | None, tmp_path: Path) -> None:
+    path = write_task(tmp_path, "roads", SPLITS, PLAIN)
+    task = compare(str(path), tmp_path / "run", shots=shots)
+    suffix = "" if shots is None else "@shots=3"
+    assert list(task.protocols) == [f"lm-eval:roads:acc{suffix}", f"lm-eval:roads:acc_norm{suffix}"]
+    assert task.rendered == ()
+    assert task.notes == ()
+    recipe = task.protocols[f"lm-eval:roads:acc{suffix}"]
+    assert recipe.question == "Question: {question}\nAnswer:"
+    assert recipe.shots == (shots or 0)
+    assert parse_signature(signature(recipe)) == recipe
+    assert task.data.read_with == "lm-eval 0.4.13: task roads, version 2.5, data json"
+
+
+ANSWERS = "doc_to_target: label\ndoc_to_choice: options\n"
+
+SHAPES = {
+    "a field as text, a text as target": "doc_to_text: question\ndoc_to_target: answer\ndoc_to_choice: options\n",
+    "expressions": 'doc_to_text: "{{question.upper()}} ({{topic}})\\n{{options[0]}}\\n"\ndoc_to_target: "{{label}}"\n'
+    'doc_to_choice: ["A", "B", "C"]\n',
+    "letters": 'doc_to_text: "{{question}}\\nAnswer:"\ndoc_to_target: letter\ndoc_to_choice: [A, B, C]\n',
+    "a description": 'description: "Roads of {old} Merrowick.\\n\\n"\ndoc_to_text: "{{question}}"\n' + ANSWERS,
+    "a description with a field": 'description: "About {{topic}}.\\n"\ndoc_to_text: "{{question}}"\n' + ANSWERS,
+    "fields that we call otherwise": 'doc_to_text: "{{subject}}: {{question}} {{choice}}"\n' + ANSWERS,
+    "a delimiter": 'doc_to_text: "{{question}}\\n"\ntarget_delimiter: "\\n"\nfewshot_delimiter: "\\n---\\n"\n'
+    + ANSWERS,
+    "no delimiter": 'doc_to_text: "{{question}} "\ntarget_delimiter: ""\n' + ANSWERS,
+    "choices of a table": 'doc_to_text: "{{question}}"\ndoc_to_target: 1\ndoc_to_choice: {a: "yes", b: "no"}\n',
+    "first shots": 'doc_to_text: "{{question}}"\nfewshot_config: {sampler: first_n}\n' + ANSWERS,
+}
+KEPT = {
+    "statements": 'doc_to_text: "{% if label %}Which? {% endif %}{{question}}"\n' + ANSWERS,
+    "white space control": 'doc_to_text: "Q: {{- question -}} A:"\n' + ANSWERS,
+    "a prefix": 'doc_to_text: "{{question}}"\ngen_prefix: "The answer is"\n' + ANSWERS,
+    "shots of another form": 'doc_to_text: "{{question}}"\nfewshot_config: {doc_to_text: "So: {{question}}"}\n'
+    + ANSWERS,
+    "choices that are contexts": 'doc_to_text: "{{label}}"\ndoc_to_target: "{{topic}}."\n'
+    "doc_to_choice: \"{{[question ~ ' ' ~ options[0], question ~ ' ' ~ options[1], question ~ ' no']}}\"\n",
+}
+
+
+def shaped(shape: str) -> str:
+    return "output_type: multiple_choice\ntraining_split: train\ntest_split: test\n" + shape
+
+
+def filled(count: int, seed: int) -> list[dict[str, Any]]:
+    made = rows(count, seed)
+    return [
+        {
+            **row,
+            "answer": row["options"][row["label"]],
+            "letter": "ABC"[row["label"]],
+            "subject": "a_b",
+            "choice": "{c}",
+        }
+        for row in made
+    ]
+
+
+@pytest.mark.parametrize("shots", [0, 2])
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_that_a_protocol_renders(name: str, shots: int, tmp_path: Path) -> None:
+    text = shaped(SHAPES[name]) + "metric_list:\n  - metric: acc\n"
+    path = write_task(tmp_path, "roads", {"train": filled(20, 3), "test": filled(6, 4)}, text)
+    task = compare(str(path), tmp_path / "run", shots=shots)
+    assert task.rendered == (), task.notes
+
+
+@pytest.mark.parametrize("shots", [0, 2])
+@pytest.mark.parametrize("name", KEPT)
+def test_shapes_that_are_kept_as_rendered(name: str, shots: int, tmp_path: Path) -> None:
+    text = shaped(KEPT[name]) + "metric_list:\n  - metric: acc\n"
+    path = write_task(tmp_path, "roads", {"train": filled(20, 5), "test": filled(6, 6)}, text)
+    task = compare(str(path), tmp_path / "run", shots=shots)
+    (rendered,) = task.rendered
+    assert all(each.requests == rendered.digest for each in task.protocols.values())
+    assert any("kept as the harness renders them" in note for note in task.notes)
+
+
+@pytest.mark.parametrize("shots", [0, 4])
+def test_the_texts_are_those_of_the_harness(shots: int, tmp_path: Path) -> None:
+    path = write_task(tmp_path, "roads", {"train": rows(40, 7), "test": rows(60, 8)}, PLAIN)
+    (task,) = load_harness_tasks(f"lm-eval:{path}@shots={shots}")
+    assert texts_here(task, next(iter(task.protocols))) == texts_by_harness(str(path), shots=shots)["roads"]
+
+
+def listed(rows: list[dict[str, Any]], gold: Any) -> list[dict[str, Any]]:
+    return [{**row, "label": gold(number, row)} for number, row in enumerate(rows)]
+
+
+LABELLED = shaped('doc_to_text: "{{question}}"\ndoc_to_target: label\ndoc_to_choice: options\n')
+
+
+def test_all_metrics_of_choices(tmp_path: Path) -> None:
+    names = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match")
+    metrics = "metric_list:\n" + "".join(f"  - metric: {name}\n" for name in names)
+    path = write_task(tmp_path, "roads", {"train": rows(5, 1), "test": rows(15, 9)}, LABELLED + metrics)
+    task = compare(str(path), tmp_path / "run")
+    scores = {name.rpartition(":")[2]: recipe.score for name, recipe in task.protocols.items()}
+    expected = {"acc": "sum", "acc_norm": "char_mean_bare", "acc_bytes": "byte_mean_bare", "acc_mutual_info": "pmi"}
+    assert scores == expected | {"exact_match": "greedy"}
+
+
+def test_a_metric_that_is_aggregated_otherwise_is_not_averaged_in_silence(tmp_path: Path) -> None:
+    metrics = "metric_list:\n  - {metric: acc, aggregation: median}\n  - {metric: acc_norm, aggregation: nanmean}\n"
+    path = write_task(tmp_path, "roads", {"train": rows(5, 1), "test": rows(9, 9)}, LABELLED + metrics)
+    task = compare(str(path), tmp_path / "run")
+    assert list(task.protocols) == ["lm-eval:roads:acc_norm"]
+    assert task.notes == ("lm-eval:roads: its metric acc is not computed here: the task roads aggregates it by median",)
+    with pytest.raises(ProtocolError, match="metric acc is not computed here"):
+        load_harness_tasks(f"lm-eval:{path}:acc")
+
+
+def test_several_right_answers(tmp_path: Path) -> None:
+    several = listed(rows(20, 10), lambda number, row: [0, 2] if number % 2 else [1])
+    metrics = "metric_list:\n  - metric: acc\n  - metric: acc_norm\n  - metric: exact_match\n"
+    path = write_task(tmp_path, "roads", {"train": several, "test": several[:9]}, LABELLED + metrics)
+    task = compare(str(path), tmp_path / "run")
+    assert [item.gold for item in task.data.splits["test"]][:2] == [(1,), (0, 2)]
+
+
+def test_one_target_to_continue_with(tmp_path: Path) -> None:
+    text = """output_type: loglikelihood
+training_split: train
+test_split: test
+doc_to_text: "{{question.split(' ')[:-1]|join(' ')}}"
+doc_to_target: "{{' ' + question.split(' ')[-1]}}"
+metric_list:
+  - metric: perplexity
+  - metric: acc
+"""
+    path = write_task(tmp_path, "roads", {"train": rows(20, 11), "test": rows(9, 12)}, text)
+    for shots in (0, 2):
+        task = compare(str(path), tmp_path / f"run-{shots}", shots=shots)
+        assert task.rendered == (), task.notes
+
+
+def test_test_rows_as_shots_contain_the_answer_and_that_is_said(tmp_path: Path) -> None:
+    text = "\n".join(line for line in PLAIN.split("\n") if not line.startswith("training_split"))
+    path = write_task(tmp_path, "roads", {"test": rows(7, 13)}, text)
+    task = compare(str(path), tmp_path / "run", shots=4)
+    own = [note for note in task.notes if "own shots" in note]
+    assert len(own) == 1
+    assert "of 7 rows of roads" in own[0]
+    assert len(task.rendered) == 1
+
+
+@pytest.mark.parametrize("keys", ["", "fewshot_split: train\n", "fewshot_split: test\n", "fewshot_split: validation\n"])
+@pytest.mark.parametrize("splits", [("train", "test"), ("train", "validation"), ("validation", "test")])
+def test_shots_from_every_split(keys: str, splits: tuple[str, str], tmp_path: Path) -> None:
+    names = {"train": "training_split", "validation": "validation_split", "test": "test_split"}
+    if keys and keys.split()[1] not in splits:
+        pytest.skip("no such split")
+    text = PLAIN.replace("training_split: train\ntest_split: test\n", keys)
+    text += "".join(f"{names[split]}: {split}\n" for split in splits)
+    path = write_task(tmp_path, "roads", {splits[0]: rows(25, 14), splits[1]: rows(10, 15)}, text)
+    (task,) = load_harness_tasks(f"lm-eval:{path}@shots=3")
+    assert texts_here(task, next(iter(task.protocols))) == texts_by_harness(str(path), shots=3)["roads"]
+
+
+def test_samples_written_in_the_file(tmp_path: Path) -> None:
+    text = PLAIN + "fewshot_config:\n  sampler: first_n\n  samples:\n"
+    for row in rows(4, 16):
+        text += f"    - {row!r}\n"
+    path = write_task(tmp_path, "roads", {"train": rows(5, 17), "test": rows(5, 18)}, text)
+    compare(str(path), tmp_path / "run", shots=3)
+
+
+BAD = {
+    "negative": "-1",
+    "out of range": "7",
+    "no index": None,
+    "another kind": "[0]",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_rows_without_a_right_answer_are_refused_or_missing(name: str, tmp_path: Path) -> None:
+    made = listed(rows(6, 19), lambda number, row: "0")
+    bad: list[dict[str, Any]] = [*made[:3], {**made[3], "label": BAD[name]}, *made[4:]]
+    text = LABELLED.replace("doc_to_target: label", 'doc_to_target: "{{ label }}"') + METRICS
+    path = write_task(tmp_path, "roads", {"train": made, "test": bad}, text)
+    with pytest.raises(DataError, match="lm-eval:roads, row 3: its target") as error:
+        load_harness_tasks(f"lm-eval:{path}")
+    assert "skip bad items" in str(error.value)
+    (task,) = load_harness_tasks(f"lm-eval:{path}", on_bad_item="skip")
+    assert [item.id for item in task.data.splits["test"]] == ["0", "1", "2", "4", "5"]
+    assert [(each.row, each.file) for each in task.data.skipped] == [(3, "lm-eval:roads")]
+
+
+def test_the_shots_of_other_rows_stay_those_of_the_harness_where_one_is_left_out(tmp_path: Path) -> None:
+    test = listed(rows(6, 20), lambda number, row: 9 if number == 2 else 1)
+    path = write_task(tmp_path, "roads", {"train": rows(20, 21), "test": test}, LABELLED + METRICS)
+    (task,) = load_harness_tasks(f"lm-eval:{path}@shots=2", on_bad_item="skip")
+    counts = [len(row["options"]) for row in test]
+    theirs = texts_by_harness(str(path), shots=2)["roads"]
+    start = sum(counts[:2])
+    kept = theirs[:start] + theirs[start + counts[2] :]
+    assert texts_here(task, next(iter(task.protocols))) == kept
+    assert task.rendered
+
+
+def test_digits_are_an_index_as_in_the_harness_and_that_is_said(tmp_path: Path) -> None:
+    made = [{"question": f"{n} + 1?", "options": ["3", "1", "2", "0"], "answer": str(n % 3 + 1)} for n in range(6)]
+    text = shaped('doc_to_text: "{{question}}"\ndoc_to_target: "{{answer}}"\ndoc_to_choice: "{{options}}"\n') + METRICS
+    path = write_task(tmp_path, "sums", {"train": made, "test": made}, text)
+    task = compare(str(path), tmp_path / "run")
+    assert [item.gold for item in task.data.splits["test"]][:3] == [(1,), (2,), (3,)]
+    assert any("of 6 rows" in note and "index of another" in note for note in task.notes) or task.notes
+
+
+def test_one_target_after_a_text_that_is_kept(tmp_path: Path) -> None:
+    text = """output_type: loglikelihood
+test_split: test
+doc_to_text: "{% set words = question.split(' ') %}{{words[:-1]|join(' ')}}"
+doc_to_target: "{{' ' + question.split(' ')[-1]}}"
+metric_list:
+  - metric: perplexity
+  - metric: acc
+"""
+    task = compare(str(write_task(tmp_path, "roads", {"test": rows(9, 12)}, text)), tmp_path / "run")
+    assert len(task.rendered) == 1

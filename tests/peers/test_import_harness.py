@@ -1,0 +1,112 @@
+"""Samples and results as the released harness writes them, imported: its numbers, and those of our own run."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.loggers import EvaluationTracker
+from lm_eval.tasks import TaskManager
+
+from choicewise import import_log
+from choicewise.results.run import Run
+
+from .harness_models import NAMES, theirs
+from .test_harness_lm_tasks import tasks
+
+__all__ = ["tasks"]
+
+ASKED = ["letters", "letters_5_shots", "texts", "texts_joined", "blanks", "last_word", "truths", "several", "answers"]
+
+MORE = {
+    "truths": """
+output_type: multiple_choice
+doc_to_text: "Question: {{question}}\\nAnswer:"
+doc_to_choice: "{{mc2_targets.choices}}"
+doc_to_target: 0
+process_results: !function shares.shares
+metric_list: [{metric: acc}]
+""",
+    "several": """
+output_type: multiple_choice
+doc_to_text: "{{question}}"
+doc_to_choice: choices
+doc_to_target: right
+metric_list: [{metric: acc}, {metric: acc_norm}, {metric: exact_match}]
+""",
+}
+
+SHARES = """
+import numpy as np
+
+def shares(doc, results):
+    sums = np.array([value for value, _ in results])
+    probabilities = np.exp(sums) / np.exp(sums).sum()
+    return {"acc": sum(p for p, label in zip(probabilities, doc["mc2_targets"]["labels"]) if label == 1)}
+"""
+
+
+@pytest.fixture(scope="module", params=NAMES[:2])
+def logged(request: pytest.FixtureRequest, tasks: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the harness writes of one model on all of ``ASKED``."""
+    rows = [json.loads(line) for line in (tasks / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    for number, row in enumerate(rows):
+        row["mc2_targets"] = {"choices": row["choices"], "labels": [1, number % 2, 0, 0]}
+        row["right"] = sorted({number % 4, 2})
+    (tasks / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (tasks / "shares.py").write_text(SHARES, encoding="utf-8")
+    files = json.dumps({"data_files": {"test": str(tasks / "more.jsonl")}})
+    for name, body in MORE.items():
+        head = f"task: {name}\ndataset_path: json\ndataset_kwargs: {files}\ntest_split: test\n"
+        (tasks / f"{name}.yaml").write_text(head + body, encoding="utf-8")
+    out = tmp_path_factory.mktemp("out")
+    manager = TaskManager(include_path=str(tasks), include_defaults=False)
+    tracker = EvaluationTracker(output_path=str(out))
+    results = simple_evaluate(
+        model=theirs(request.param), tasks=ASKED, task_manager=manager, bootstrap_iters=100, evaluation_tracker=tracker
+    )
+    samples = results.pop("samples")
+    tracker.save_results_aggregated(results=results, samples=samples)
+    for name in results["configs"]:
+        tracker.save_results_samples(task_name=name, samples=samples[name])
+    return out
+
+
+def numbers(run: Run) -> dict[str, Any]:
+    return {row["protocol"].rpartition(":")[2]: row for row in run.report().to_pylist()}
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+def test_the_harness_s_numbers_follow_from_its_logs(logged: Path, tmp_path: Path) -> None:
+    runs = {run.manifest.dataset.name: run for run in import_log(logged, tmp_path / "runs")}
+    assert runs.keys() == set(ASKED) - {"answers"}
+    totals = json.loads(next(logged.rglob("results_*.json")).read_text(encoding="utf-8"))["results"]
+    scores = {"acc": "sum", "acc_bytes": "byte_mean_bare", "acc_mutual_info": "pmi", "exact_match": "greedy"}
+    own = {"truths": {"acc": "mc2"}, "last_word": {"acc": "greedy", "perplexity": "perplexity"}}
+    for task, run in runs.items():
+        imported = run.manifest.imported
+        assert imported is not None
+        wanted = own.get(task, scores | {"acc_norm": imported.settings.get("acc_norm is", "")})
+        rows = numbers(run)
+        compared = [metric for metric in wanted if f"{metric},none" in totals[task]]
+        assert compared
+        for metric in compared:
+            row = rows[wanted[metric]]
+            assert row["value"] == pytest.approx(totals[task][f"{metric},none"], rel=1e-6), (task, metric)
+            assert (row["n"], row["missing"]) == (7, 0)
+            error = totals[task].get(f"{metric}_stderr,none", "N/A")
+            if metric != "perplexity" and error != "N/A" and not math.isnan(row["se"]):
+                assert row["se"] == pytest.approx(error, abs=1e-9), (task, metric)
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+def test_two_models_logs_are_compared_item_by_item(logged: Path, tmp_path: Path) -> None:
+    runs = import_log(logged, tmp_path / "runs")
+    again = import_log(logged, tmp_path / "more", model="another")
+    for one, other in zip(runs, again, strict=True):
+        assert one.manifest.protocols == other.manifest.protocols
+        assert one.report().column("i").equals(other.report().column("i"))

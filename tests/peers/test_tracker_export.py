@@ -1,0 +1,112 @@
+"""Runs in W&B and MLflow: their own libraries read them back, offline, and no key reaches a file or a message."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+import choicewise
+from choicewise.cli.commands import invoke
+from choicewise.errors import UsageError
+from choicewise.interchange.export import export
+from choicewise.interchange.write.mlflow import server_of
+from choicewise.protocols.signature import signature
+from choicewise.results.run import Run
+from tests.worlds import write_mmlu
+
+SECRET = "k3y" * 14
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    place = tmp_path_factory.mktemp("trackers")
+    protocols = ["mmlu/original", "mmlu/cloze:sum"]
+    return choicewise.evaluate(
+        model="fake:hash", data=write_mmlu(place / "tides"), protocols=protocols, out=place / "run"
+    )
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(name, SECRET)
+
+
+def holds_secret(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()]
+
+
+def test_mlflow_reads_the_numbers_back(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    out = tmp_path / "runs"
+    for _ in range(2):  # a store keeps what is there
+        filled = export(run, "mlflow", out)
+    assert any("mlflow ui" in note for note in filled.notes)
+    client = MlflowClient(tracking_uri=out.as_uri())
+    experiment = client.get_experiment_by_name("choicewise")
+    logged = client.search_runs([experiment.experiment_id])
+    assert len(logged) == 2
+    data = logged[0].data
+    for row in run.rows():
+        assert data.metrics[f"{row.protocol}/{row.metric}"] == row.value
+        assert data.metrics[f"{row.protocol}/{row.metric}_n"] == row.n
+        assert data.tags[f"signature {row.protocol}"] == signature(run.protocols[row.protocol])
+    assert data.params["model"] == "fake:hash"
+    files = {file.path for file in client.list_artifacts(logged[0].info.run_id)}
+    assert files == {"rows.csv", "page.html"}
+    rows = Path(client.download_artifacts(logged[0].info.run_id, "rows.csv", str(tmp_path))).read_text("utf-8")
+    assert [row["protocol"] for row in csv.DictReader(io.StringIO(rows))] == [row.protocol for row in run.rows()]
+    assert holds_secret(tmp_path) == []
+
+
+def test_wandb_keeps_an_offline_run(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs"
+    for _ in range(2):
+        assert invoke(["export", str(run.folder), "--format", "wandb", "--out", str(out)]) == 0
+    told = capsys.readouterr()
+    assert "wandb sync" in told.err
+    assert SECRET not in told.out + told.err
+    folders = sorted((out / "wandb").glob("offline-run-*"))
+    assert len(folders) == 2
+    (binary,) = folders[0].glob("*.wandb")
+    content = binary.read_bytes()
+    for row in run.rows():
+        assert f"{row.protocol}/{row.metric}".encode() in content
+        assert signature(run.protocols[row.protocol])[:40].encode() in content
+    assert list(folders[0].glob("files/media/html/page*.html"))
+    assert list(folders[0].glob("files/media/table/rows*.json"))
+    assert holds_secret(tmp_path) == []
+
+
+@pytest.mark.parametrize("form", ["wandb", "mlflow"])
+def test_a_folder_of_something_else_is_left_alone(form: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError, match="something else"):
+        export(run, form, tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("out", "server"),
+    [
+        (Path("http://host:5000"), "http://host:5000"),
+        (Path("https://host/mlflow"), "https://host/mlflow"),
+        (Path("runs"), None),
+        (Path("/tmp/http:/x"), None),
+    ],
+)
+def test_an_address_names_a_server(out: Path, server: str | None) -> None:
+    assert server_of(out) == server
+
+
+@pytest.mark.parametrize("out", ["https://me:pass@host/x", "https://token@host", "http://host/?token=pass"])
+def test_a_login_in_an_address_is_refused_and_not_repeated(out: str, run: Run) -> None:
+    with pytest.raises(UsageError, match="no login") as told:
+        export(run, "mlflow", Path(out))
+    assert "pass" not in str(told.value).lower().replace("password", "")

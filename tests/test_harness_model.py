@@ -1,0 +1,320 @@
+"""What our model of lm-evaluation-harness is made of, without the harness: arguments, tokens, windows, stops, cache.
+
+Against the harness itself: ``tests/peers/test_harness_lm_*.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise.cli.commands import invoke
+from choicewise.errors import ModelError, UsageError
+from choicewise.integrations.harness import asking, register
+from choicewise.integrations.harness.answer_cache import STAMP, stamp
+from choicewise.integrations.harness.arguments import REFUSED, read_arguments
+from choicewise.integrations.harness.asking import portions
+from choicewise.integrations.harness.encoder import Encoder, space_moved
+from choicewise.integrations.harness.generation import GREEDY, StopRule, cut, is_greedy, read_settings
+from choicewise.integrations.harness.scoring import Request, ask_as_harness, ask_with_boundary, score
+from choicewise.integrations.harness.windows import rolling_windows
+from choicewise.models.fake import HashModel
+from choicewise.questions import Answers, Span, TokenScores
+from choicewise.tokens.encodings import Encodings
+from choicewise.tokens.tokenizer import BYTES, ByteTokenizer
+
+
+def request(context: str, continuation: str, group: object = None) -> Request:
+    return Request(context, continuation, f"task, document {context!r}", group)
+
+
+def encoder(add_bos: bool | None = None, apart: bool = False) -> Encoder:
+    return Encoder(ByteTokenizer(), BYTES, "<s>", add_bos, apart)
+
+
+# Arguments
+
+
+def test_arguments_arrive_as_the_harness_s_command_line_parses_them() -> None:
+    given = {"pretrained": "org/name", "dtype": "half", "max_length": "512", "add_bos_token": "True", "device": None}
+    arguments, notes = read_arguments({**given, "batch_size": 8, "think_end_token": "17", "parallelize": False})
+    assert (arguments.dtype, arguments.max_length, arguments.add_bos_token) == ("float16", 512, True)
+    assert (arguments.think_end_token, arguments.device) == (17, None)
+    assert notes == [
+        "batch_size has no effect: all requests form one tree of tokens, computed in packs that fit (batch_tokens sets "
+        "their size)"
+    ]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_meaning_here_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}=something has no meaning"):
+        read_arguments({"pretrained": "m", name: "something"})
+    for value in (None, *REFUSED[name][0]):
+        read_arguments({"pretrained": "m", name: value})
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    wrong = {"max_length": "many", "add_bos_token": "perhaps", "revison": "main", "tp_plan": "auto", "pretrained": [1]}
+    with pytest.raises(UsageError) as raised:
+        read_arguments(wrong)
+    assert len(raised.value.problems) == 5
+    assert "did you mean revision?" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [({"max_length": 0}, "at least 1"), ({"boundary": "x"}, "harness, joint"), ({"enable_thinking": True}, "needs")],
+)
+def test_values_that_can_t_be_are_refused(given: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        read_arguments({"pretrained": "m", **given})
+
+
+def test_a_template_hears_of_thinking() -> None:
+    given = {"pretrained": "m", "enable_thinking": False, "chat_template_args": {"style": "short"}}
+    assert read_arguments(given)[0].template_arguments == {"style": "short", "enable_thinking": False}
+
+
+# The command line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run --model choicewise --model_args a=b,c=d -x -- --tasks t",
+        "--help",
+        "run -h",
+        "--model hf --tasks=x -L 5",
+        "",
+    ],
+)
+def test_every_argument_is_passed_on(line: str) -> None:
+    with patch.object(register, "run_harness") as run:
+        invoke(["lm-eval", *line.split()])
+    run.assert_called_once_with(line.split())
+
+
+def test_without_the_harness_the_line_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "lm_eval", None)
+    with pytest.raises(UsageError, match=r"pip install 'choicewise\[harness\]'"):
+        register.register()
+
+
+# Tokens
+
+
+@given(st.text(alphabet=" \n\tab\u00a0\u3000\x1f"), st.text(alphabet=" ab"))
+def test_white_space_that_ends_a_context_is_moved(context: str, continuation: str) -> None:
+    kept, moved = space_moved(context, continuation)
+    assert kept + moved == context + continuation
+    assert not kept or not kept[-1].isspace()
+
+
+def test_a_text_that_begins_with_the_prefix_gets_nothing_added() -> None:
+    plain, framed, forced = encoder().texts(["<s>a", "a", "<s>a"])
+    assert (plain.tolist(), framed.tolist()) == ([*b"<s>a"], [BYTES, *b"a"])
+    assert forced is plain
+    assert encoder().texts(["<s>a"], special=True)[0].tolist() == [BYTES, *b"<s>a"]
+    assert encoder(add_bos=False).texts(["a"])[0].tolist() == [*b"a"]
+
+
+def test_pairs_follow_the_harness() -> None:
+    pairs = encoder().pairs([("ab ", "c"), ("", "c"), (" ", "c"), ("ab", "")])
+    assert [(pair.context.tolist(), pair.continuation.tolist()) for pair in pairs[:3]] == [
+        ([BYTES, *b"ab"], [*b" c"]),
+        ([BYTES], [*b"c"]),
+        ([BYTES], [*b" c"]),
+    ]
+    assert pairs[3].missing == "continuation '' leaves nothing to score: it has no tokens"
+    (apart,) = encoder(apart=True).pairs([("ab ", "c")])
+    assert (apart.context.tolist(), apart.continuation.tolist()) == ([BYTES, *b"ab"], [*b" c"])
+    (bare,) = encoder(add_bos=False).pairs([(" ", "c")])
+    assert bare.missing == "its context is white space, which has no tokens before it"
+    (alone,) = Encoder(ByteTokenizer(), None, None, None, apart=False).pairs([("", "c")])
+    assert "prefix_token_id" in str(alone.missing)
+
+
+def test_equal_contexts_share_their_tokens() -> None:
+    pairs = encoder().pairs([("ab", "c"), ("ab ", "d")])
+    assert pairs[0].context is pairs[1].context
+
+
+class Merging(ByteTokenizer):
+    """Bytes, but for one token that is ``ab``: 257."""
+
+    def encode(self, texts: Sequence[str], *, special: bool) -> list[Any]:
+        rows = super().encode([text.replace("ab", "\x01") for text in texts], special=special)
+        return [np.where(row == 1, BYTES + 1, row).astype(np.int32) for row in rows]
+
+
+def test_merged_tokens_are_noted_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    merging = Encoder(Merging(), BYTES, "<s>", None, apart=False)
+    lost, changed = merging.pairs([("xa", "b"), ("xa", "bc")])
+    assert (
+        lost.missing == "continuation 'b' leaves nothing to score: its characters merge into the context's last token"
+    )
+    assert (changed.merged, changed.continuation.tolist()) == (True, [*b"c"])
+    asked = ask_as_harness(merging, [request("xa", "b"), request("xa", "bc")], 100, renditions=False)
+    with pytest.raises(ModelError, match=r"1 requests can't be scored.*boundary=lcp"):
+        score(HashModel(), asked, lambda index: f"request {index}", "loglikelihood")
+    assert len(score(HashModel(), asked[1:], lambda index: "task, document 7", "loglikelihood")) == 1
+    told = capsys.readouterr()
+    assert "1 of 1 requests, first task, document 7: the scored tokens do not spell the continuation" in told.err
+    assert told.out == ""
+
+
+@given(length=st.integers(0, 50), window=st.integers(1, 9))
+def test_windows_score_every_token_once_after_all_that_fits(length: int, window: int) -> None:
+    tokens = np.arange(100, 100 + length, dtype=np.int32)
+    seen: list[int] = []
+    for context, scored in rolling_windows(tokens, 7, window):
+        before = [7, *seen]
+        assert len(context) + len(scored) <= window + 1
+        assert context.tolist() == before[len(before) - len(context) :]
+        seen += scored.tolist()
+    assert seen == tokens.tolist()
+
+
+# Scores
+
+
+class Stubborn(HashModel):
+    """Gives NaN for continuations that begin with ``n``."""
+
+    def answer(self, questions: Sequence[Any]) -> Answers:
+        for index, scores in super().answer(questions):
+            if scores.tokens[0] == ord("n"):
+                scores = TokenScores.of(scores.tokens, [math.nan] * len(scores.tokens), scores.ranks)
+            yield index, scores
+
+
+def test_scores_are_sums_and_heard_of_as_they_come() -> None:
+    model, heard = HashModel(), dict[int, float]()
+    asked = ask_as_harness(encoder(), [request("ab", "cd"), request("", "e"), request("ab", "cd")], 100, False)
+    scores = score(model, asked, str, "loglikelihood", lambda index, each: heard.update({index: each.total}))
+    assert scores[0] == scores[2]
+    assert heard == {index: each.total for index, each in enumerate(scores)}
+    ((_, plain),) = model.answer([Span(np.asarray([BYTES, *b"ab"]), np.asarray([*b"cd"], np.int32))])
+    assert scores[0].total == pytest.approx(float(plain.logprobs.sum()))
+    assert scores[0].greedy == (not plain.ranks.any())
+
+
+def test_what_has_no_number_is_refused_in_the_end() -> None:
+    heard: list[int] = []
+    asked = ask_as_harness(encoder(), [request("ab", "cd"), request("ab", "nd")], 100, False)
+    with pytest.raises(ModelError, match=r"no number \(NaN\) for 1 of 2 requests, the first of request 1"):
+        score(Stubborn(), asked, lambda index: f"request {index}", "x", lambda index, _: heard.append(index))
+    assert heard == [0]
+
+
+@given(window=st.integers(2, 12), continuation=st.text("ab", min_size=1, max_size=8))
+def test_the_start_of_a_context_is_cut_as_in_the_harness(window: int, continuation: str) -> None:
+    (asked,) = ask_as_harness(encoder(), [request("context", continuation)], window, False)
+    whole = [BYTES, *b"context", *continuation.encode()]
+    if len(continuation) > window:
+        assert "more than fit" in str(asked.missing)
+    else:
+        assert isinstance(asked.question, Span)
+        tokens = [*asked.question.context.tolist(), *asked.question.continuation.tolist()]
+        assert tokens == whole[-(window + 1) :]
+        assert asked.dropped == len(whole) - len(tokens)
+
+
+@pytest.mark.parametrize("policy", ["lcp", "count", "joint", "bytes", "heal"])
+def test_another_boundary_asks_the_choices_of_a_question_together(policy: str) -> None:
+    requests = [request("xa", "b", 1), request("y", "b", 2), request("xa", "c", 1)]
+    encodings = Encodings(ByteTokenizer(), "default")
+    asked = ask_with_boundary(encodings, policy, requests, 100)
+    scores = score(HashModel(), asked, str, "loglikelihood")
+    expected = score(HashModel(), ask_as_harness(encoder(), requests, 100, False), str, "loglikelihood")
+    assert [each.total for each in scores] == pytest.approx([each.total for each in expected])
+
+
+def test_too_many_tokens_for_one_tree_are_asked_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "PORTION", 12)
+    texts = [("abc", "d"), ("xyz", "d"), ("abc", "e"), ("xyz", "f"), ("a" * 20, "b"), ("abc", "d")]
+    asked = ask_as_harness(encoder(), [request(*pair) for pair in texts], 100, False)
+    questions = [each.question for each in asked if each.question is not None]
+    groups = [*portions(questions, [question.inputs for question in questions])]
+    assert sorted(index for group in groups for index in group) == [0, 1, 2, 3, 4, 5]
+    assert len(groups) > 2
+    scores = score(HashModel(), asked, str, "loglikelihood")
+    monkeypatch.undo()
+    assert score(HashModel(), asked, str, "loglikelihood") == scores
+
+
+# Answers
+
+
+def test_settings_are_read_as_the_harness_reads_them() -> None:
+    wanted = read_settings({"until": "\n", "max_tokens": 7, "do_sample": False, "temperature": 0.0}, "</s>")
+    assert (wanted.stops, wanted.limit, wanted.settings) == (("\n", "</s>"), 7, {"do_sample": False})
+    drawn = read_settings({"temperature": 0.7, "max_length": 30}, None)
+    assert (drawn.stops, drawn.limit, drawn.total) == ((), 256, 30)
+    assert drawn.settings == {"temperature": 0.7, "do_sample": True}
+    for wrong in ({"until": 3}, {"until": [3]}, {"max_gen_toks": 0}, {"do_sample": True}):
+        with pytest.raises(UsageError):
+            read_settings(wrong, None)
+
+
+def test_only_the_plainly_likeliest_tokens_are_taken_from_the_tree() -> None:
+    assert is_greedy({"do_sample": False, "top_p": 0.9}, {"do_sample": True, "eos_token_id": [2], "temperature": 0.6})
+    assert all(is_greedy({name: value}, {}) for name, neutral in GREEDY.items() for value in neutral)
+    for setting in ({"repetition_penalty": 1.1}, {"num_beams": 2}, {"do_sample": True}, {"suppress_tokens": [3]}):
+        assert not is_greedy(setting, {})
+    for own in ({"repetition_penalty": 1.05}, {"forced_bos_token_id": 0}, {"new_in_some_release": 1}):
+        assert not is_greedy({"do_sample": False}, own)
+
+
+def naive_length(text: str, stops: list[str], extra: int = 2) -> int | None:
+    """The rule of the harness with a token per character, step by step."""
+    for count in range(1, len(text) + 1):
+        if any(stop in text[:count][-(len(stop) + extra) :] for stop in stops):
+            return count
+    return None
+
+
+@given(text=st.text("ab", max_size=20), stops=st.lists(st.text("ab", max_size=3), max_size=3))
+def test_a_generation_stops_where_the_harness_stops(text: str, stops: list[str]) -> None:
+    rule = StopRule(stops, lambda stop: [*stop.encode()], lambda tokens: bytes(tokens).decode())
+    assert rule.length([*text.encode()]) == naive_length(text, stops)
+
+
+def test_a_stop_that_the_last_tokens_alone_do_not_hold_is_passed_over() -> None:
+    spell = {1: "a", 2: "bb", 3: "c"}
+    rule = StopRule(["abb"], lambda stop: [], lambda tokens: "".join(spell[token] for token in tokens[-1:]))
+    assert rule.length([1, 2, 3]) is None
+
+
+def test_answers_end_before_the_first_stop_and_after_thinking() -> None:
+    assert cut("so. </think> \n B is right\nor C", ["\n"], "</think>") == "B is right"
+    assert cut("B is right", ["", "is"], None) == "B "
+    assert cut("B is right", [], None) == "B is right"
+
+
+# The cache
+
+
+def test_a_cache_belongs_to_one_model() -> None:
+    answers: dict[str, Any] = {}
+    stamp(answers, "one")
+    assert answers == {STAMP: "one"}
+    stamp(answers, "one")
+    with pytest.raises(UsageError, match="another model"):
+        stamp(answers, "two")
+    with pytest.raises(UsageError, match="does not name"):
+        stamp({"0" * 64: (-1.0, True)}, "one")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line of progress comes from a busy machine."""
+    monkeypatch.setattr("choicewise.running.progress.EVERY", (1e9, 1e9))

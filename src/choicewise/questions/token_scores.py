@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +20,25 @@ class TokenScores:
     ``ranks``: how many vocabulary entries have a strictly greater logit; 0 everywhere means greedy decoding agrees,
     -1 means unknown.  ``tokens``: the scored or generated ids; for a question about bytes, the bytes.
     ``value``: the one number that answers a question without tokens: a loss in nats per token, or a cosine.
+    ``text``: what was generated, where whoever generated it names no tokens.
+    ``at_most``: whether ``logprobs`` are upper bounds, because the true ones were not told.
+    ``missing``: why there is no answer (:meth:`unanswered`).
     """
 
     tokens: Ids
     logprobs: npt.NDArray[np.float32]
     ranks: Ids
     value: float | None = None
+    text: str | None = None
+    at_most: bool = False
+    missing: str | None = None
+
+    @classmethod
+    def unanswered(cls, reason: str, tokens: npt.ArrayLike = ()) -> TokenScores:
+        """No answer, for this ``reason``: every number is NaN, so that nothing can be computed from it."""
+        count = len(np.atleast_1d(np.asarray(tokens)))
+        scores = cls.of(tokens, np.full(count, np.nan), np.full(count, -1))
+        return replace(scores, value=math.nan, missing=reason)
 
     @classmethod
     def of(cls, tokens: npt.ArrayLike = (), logprobs: npt.ArrayLike = (), ranks: npt.ArrayLike = ()) -> TokenScores:

@@ -91,7 +91,8 @@ class ObservationRow(NamedTuple):
     (vocabulary entries with a strictly greater logit) have one entry per scored unit.  ``text``: of a generation.
     ``value``: a loss (nats per token) or a cosine.  Of an observation that came without tokens, as in other tools'
     logs: ``total``, its log-likelihood (nats), ``token_count``, how many tokens it had, and ``greedy``, whether each of
-    them was the likeliest; None where ``logprobs`` say it, or nobody does.
+    them was the likeliest; None where ``logprobs`` say it, or nobody does.  ``at_most``: whether ``logprobs`` are upper
+    bounds.  ``missing``: why a model behind a server gave no answer; all numbers are NaN then.
     """
 
     key: Text
@@ -104,3 +105,5 @@ class ObservationRow(NamedTuple):
     total: Annotated[float | None, pa.float64()] = None
     token_count: Annotated[int | None, pa.int32()] = None
     greedy: Annotated[bool | None, pa.bool_()] = None
+    at_most: Annotated[bool | None, pa.bool_()] = None
+    missing: TextOrNull = None

@@ -18,7 +18,7 @@ def _schema(row: Any) -> pa.Schema:
     return pa.schema([(name, kind.__metadata__[0]) for name, kind in row.__annotations__.items()])
 
 
-LATER = frozenset({"token_count", "greedy"})
+LATER = frozenset({"token_count", "greedy", "at_most", "missing"})
 """Columns that files of earlier versions lack; there they are null."""
 
 ITEMS, REQUESTS, SPANS, OBSERVATIONS = map(_schema, (ItemRow, RequestRow, SpanRow, ObservationRow))

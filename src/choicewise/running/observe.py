@@ -37,8 +37,9 @@ def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[Obser
 def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[ObservationRow]:
     keys, bytes_of = list(questions), token_sizes(model.tokenizer)
     for index, answer in answer_with_bytes(model.answer, list(questions.values())):
-        key, question, text = keys[index], questions[keys[index]], None
-        if isinstance(question, Generation) and not answer.is_nan:  # of NaN no token is the likeliest
+        key, question, text = keys[index], questions[keys[index]], answer.text
+        if isinstance(question, Generation) and text is None and not answer.is_nan:  # of NaN no token is the likeliest
             text = model.tokenizer.decode(answer.tokens)
         own_sizes = sizes(question, answer, bytes_of)
-        yield ObservationRow(key, answer.tokens, own_sizes, answer.logprobs, answer.ranks, text, answer.value)
+        numbers = key, answer.tokens, own_sizes, answer.logprobs, answer.ranks, text, answer.value
+        yield ObservationRow(*numbers, at_most=answer.at_most or None, missing=answer.missing)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from choicewise.questions.span import Ids
 
-
 UNKNOWN, NOT_FIRST = -1, -2
 """Ranks of tokens of which nothing is known, or only that another token is likelier."""
 

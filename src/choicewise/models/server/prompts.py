@@ -20,6 +20,9 @@ class Prompts(Protocol):
     def prompt(self, tokens: Sequence[int]) -> list[int] | str | None:
         """What is sent for ``tokens``, those of ``front`` included; None where nothing gives just these."""
 
+    def objection(self, tokens: Sequence[int]) -> str | None:
+        """Why nothing gives just these ``tokens``; None where something does."""
+
 
 class TokenPrompts:
     """Tokens are sent as they are."""
@@ -30,6 +33,10 @@ class TokenPrompts:
     def prompt(self, tokens: Sequence[int]) -> list[int]:
         """The ``tokens``."""
         return list(tokens)
+
+    def objection(self, tokens: Sequence[int]) -> str | None:
+        """None."""
+        return None
 
 
 class TextPrompts:
@@ -54,6 +61,17 @@ class TextPrompts:
         for spelling, encoded in zip(spellings, self._encoded(spellings), strict=True):
             if np.array_equal(encoded, ids):
                 return spelling
+        return None
+
+    def objection(self, tokens: Sequence[int]) -> str | None:
+        """Why no text gives just these ``tokens``."""
+        if tuple(tokens[: len(self.front)]) != self.front:
+            return (
+                f"the server puts {list(self.front)} before every text (BOS), which these tokens do not begin with; use"
+                " a protocol that begins with BOS, or a server that adds none"
+            )
+        if self.prompt(tokens) is None:
+            return "the server takes prompts as texts, and no text has just these tokens"
         return None
 
     def _encoded(self, texts: list[str]) -> list[Ids]:

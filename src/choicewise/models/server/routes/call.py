@@ -34,9 +34,17 @@ class Call:
 class Route(Protocol):
     """A way of asking.  ``cost``: in words, what it costs; ``supports``: the kinds of question it answers."""
 
-    name: str
-    cost: str
-    supports: frozenset[type]
+    @property
+    def name(self) -> str:
+        """How it asks, in a few words."""
+
+    @property
+    def cost(self) -> str:
+        """What it costs, in words."""
+
+    @property
+    def supports(self) -> frozenset[type]:
+        """The kinds of question that it answers."""
 
     def objection(self, question: Question) -> str | None:
         """Why it can't answer ``question``, of a kind that it supports; None where it can."""

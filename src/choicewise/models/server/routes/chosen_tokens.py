@@ -27,7 +27,7 @@ PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence
 
 
 class ChosenTokens:
-    """vLLM's ``logprob_token_ids``: every prefix at which something is read is one request with all tokens wanted there.
+    """vLLM's ``logprob_token_ids``: every prefix that is read is one request, with all next tokens wanted there.
 
     Prefixes come in depth-first order, so that the server computes little more than every unique token once.  The
     likeliest token comes with them: whether a token is that one is known, and no other rank.
@@ -43,7 +43,7 @@ class ChosenTokens:
 
     def objection(self, question: Question) -> str | None:
         """None for spans, and for masses of at most ``MOST_MEMBERS`` tokens."""
-        if isinstance(question, Mass) and len(question.members.ids) > MOST_MEMBERS:
+        if isinstance(question, Mass) and not 0 < len(question.members.ids) <= MOST_MEMBERS:
             return (
                 f"the total probability of {len(question.members.ids)} tokens takes more than {MOST_MEMBERS // MOST}"
                 f" requests, as the server gives {MOST} log-probabilities at once"

@@ -37,9 +37,7 @@ class Echo:
     def objection(self, question: Question) -> str | None:
         """Why not: no text gives these tokens."""
         assert isinstance(question, Span)
-        if self._prompts.prompt([*question.context.tolist(), *question.continuation.tolist()]) is None:
-            return "the server takes prompts as texts, and no text has just these tokens"
-        return None
+        return self._prompts.objection([*question.context.tolist(), *question.continuation.tolist()])
 
     def parts(self, question: Question) -> int:
         """One: a span comes whole."""

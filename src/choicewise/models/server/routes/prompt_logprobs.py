@@ -53,7 +53,9 @@ def _read(whole: Whole, answer: JSON) -> list[TokenScores]:
     reading.check_prompt(answer, len(whole.tokens))
     given = reading.items(reading.choices(answer)[0], "prompt_logprobs")
     if len(given) != len(whole.tokens):
-        raise Unanswerable(f"the server gives log-probabilities of {len(given)} tokens where {len(whole.tokens)} were sent")
+        raise Unanswerable(
+            f"the server gives log-probabilities of {len(given)} tokens where {len(whole.tokens)} were sent"
+        )
     logprobs, ranks = [0.0], [0]
     for token, place in zip(whole.tokens[whole.first :], given[whole.first :], strict=True):
         listed = place.get(str(token)) if isinstance(place, dict) else None

@@ -82,7 +82,9 @@ def check_prompt(answer: JSON, tokens: int) -> None:
 def check_ids(given: Sequence[Any], sent: Sequence[int]) -> None:
     """Raise Unanswerable where the tokens that a server names are not those ``sent``."""
     if len(given) != len(sent):
-        raise Unanswerable(f"the server gives log-probabilities of {len(given)} tokens where {len(sent)} were asked for")
+        raise Unanswerable(
+            f"the server gives log-probabilities of {len(given)} tokens where {len(sent)} were asked for"
+        )
     for place, (one, other) in enumerate(zip(given, sent, strict=True)):
         if one != other:
             raise Unanswerable(f"the server gives a log-probability of token {_shown(one)}, not {other}, at {place}")

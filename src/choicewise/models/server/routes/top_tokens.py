@@ -33,22 +33,20 @@ class TopTokens:
 
     def __init__(self, model: str, tokenizer: Tokenizer, prompts: Prompts, count: int, by_id: bool = False) -> None:
         """``model``: its name at the server."""
-        self._model, self._tokenizer, self._prompts = model, tokenizer, prompts
-        self._count, self._by_id = count, by_id
+        self._model, self._tokenizer = model, tokenizer
+        self.prompts, self._count, self._by_id = prompts, count, by_id
 
     @property
     def name(self) -> str:
         """How many tokens are listed, and how prompts are sent."""
-        return f"top {self._count} next tokens, prompts as {self._prompts.name}"
+        return f"top {self._count} next tokens, prompts as {self.prompts.name}"
 
     def objection(self, question: Question) -> str | None:
         """Why not: several tokens, a token that has no text of its own, a context that no text gives."""
         assert isinstance(question, Span)
         if objection := self.token_objection(question):
             return objection
-        if self._prompts.prompt(question.context.tolist()) is None:
-            return "the server takes prompts as texts, and no text has just these tokens"
-        return None
+        return self.prompts.objection(question.context.tolist())
 
     def token_objection(self, span: Span) -> str | None:
         """Why the continuation can't be found among listed tokens."""
@@ -87,13 +85,18 @@ class TopTokens:
         return scores
 
     def _call(self, prefix: list[int], parts: list[Part], targets: list[int]) -> Call:
-        body: dict[str, Any] = {"model": self._model, "prompt": self._prompts.prompt(prefix), "max_tokens": 1}
+        body: dict[str, Any] = {"model": self._model, "prompt": self.prompts.prompt(prefix), "max_tokens": 1}
         body |= {"temperature": 0, "top_p": 1, "logprobs": self._count}
         if self._by_id:
             body["return_tokens_as_token_ids"] = True
         return Call("completions", body, parts, partial(self._read, len(prefix), targets))
 
     def _read(self, inputs: int, targets: Sequence[int], answer: JSON) -> list[TokenScores]:
+        listed = self.listed(answer, inputs)
+        return [self.scores(token, listed) for token in targets]
+
+    def listed(self, answer: JSON, inputs: int) -> dict[Any, float]:
+        """What an answer to a prompt of ``inputs`` tokens lists: id or bytes → nats."""
         reading.check_prompt(answer, inputs)
         places = reading.items(reading.part(reading.choices(answer)[0], "logprobs"), "top_logprobs")
         if len(places) != 1 or not isinstance(places[0], dict):
@@ -101,7 +104,14 @@ class TopTokens:
         named = reading.named_logprobs(places[0]) if self._by_id else places[0]
         listed = {_bytes(name): reading.number(value) for name, value in named.items()}
         check_listed(listed)
-        return [self.scores(token, listed) for token in targets]
+        return listed
+
+    def likeliest(self, listed: Mapping[Any, float]) -> int | None:
+        """The likeliest token of those ``listed``; None where it can't be told from others."""
+        name = max(listed, key=lambda each: listed[each])
+        if self._by_id:
+            return int(name)
+        return self._tokenizer.token_bytes.index(name) if self._names[name] == 1 else None
 
     @cached_property
     def _names(self) -> Counter[bytes]:

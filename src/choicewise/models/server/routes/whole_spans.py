@@ -42,7 +42,9 @@ def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:
         (np.concatenate([span.context, span.continuation]).astype(">i4").tobytes(), len(span.context), index)
         for index, span in questions
     ]
-    sequences.sort(key=lambda each: each[0])  # bytes of big-endian ids sort as the ids do, a prefix before what it begins
+    sequences.sort(
+        key=lambda each: each[0]
+    )  # bytes of big-endian ids sort as the ids do, a prefix before what it begins
     group: list[tuple[bytes, int, int]] = []
     for place, each in enumerate(sequences):
         group.append(each)

@@ -56,6 +56,13 @@ class Model(Protocol):
         ends, so the number falls at times.  It is never below ``computed``, and equal to it when nothing is asked.
         """
 
+    def objection(self, question: Question) -> str | None:
+        """Why ``question``, though of a kind that it ``supports``, can't be answered; None where it can.
+
+        So a server that gives probabilities of one next token alone objects to a question about three.  It is asked
+        with the first questions of a protocol before a run; a model that answers all that it supports never objects.
+        """
+
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers, in any order, as results become available.
 

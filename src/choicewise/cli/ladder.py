@@ -111,7 +111,11 @@ def _evaluate(start: str, end: str, asked: Evaluation, out: Path, json: bool) ->
     check_folder(out)
     (source,) = asked.sources([start])
     dataset, recipes = asked.open(source, lambda possible: protocols_between(first, last, names(), possible))
-    run = asked.into(out, asked.load(), dataset, recipes)
+    model = asked.load()
+    from choicewise.running.refusals import check_all
+
+    check_all(model, dataset, {first.name: first.protocol, last.name: last.protocol})
+    run = asked.into(out, model, dataset, recipes)
     _print(run, first, last, json, lambda: None)
     if (spent := run.manifest.engine.spent) is not None:
         tell(token_savings(spent.tokens_asked, spent.tokens_computed))

@@ -11,7 +11,7 @@ from choicewise.cli import options
 from choicewise.cli.download import show_download
 from choicewise.cli.evaluation import sources_of
 from choicewise.cli.output import print_json, tell
-from choicewise.errors import UsageError
+from choicewise.errors import ModelError, UsageError
 from choicewise.interchange.tasks.selector import split_tasks
 
 if TYPE_CHECKING:
@@ -86,8 +86,9 @@ def _chat_template(recipes: Mapping[str, Protocol], model: str | None) -> ChatTe
     if model is None:
         raise UsageError(f"{chats[0]} is a chat, whose text is made by the model's chat template; add --model MODEL")
     from choicewise.models.load import load_model
-    from choicewise.requests.schedule import check_chat
+    from choicewise.requests.schedule import no_chat
 
     template = load_model(model, progress=show_download()).tokenizer.chat
-    check_chat(recipes, model, template)
+    if reason := no_chat(recipes[chats[0]], model, template):
+        raise ModelError(f"{chats[0]}: {reason}; leave the chat out, or use a model that has one")
     return template

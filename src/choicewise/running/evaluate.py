@@ -58,7 +58,8 @@ def evaluate(
     questions that can't be asked as missing, instead of raising DataError.  ``rescore_near_ties`` loads a float32 copy
     of a 16-bit model, which answers again what noise leaves undecided.  A folder of the same measurement is continued,
     and only what it lacks is computed; protocols that ask what others already asked cost nothing.  ``progress`` is
-    called with (done, total); True prints lines on stderr.  ``command``: kept in the manifest, where it is explained.
+    called with (done, total); True prints lines on stderr.  Protocols that the model can't be asked under are refused
+    with a warning that names them, and the others are asked.  ``command``: kept in the manifest, where it is explained.
 
     Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
@@ -87,6 +88,7 @@ def evaluate(
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(model),
         command=tuple(command),
+        refused=dict(work.refused),
     )
     if isinstance(progress, bool) or progress is None:
         tokens = partial(getattr, model, "computed")

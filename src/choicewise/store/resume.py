@@ -50,10 +50,12 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
             "begin another folder with all the protocols at once"
         )
     blocks = _usable(path, existing.blocks)
-    if (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks):
+    refused = {name: why for name, why in {**existing.refused, **wanted.refused}.items() if name not in protocols}
+    same = (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks)
+    if same and refused == existing.refused:
         return existing
-    command = wanted.command or existing.command
-    extended = replace(existing, protocols=protocols, files=files, blocks=blocks, complete=False, command=command)
+    changes: dict[str, Any] = {} if same else {"complete": False, "command": wanted.command or existing.command}
+    extended = replace(existing, protocols=protocols, files=files, blocks=blocks, refused=refused, **changes)
     write_manifest(path, extended)
     return extended
 

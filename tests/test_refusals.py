@@ -21,7 +21,6 @@ from choicewise.results.run import open_run
 from choicewise.running.evaluate import evaluate
 from choicewise.running.plan import plan
 
-
 DATA = "bundled:merrowick"
 LETTER, CLOZE, CHOSEN = "mmlu/original", "mmlu/cloze", "mmlu/helm"
 SHORT = "it gives probabilities of two tokens at most, and this needs more"
@@ -53,7 +52,7 @@ def two_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_can_not_be_asked_is_refused_by_name_and_the_rest_is_asked(tmp_path: Path) -> None:
     model, named = TwoTokens(), [LETTER, f"{CLOZE}:sum", CHOSEN]
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning, match="is refused") as told:
         run = evaluate(model=model, data=DATA, protocols=named, limit=2, out=tmp_path / "some")
     assert [*run.manifest.protocols] == [LETTER]
     assert run.manifest.refused == {f"{CLOZE}:sum": SHORT, CHOSEN: NO_TEXT}

@@ -24,6 +24,7 @@ def load_model(
     batch_tokens: int | None = None,
     trust_remote_code: bool = False,
     adapter: str | Path | None = None,
+    tokenizer: str | None = None,
     progress: Download | None = None,
 ) -> Model:
     """The model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder in the format of transformers.

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+ALLOWED = 0.01
+"""Nats by which a server may answer the same question otherwise, however alike the answers of its probe were.
+
+What 16-bit arithmetic makes of another cache or another version of the software; other weights differ by more."""
+
 Place = tuple[str, str, int, int]
 """Where a block lies: split, subject, and the positions in the subject of its first item and after its last one."""
 
@@ -161,6 +166,21 @@ class ServerRecord:
     probes: Mapping[str, float] = field(default_factory=dict)
     noise: float = 0.0
     changed: str = ""
+
+    def differences(self, now: ServerRecord) -> list[str]:
+        """What ``now`` is otherwise than here, in words: what is asked, and answers that differ by more than noise."""
+        named = {"model": "the model", "root": "its weights", "route": "the way of asking", "tokenizer": "the tokenizer"}
+        texts = [(what, getattr(self, name), getattr(now, name)) for name, what in named.items()]
+        lines = [f"{what}: {then or 'unnamed'} then, {here or 'unnamed'} now" for what, then, here in texts if then != here]
+        allowed = max(ALLOWED, 4 * max(self.noise, now.noise))
+        for text in self.probes.keys() & now.probes.keys():
+            then, here = self.probes[text], now.probes[text]
+            if not abs(then - here) <= allowed:  # so that NaN is a difference
+                lines.append(
+                    f"log P of {text[-30:]!r} after what precedes it: {then:.4f} nats then, {here:.4f} now, where up to"
+                    f" {allowed:.2g} may be noise"
+                )
+        return lines
 
 
 @dataclass(frozen=True, slots=True)

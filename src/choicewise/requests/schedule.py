@@ -70,7 +70,7 @@ def collect_problems(
 
 
 def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> str | None:
-    """Why ``model`` can't be asked under ``protocol``: kinds of question that it does not support; None where it can."""
+    """Which kinds of question ``protocol`` needs and ``model``, which ``supports`` these, lacks; None where none."""
     needs = READINGS[protocol.reading].needs + (CORRECTION_NEEDS if protocol.boundary in CORRECTED else ())
     lacking = [kind.__name__ for kind in dict.fromkeys(needs) if kind not in supports]
     if not lacking:

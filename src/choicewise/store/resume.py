@@ -32,6 +32,7 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
             f"{path} holds what was imported from {existing.imported.tool}, of {existing.model.name} on "
             f"{existing.dataset.name}: no model can go on with it; choose another folder"
         )
+    _check_server(path, existing, wanted)
     _check_identity(path, existing, wanted)
     protocols = {**existing.protocols, **wanted.protocols}
     if changed := [name for name, text in existing.protocols.items() if protocols[name] != text]:
@@ -89,6 +90,21 @@ def _check_identity(path: Path, existing: Manifest, wanted: Manifest) -> None:
                 f"{path} was made for another {part} ({'; '.join(differences)}){_moved(old, new)}; "
                 f"go on there with the old {part}, or choose another folder"
             )
+
+
+def _check_server(path: Path, existing: Manifest, wanted: Manifest) -> None:
+    """StoreError where the model behind a server is not the one of before, though it may have the same name."""
+    if existing.server is None or wanted.server is None:
+        return
+    if differences := existing.server.differences(wanted.server):
+        then, now = existing.server.software, wanted.server.software
+        if then != now:
+            differences.append(f"the server: {then or 'unnamed'} then, {now or 'unnamed'} now")
+        raise StoreError(
+            f"the server answers otherwise than when {path} was begun; serve the model as it was then, or choose "
+            "another folder",
+            differences,
+        )
 
 
 def _moved(old: Any, new: Any) -> str:

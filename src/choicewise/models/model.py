@@ -18,10 +18,19 @@ class Model(Protocol):
     """
 
     name: str
-    digest: str
     device: str
-    window: int
-    supports: frozenset[type]
+
+    @property
+    def digest(self) -> str:
+        """64 hex digits."""
+
+    @property
+    def window(self) -> int:
+        """The most input tokens."""
+
+    @property
+    def supports(self) -> frozenset[type]:
+        """Kinds of question."""
 
     @property
     def dtype(self) -> str:

@@ -98,7 +98,7 @@ def evaluate(
         progress = ProgressReport(model.name, computed=tokens) if progress else lambda done, total: None
     if new := not (Path(out) / MANIFEST).exists():  # a bad item is refused before anything is written
         work.check(list(work.stretches()))
-    with open_folder(Path(out), wanted, _item_rows(work.sections)) as folder:
+    with open_folder(Path(out), wanted, item_rows(work.sections)) as folder:
         unanswered = folder.unanswered()
         executor = InProcess(model, data, rendered, skip_bad_items)
         if stretches := list(work.stretches(folder)):
@@ -121,7 +121,7 @@ def _model_record(model: Model) -> ModelRecord:
     return ModelRecord(*own, "" if chat is None else chat.digest, source)
 
 
-def _item_rows(sections: Sequence[Section]) -> dict[str, Iterator[ItemRow]]:
+def item_rows(sections: Sequence[Section]) -> dict[str, Iterator[ItemRow]]:
     """The rows of the item table by split, to be read in this order."""
     by_split: dict[str, list[Section]] = {}
     for section in sections:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
@@ -65,6 +66,9 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
         raise StoreError(f"{path} is damaged: field {field} {problem}; {_AGAIN}") from error
     if listed != _digest(content):
         raise StoreError(f"{path} was changed after it was written (its sha256 differs); {_AGAIN}")
+    counts = Counter(block.name for block in manifest.blocks)
+    if wrong := [name for name, count in counts.items() if not name.isdecimal() or count > 1]:
+        raise StoreError(f"{path} is damaged: {wrong[0]!r} is no name of a block; {_AGAIN}")
     return manifest
 
 

@@ -203,6 +203,15 @@ def damage(path: Path, listed: FileRecord | None) -> str | None:
         return f"can't be read: {error.strerror}"
 
 
+def other_version(path: Path, schema: pa.Schema) -> str | None:
+    """What is wrong with the file at ``path``, whose size and sha256 are right, where it holds no such table."""
+    try:
+        read_metadata(path, schema)
+    except StoreError:
+        return "holds no table that this version of Choicewise writes"
+    return None
+
+
 def write_block(run: Path, name: str, tables: Mapping[str, Rows]) -> dict[str, FileRecord]:
     """Write the tables of one block in one step; returns the files by name."""
     with new_folder(run / BLOCK_FOLDER / name) as folder:

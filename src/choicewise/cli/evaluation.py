@@ -145,7 +145,7 @@ class Evaluation:
         _tell_system_texts(model, recipes)
         chosen = self.chosen | more | {"command": self.command}
         with progress(model.name, lambda: model.computed) as report:
-            return evaluate(model=model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
+            return evaluate(model=model, data=dataset, protocols=recipes, out=out, progress=report, say=tell, **chosen)
 
 
 def tell_notes(

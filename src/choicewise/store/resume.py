@@ -50,7 +50,7 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
             f"{path} holds no items of split {', '.join(missing)}, which a protocol tests; "
             "begin another folder with all the protocols at once"
         )
-    blocks = _usable(path, existing.blocks)
+    blocks = usable_blocks(existing.blocks, [each.block for each in damaged_blocks(path, existing.blocks)])
     refused = {name: why for name, why in {**existing.refused, **wanted.refused}.items() if name not in protocols}
     same = (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks)
     if same and refused == existing.refused:
@@ -61,13 +61,12 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
     return extended
 
 
-def _usable(path: Path, blocks: Sequence[BlockRecord]) -> tuple[BlockRecord, ...]:
-    """The blocks that are whole.
+def usable_blocks(blocks: Sequence[BlockRecord], damaged: Sequence[BlockRecord]) -> tuple[BlockRecord, ...]:
+    """The blocks that are of use where the ``damaged`` ones are gone.
 
     A block without asks holds a part of the observations that another block of the same items names: without it that
     one is of no use.
     """
-    damaged = [each.block for each in damaged_blocks(path, blocks)]
     parts = [block for block in damaged if not block.asks]
     return tuple(block for block in blocks if block not in damaged and not any(_overlap(block, part) for part in parts))
 

@@ -169,9 +169,16 @@ class ServerRecord:
 
     def differences(self, now: ServerRecord) -> list[str]:
         """What ``now`` is otherwise than here, in words: what is asked, and answers that differ by more than noise."""
-        named = {"model": "the model", "root": "its weights", "route": "the way of asking", "tokenizer": "the tokenizer"}
+        named = {
+            "model": "the model",
+            "root": "its weights",
+            "route": "the way of asking",
+            "tokenizer": "the tokenizer",
+        }
         texts = [(what, getattr(self, name), getattr(now, name)) for name, what in named.items()]
-        lines = [f"{what}: {then or 'unnamed'} then, {here or 'unnamed'} now" for what, then, here in texts if then != here]
+        lines = [
+            f"{what}: {then or 'unnamed'} then, {here or 'unnamed'} now" for what, then, here in texts if then != here
+        ]
         allowed = max(ALLOWED, 4 * max(self.noise, now.noise))
         for text in self.probes.keys() & now.probes.keys():
             then, here = self.probes[text], now.probes[text]

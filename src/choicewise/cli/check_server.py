@@ -18,7 +18,8 @@ def measure_server(model: Model) -> dict[str, Any]:
     from choicewise.running.served import server_record
 
     record, check, judged = server_record(model), model.selfcheck, servable(model)
-    assert record is not None and check is not None
+    assert record is not None
+    assert check is not None
     return {
         "model": model.name,
         "server": asdict(record),
@@ -70,7 +71,9 @@ def show_server(measured: dict[str, Any]) -> None:
     for reason, names in by_reason(protocols["refused"]).items():
         counts.add_row("refused", str(len(names)), safe(f"{reason}: {_some(names)}"))
     if protocols["untried"]:
-        counts.add_row("not tried", str(len(protocols["untried"])), "they need questions of another form; a run says it")
+        counts.add_row(
+            "not tried", str(len(protocols["untried"])), "they need questions of another form; a run says it"
+        )
     print_parts([counts])
     tell(*(f"note: {note}" for note in measured["notes"]))
 

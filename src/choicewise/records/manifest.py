@@ -128,15 +128,19 @@ class SelfCheckRecord:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Input tokens asked, when every choice is a sequence of its own, input tokens computed, and seconds taken."""
+    """Input tokens asked, when every choice is a sequence of its own, input tokens computed, and seconds taken.
+
+    ``requests``: to a server, which then says itself what it computed; 0 of models that ran here.
+    """
 
     tokens_asked: int
     tokens_computed: int
     seconds: float
+    requests: int = 0
 
     def __add__(self, other: Spent) -> Spent:
         asked, computed = self.tokens_asked + other.tokens_asked, self.tokens_computed + other.tokens_computed
-        return Spent(asked, computed, self.seconds + other.seconds)
+        return Spent(asked, computed, self.seconds + other.seconds, self.requests + other.requests)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,11 +105,11 @@ def objection(
         return error.message  # the chat template's
     if not prepared.wanted and prepared.requests:
         raise DataError(prepared.requests[0].missing or "nothing is asked")
-    objections = (model.objection(each) for wanted in prepared.wanted.values() for each in _asked(wanted))
+    objections = (model.objection(each) for wanted in prepared.wanted.values() for each in asked_parts(wanted))
     return next((objection for objection in objections if objection is not None), None)
 
 
-def _asked(question: BlockQuestion) -> Iterator[Question]:
+def asked_parts(question: BlockQuestion) -> Iterator[Question]:
     """What the model is asked for ``question``; a conclusion as if the text before it had its full length."""
     match question:
         case Conclusion():

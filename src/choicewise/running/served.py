@@ -1,12 +1,13 @@
 """Whether the model behind a server is the same at the end of a run as at its beginning."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
 from choicewise.errors import ModelError
 from choicewise.models.model import Model
+from choicewise.questions import Question
 from choicewise.records.manifest import ServerRecord
 from choicewise.store.folder import RunFolder
 
@@ -21,16 +22,25 @@ class _Facts(Protocol):
     noise: float
 
 
-class _Served(Protocol):
-    @property
-    def facts(self) -> _Facts: ...
+class Served(Protocol):
+    """What a model behind a server has beside what every model has."""
 
-    def probe_again(self) -> Mapping[str, float]: ...
+    notes: Sequence[str]
+
+    @property
+    def facts(self) -> _Facts:
+        """What is to be kept of it."""
+
+    def probe_again(self) -> Mapping[str, float]:
+        """The probe's log-probabilities (nats) as the server gives them now, by text; raises ModelError."""
+
+    def requests_for(self, questions: Sequence[Question]) -> int:
+        """How many requests ``questions`` take."""
 
 
 def server_record(model: Model) -> ServerRecord | None:
     """What the run folder keeps of the server that ``model`` is behind; None for other models."""
-    if (served := _served(model)) is None:
+    if (served := served_model(model)) is None:
         return None
     facts = served.facts
     names = facts.model, facts.route, facts.root, facts.software, facts.tokenizer
@@ -43,7 +53,7 @@ def note_change(folder: RunFolder, model: Model) -> None:
     Warns of that, and where the server can't be asked any more.
     """
     before = folder.manifest.server
-    if (served := _served(model)) is None or before is None:
+    if (served := served_model(model)) is None or before is None:
         return
     try:
         now = replace(before, probes=dict(served.probe_again()))
@@ -57,5 +67,6 @@ def note_change(folder: RunFolder, model: Model) -> None:
         )
 
 
-def _served(model: Model) -> _Served | None:
-    return cast(_Served, model) if hasattr(model, "probe_again") else None
+def served_model(model: Model) -> Served | None:
+    """``model`` where it is behind a server; None for others."""
+    return cast(Served, model) if hasattr(model, "probe_again") else None

@@ -22,6 +22,7 @@ def check(
     device: options.Device = None,
     window: options.Window = None,
     adapter: options.Adapter = None,
+    tokenizer: options.Tokenizer = None,
     json: options.Json = False,
 ) -> None:
     """Measure on this very model by how much ways of computing a score differ, in nats.
@@ -31,8 +32,16 @@ def check(
     """
     from choicewise.models.load import load_model
 
-    options.refuse_for_fakes(model, dtype=dtype, device=device, window=window, adapter=adapter)
-    loaded = load_model(model, dtype=dtype, device=device, window=window, adapter=adapter, progress=show_download())
+    options.refuse_foreign(model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer)
+    loaded = load_model(
+        model,
+        dtype=dtype,
+        device=device,
+        window=window,
+        adapter=adapter,
+        tokenizer=tokenizer,
+        progress=show_download(),
+    )
     tell_other_base(model, adapter)
     noise = measure_noise(loaded)
     if json:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from choicewise.cli.output import print_json, show
+from choicewise.results.refused import by_reason
 from choicewise.running.progress import duration
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def _lines(plan: Plan, model: Model) -> dict[str, str]:
         lines["lose shots"] = f"{plan.shots_dropped:,} requests"
     if plan.tokens_dropped:
         lines["lose tokens"] = f"{plan.tokens_dropped:,} requests"
-    return lines | {f"missing {count:,}": reason for reason, count in plan.missing.items()}
+    refused = {f"refused {len(names):,}": reason for reason, names in by_reason(plan.refused).items()}
+    return lines | {f"missing {count:,}": reason for reason, count in plan.missing.items()} | refused
 
 
 def _path(model: Model) -> str | None:

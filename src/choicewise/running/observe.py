@@ -1,5 +1,6 @@
 """From questions to observations: what a model answers, as rows of the observation table."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -16,22 +17,29 @@ def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[Obser
     """One observation per question of ``wanted`` (by key), in the order in which the model answers.
 
     Generations after which something is scored come first; one that is not ``wanted`` itself, because an earlier run
-    kept it, is generated again and gives the same tokens.
+    kept it, is generated again and gives the same tokens.  What is to be scored after a generation that got no answer
+    gets none, for the same reason.
     """
     needed = {q.generation.key: q.generation for q in wanted.values() if isinstance(q, Conclusion)}
     generated: dict[str, Ids] = {}
+    failed: dict[str, str] = {}
     for row in _answers(model, needed):
         generated[row.key] = np.asarray(row.tokens, dtype=np.int32)
+        if row.missing is not None:
+            failed[row.key] = row.missing
         if row.key in wanted:
             yield row
-    yield from _answers(
-        model,
-        {
-            key: question.after(generated[question.generation.key]) if isinstance(question, Conclusion) else question
-            for key, question in wanted.items()
-            if key not in needed
-        },
-    )
+    questions: dict[str, TokenQuestion] = {}
+    for key, question in wanted.items():
+        if key in needed:
+            continue
+        if not isinstance(question, Conclusion):
+            questions[key] = question
+        elif (reason := failed.get(question.generation.key)) is None:
+            questions[key] = question.after(generated[question.generation.key])
+        else:
+            yield ObservationRow(key, (), (), (), (), value=math.nan, missing=reason)
+    yield from _answers(model, questions)
 
 
 def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[ObservationRow]:

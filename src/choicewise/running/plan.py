@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
@@ -33,7 +33,7 @@ class Plan:
     choice of every protocol is a sequence of its own; ``tokens_unique``: when a common beginning is computed once, as
     the engine does in each block.  ``missing`` counts the requests that can't be asked, by reason, ``shots_dropped``
     those that lose shots and ``tokens_dropped`` those that lose tokens.  ``speed``: unique tokens a second of a short
-    probe; None without one.
+    probe; None without one.  ``refused``: protocols that the model can't be asked under, with the reason.
     """
 
     requests: int
@@ -43,6 +43,7 @@ class Plan:
     shots_dropped: int
     tokens_dropped: int
     speed: float | None
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float:
@@ -68,6 +69,7 @@ def total(plans: Sequence[Plan]) -> Plan:
         shots_dropped=sum(each.shots_dropped for each in plans),
         tokens_dropped=sum(each.tokens_dropped for each in plans),
         speed=unique / sum(seconds) if len(seconds) == len(plans) else None,
+        refused={name: reason for each in plans for name, reason in each.refused.items()},
     )
 
 
@@ -111,7 +113,8 @@ def plan(
         if probe and speed is None:
             speed = measure_speed(model, [question for question in new if isinstance(question, Span)])
         done += block.work
-    return Plan(work.questions, tokens_asked, tokens_unique, dict(missing), shots_dropped, tokens_dropped, speed)
+    counts = work.questions, tokens_asked, tokens_unique, dict(missing), shots_dropped, tokens_dropped
+    return Plan(*counts, speed, work.refused)
 
 
 def unique_tokens(questions: Sequence[BlockQuestion]) -> int:

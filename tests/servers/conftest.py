@@ -4,16 +4,15 @@ Without an environment its tests are skipped, on a machine of CI (CI=true) they 
 """
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.servers.running_server import ROOT, RunningServer, interpreter, llama_cpp, vllm
+from tests.servers.running_server import ROOT, RunningServer, interpreter, llama_cpp, vllm, write_gguf
 
 MODELS = ROOT / "src/choicewise/bundled/models"
-MODEL = MODELS / "merrow-bpe-2048"
+MODEL, MODEL_WITH_BOS = MODELS / "merrow-bpe-2048", MODELS / "merrow-byte"
 
 
 def need(name: str) -> None:
@@ -35,27 +34,23 @@ def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSer
         server.kill()
 
 
-def gguf_server(work: Path, *options: str) -> Iterator[RunningServer]:
-    """llama-cpp-python on the same model, as the script beside this file writes it with ``options``."""
+@pytest.fixture(scope="session")
+def llama_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """llama-cpp-python on merrow-bpe-2048, whose tokenizer puts nothing before a text."""
+    yield from _llama_server(MODEL, tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def llama_server_with_bos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """llama-cpp-python on merrow-byte, whose tokenizer puts BOS before every text."""
+    yield from _llama_server(MODEL_WITH_BOS, tmp_path_factory.mktemp("llama"))
+
+
+def _llama_server(folder: Path, work: Path) -> Iterator[RunningServer]:
     need("llama")
-    file = work / ("-".join([MODEL.name, *(option.strip("-") for option in options)]) + ".gguf")
-    script = Path(__file__).with_name("make_gguf.py")
-    subprocess.run([interpreter("llama"), script, MODEL, file, *options], check=True)
-    server = llama_cpp(file, work)
+    server = llama_cpp(write_gguf(folder, work / f"{folder.name}.gguf"), work)
     try:
         server.start()
         yield server
     finally:
         server.kill()
-
-
-@pytest.fixture(scope="session")
-def llama_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """llama-cpp-python whose tokenizer puts nothing before a text."""
-    yield from gguf_server(tmp_path_factory.mktemp("llama"))
-
-
-@pytest.fixture(scope="session")
-def llama_server_with_bos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """llama-cpp-python whose tokenizer puts BOS before every text."""
-    yield from gguf_server(tmp_path_factory.mktemp("llama"), "--bos")

@@ -29,13 +29,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="a Llama with a byte-level BPE, in the format of transformers")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--bos", action="store_true", help="let llama.cpp put the BOS token before every text")
     choice = parser.parse_args()
-    write(choice.folder, choice.out, choice.bos)
+    write(choice.folder, choice.out)
 
 
-def write(folder: Path, out: Path, bos: bool) -> None:
-    """The model of ``folder`` in float32; with ``bos`` its tokenizer begins every text with the BOS token."""
+def write(folder: Path, out: Path) -> None:
+    """The model of ``folder`` in float32, whose tokenizer begins texts with BOS where that of the folder does."""
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(str(out), "llama")
     writer.add_name(folder.name)
@@ -50,7 +49,7 @@ def write(folder: Path, out: Path, bos: bool) -> None:
     writer.add_rope_dimension_count(config["head_dim"])
     writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_vocab_size(config["vocab_size"])
-    _add_tokenizer(writer, json.loads((folder / "tokenizer.json").read_text()), config, bos)
+    _add_tokenizer(writer, json.loads((folder / "tokenizer.json").read_text()), config)
     for name, values in tensors(folder / "model.safetensors").items():
         writer.add_tensor(*renamed(name, values, config["head_dim"]))
     writer.write_header_to_file()
@@ -59,7 +58,7 @@ def write(folder: Path, out: Path, bos: bool) -> None:
     writer.close()
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any, config: Any, bos: bool) -> None:
+def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any, config: Any) -> None:
     special = {token["id"] for token in tokenizer["added_tokens"]}
     tokens = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].__getitem__)
     control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
@@ -67,10 +66,11 @@ def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any, config: Any, bos: bo
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
     writer.add_token_types([control if number in special else normal for number in range(len(tokens))])
-    writer.add_token_merges([" ".join(pair) for pair in tokenizer["model"]["merges"]])
+    # A list without merges is refused; two special tokens never stand beside each other in a text.
+    writer.add_token_merges([" ".join(pair) for pair in tokenizer["model"]["merges"] or [tokens[:2]]])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
-    writer.add_add_bos_token(bos)
+    writer.add_add_bos_token("SpecialToken" in tokenizer["post_processor"]["single"][0])
     writer.add_add_space_prefix(False)
 
 

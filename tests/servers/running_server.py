@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,10 +97,8 @@ class RunningServer:
     def kill(self) -> None:
         """End all its processes at once, as SIGKILL does."""
         if self._process is not None:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             self._process.wait()
             self._process = None
 
@@ -118,10 +117,16 @@ def vllm(folder: Path, work: Path, *more: str, name: str | None = None, window: 
 
 def llama_cpp(file: Path, work: Path, *more: str) -> RunningServer:
     """llama-cpp-python on a GGUF file, called as the file is; keys and values in float32 (its default is float16)."""
-    served = ["--model", str(file), "--model_alias", file.stem, "--n_ctx", "1024", "--logits_all", "true"]
+    served = ["--model", str(file), "--model_alias", file.stem, "--n_ctx", "2048", "--logits_all", "true"]
     shape = ["--type_k", "0", "--type_v", "0", "--n_threads", "1", "--n_threads_batch", "1", *more]
     command = [str(interpreter("llama")), "-m", "llama_cpp.server", "--host", "127.0.0.1", "--port", "{port}"]
     return RunningServer(file.stem, [*command, *served, *shape], work, work / f"{file.stem}.log")
+
+
+def write_gguf(folder: Path, file: Path) -> Path:
+    """``file``, written from the model of ``folder`` by the script beside this file."""
+    subprocess.run([interpreter("llama"), Path(__file__).with_name("make_gguf.py"), folder, file], check=True)
+    return file
 
 
 def interpreter(name: str, environment: Mapping[str, str] = os.environ) -> Path:

@@ -47,7 +47,7 @@ def test_it_is_off_by_one(llama_server: RunningServer) -> None:
 
 
 def test_letters_are_read_and_texts_refused_by_name(llama_server: RunningServer, tmp_path: Path) -> None:
-    asked = (*DATA, "--protocol", "mmlu/original", "--protocol", "mmlu/cloze:sum", "--limit", "1")
+    asked = (*DATA, "--protocol", "mmlu/original", "--protocol", "mmlu/cloze:sum", "--limit", "2")
     served, local = tmp_path / "served", tmp_path / "local"
     done = choicewise("run", "--model", llama_server.model, *TOKENIZER, *asked, "--out", served)
     assert "mmlu/cloze:sum is refused" in done.stderr

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    model: Annotated[str, typer.Option("--model", help="A model folder.")],
+    model: Annotated[str, typer.Option("--model", help="A model folder, or one behind a server.")],
     dtype: options.ModelDtype = None,
     device: options.Device = None,
     window: options.Window = None,
@@ -28,7 +28,8 @@ def check(
     """Measure on this very model by how much ways of computing a score differ, in nats.
 
     Shows which fast path a run would take and why others were refused. Items whose best two scores are closer than
-    the noise of both are shown as near ties in reports.
+    the noise of both are shown as near ties in reports. Of a model behind a server: which ways of asking give right
+    numbers, and which protocols can be asked.
     """
     from choicewise.models.load import load_model
 
@@ -43,6 +44,12 @@ def check(
         progress=show_download(),
     )
     tell_other_base(model, adapter)
+    if model.startswith("server:"):
+        from choicewise.cli.check_server import measure_server, show_server
+
+        measured = measure_server(loaded)
+        print_json(measured) if json else show_server(measured)
+        return
     noise = measure_noise(loaded)
     if json:
         print_json(noise)

@@ -136,6 +136,7 @@ class Evaluation:
         local |= {"adapter": self.adapter, "tokenizer": self.tokenizer, "progress": show_download()}
         model = load_model(self.model, dtype=dtype or self.dtype, **local)
         tell_other_base(self.model, self.adapter)
+        tell_server(model)
         return model
 
     def into(self, out: Path, model: Model, dataset: Dataset, recipes: Mapping[str, Protocol], **more: Any) -> Run:
@@ -227,6 +228,16 @@ def _tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
     if chats and (template := model.tokenizer.chat) is not None and not template.takes_system:
         more = f" and {len(chats) - 1} more" * (len(chats) > 1)
         tell(f"note: the chat template of {model.name} takes no system text; none is sent under {chats[0]}{more}")
+
+
+def tell_server(model: Model) -> None:
+    """Tell on stderr how the server that ``model`` is behind is asked."""
+    from choicewise.running.served import served_model
+
+    if (served := served_model(model)) is not None:
+        facts = served.facts
+        tell(f"{facts.model} behind {facts.software or 'a server'} is asked by {facts.route or 'nothing'}")
+        tell(*(f"note: {note}" for note in served.notes))
 
 
 def tell_other_base(model: str, adapter: Path | None) -> None:

@@ -121,7 +121,7 @@ def _evaluate(start: str, end: str, asked: Evaluation, out: Path, json: bool) ->
     run = asked.into(out, model, dataset, recipes)
     _print(run, first, last, json, lambda: None)
     if (spent := run.manifest.engine.spent) is not None:
-        tell(token_savings(spent.tokens_asked, spent.tokens_computed))
+        tell(token_savings(spent))
     tell(f"wrote {out}; `{command_line('ladder', start, end, out)}` shows this again")
 
 

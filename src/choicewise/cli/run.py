@@ -135,10 +135,10 @@ def run(
 
 def _tell_summary(result: Run, out: Path, check_line: str) -> None:
     check, spent = result.manifest.engine.selfcheck, result.manifest.engine.spent
-    if check is not None and check.rung not in ("flex", "tree"):
+    if check is not None and result.manifest.server is None and check.rung not in ("flex", "tree"):
         tell(f"path {check.rung!r}: {check.cost}; `{check_line}` says why")
     if spent is not None:
-        tell(token_savings(spent.tokens_asked, spent.tokens_computed))
+        tell(token_savings(spent))
     if unanswered := result.unanswered:
         count = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
         example = command_line("explain", out, "--item", unanswered[0])

@@ -128,15 +128,19 @@ class SelfCheckRecord:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Input tokens asked, when every choice is a sequence of its own, input tokens computed, and seconds taken."""
+    """Input tokens asked, when every choice is a sequence of its own, input tokens computed, and seconds taken.
+
+    ``requests``: to a server, which then says itself what it computed; 0 of models that ran here.
+    """
 
     tokens_asked: int
     tokens_computed: int
     seconds: float
+    requests: int = 0
 
     def __add__(self, other: Spent) -> Spent:
         asked, computed = self.tokens_asked + other.tokens_asked, self.tokens_computed + other.tokens_computed
-        return Spent(asked, computed, self.seconds + other.seconds)
+        return Spent(asked, computed, self.seconds + other.seconds, self.requests + other.requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +173,16 @@ class ServerRecord:
 
     def differences(self, now: ServerRecord) -> list[str]:
         """What ``now`` is otherwise than here, in words: what is asked, and answers that differ by more than noise."""
-        named = {"model": "the model", "root": "its weights", "route": "the way of asking", "tokenizer": "the tokenizer"}
+        named = {
+            "model": "the model",
+            "root": "its weights",
+            "route": "the way of asking",
+            "tokenizer": "the tokenizer",
+        }
         texts = [(what, getattr(self, name), getattr(now, name)) for name, what in named.items()]
-        lines = [f"{what}: {then or 'unnamed'} then, {here or 'unnamed'} now" for what, then, here in texts if then != here]
+        lines = [
+            f"{what}: {then or 'unnamed'} then, {here or 'unnamed'} now" for what, then, here in texts if then != here
+        ]
         allowed = max(ALLOWED, 4 * max(self.noise, now.noise))
         for text in self.probes.keys() & now.probes.keys():
             then, here = self.probes[text], now.probes[text]

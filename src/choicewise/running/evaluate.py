@@ -32,6 +32,7 @@ from choicewise.running.progress import ProgressReport
 from choicewise.running.pulse import Progress, Pulse
 from choicewise.running.rare_collection import rare_collection
 from choicewise.running.rescore import open_items, rescore
+from choicewise.running.served import note_change, server_record
 from choicewise.running.tracker import Tracker
 from choicewise.running.work import Stretch, Work
 from choicewise.store.block_writer import BlockWriter
@@ -93,6 +94,7 @@ def evaluate(
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(model),
         command=tuple(command),
+        server=server_record(model),
         refused=dict(work.refused),
     )
     if isinstance(progress, bool) or progress is None:
@@ -110,6 +112,8 @@ def evaluate(
             give_memory_back()
         if unanswered:
             say(ask_again(folder, executor, work, unanswered, progress).text)
+        if stretches or unanswered:
+            note_change(folder, model)
         if rescore_near_ties is not None and (undecided := open_items(open_run(out))):
             rescore(folder, rescore_near_ties(), work, undecided, progress)
         folder.finish()

@@ -19,8 +19,8 @@ from choicewise.results.refused import by_reason, refused_lines
 from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.coverings import parts
 
-TRIED = 2
-"""Items whose questions a model may object to; the first of a section."""
+TRIED = 16
+"""Items whose questions a server may object to; the first of a section.  Models that run here are shown one."""
 
 
 def refusals(
@@ -37,17 +37,26 @@ def refusals(
     refused: dict[str, str] = {}
     by_prompt: dict[frozenset[str], str | None] = {}
     for name, protocol in protocols.items():
-        reason = unsupported(protocol, model.name, model.supports)
-        if reason is None and protocol.chat != "none":
-            reason = no_chat(protocol, model.name, model.tokenizer.chat)
+        reason = lacking(model, protocol)
         if reason is None:
             prompt = frozenset(ask.name for ask in list_asks({name: protocol}))
             if prompt not in by_prompt:
-                by_prompt[prompt] = _objection(model, data, protocol, sections, rendered)
+                try:
+                    by_prompt[prompt] = objection(model, data, protocol, sections, rendered)
+                except DataError:  # said with all that is wrong with the data
+                    by_prompt[prompt] = None
             reason = by_prompt[prompt]
         if reason is not None:
             refused[name] = reason
     return refused
+
+
+def lacking(model: Model, protocol: Protocol) -> str | None:
+    """What ``model`` lacks for every question under ``protocol``; None where it lacks nothing."""
+    reason = unsupported(protocol, model.name, model.supports)
+    if reason is None and protocol.chat != "none":
+        reason = no_chat(protocol, model.name, model.tokenizer.chat)
+    return reason
 
 
 def check_all(model: Model, data: Dataset, protocols: Mapping[str, Protocol]) -> None:
@@ -71,28 +80,36 @@ def refuse_all(model: Model, refused: Mapping[str, str]) -> None:
     )
 
 
-def _objection(
-    model: Model, data: Dataset, protocol: Protocol, sections: Sequence[Section], rendered: Sequence[RenderedRequests]
+def objection(
+    model: Model,
+    data: Dataset,
+    protocol: Protocol,
+    sections: Sequence[Section],
+    rendered: Sequence[RenderedRequests] = (),
 ) -> str | None:
-    """What the model says against the first questions under ``protocol``."""
+    """What the model says against the first questions under ``protocol``, None for nothing.
+
+    Raises DataError where none of them can be made.
+    """
     section = next((each for each in sections if each.split == protocol.split and len(each.items)), None)
     if section is None:
         return None
     asks = list_asks({"": protocol})
-    block = Block(section.split, section.subject, 0, section.items[:TRIED], asks, 0)
+    tried = TRIED if model.device == "server" else 1
+    block = Block(section.split, section.subject, 0, section.items[:tried], asks, 0)
     try:
         prepared = prepare_block(data, block, model, skip_bad_items=True, rendered=rendered)
-    except DataError:  # said with all that is wrong with the data
-        return None
     except ModelError as error:
         if protocol.chat == "none":
             raise
         return error.message  # the chat template's
-    objections = (model.objection(each) for wanted in prepared.wanted.values() for each in _asked(wanted))
+    if not prepared.wanted and prepared.requests:
+        raise DataError(prepared.requests[0].missing or "nothing is asked")
+    objections = (model.objection(each) for wanted in prepared.wanted.values() for each in asked_parts(wanted))
     return next((objection for objection in objections if objection is not None), None)
 
 
-def _asked(question: BlockQuestion) -> Iterator[Question]:
+def asked_parts(question: BlockQuestion) -> Iterator[Question]:
     """What the model is asked for ``question``; a conclusion as if the text before it had its full length."""
     match question:
         case Conclusion():

@@ -113,9 +113,8 @@ class RunFolder:
             self._update(engine=replace(self.manifest.engine, selfcheck=selfcheck))
 
     def note_changed(self, changed: str) -> None:
-        """Say what of the server was otherwise after the last question, in words; "" where it was the same."""
-        server = self.manifest.server
-        if server is not None and server.changed != changed:
+        """Say what of the server was otherwise after the last question, in words; later calls replace them."""
+        if (server := self.manifest.server) is not None:
             self._update(server=replace(server, changed=changed))
 
     def finish(self) -> None:

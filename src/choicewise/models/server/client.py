@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import httpx2
@@ -36,6 +37,10 @@ MOST_AT_ONCE: Final = 64
 
 _SAID_BYTES: Final = 2000
 """Bytes of an answer that is no answer which are read, to say what the server says."""
+
+
+def _never() -> bool:
+    return False
 
 
 class Client:
@@ -126,12 +131,12 @@ class Client:
         *,
         model: str | None = None,
         hear: Callable[[Passing], None] = lambda fault: None,
-        stopped: Callable[[], bool] = lambda: False,
+        stopped: Callable[[], bool] = _never,
     ) -> JSON:
         """The same of any method; ``hear`` is told of every fault that may heal, and no try begins once ``stopped``."""
         content = None if body is None else _encoded(body)
         try:
-            answer = healed(lambda: self._once(method, path, content), self._patience, hear, stopped)
+            answer = healed(lambda: self._once(method, path, content, stopped), self._patience, hear, stopped)
         except ServerFailed as error:
             failure = failed(f"{self.address.url}: {error.message}", error.status)
         else:
@@ -156,7 +161,7 @@ class Client:
             return f"and one that was answered before has none now ({error})"
         return None
 
-    def _once(self, method: str, path: str, content: bytes | None) -> JSON:
+    def _once(self, method: str, path: str, content: bytes | None, stopped: Callable[[], bool] = _never) -> JSON:
         """One try.  Faults are raised where no other exception is handled, so that none hangs on them."""
         begun = time.monotonic()
         headers = {} if content is None else {"Content-Type": "application/json"}
@@ -167,7 +172,7 @@ class Client:
                 self.address.at(path),
                 content=content,
                 headers=headers,
-                extensions={"trace": self._sockets.hear},
+                extensions={"trace": partial(self._sockets.hear, stopped=stopped)},
             ) as response:
                 if response.status_code == 200:
                     return self._read(response, begun)

@@ -89,7 +89,7 @@ def test_whether_the_server_still_answers_is_asked_path_by_path(client: Client, 
 def test_closing_ends_a_request_of_another_thread(server: Server) -> None:
     server.always(stall)
     ended = list[Exception]()
-    client = Client(ServerAddress.parse(server.address), patience=0.0)
+    client = Client(ServerAddress.parse(server.address))
 
     def run() -> None:
         try:
@@ -99,11 +99,14 @@ def test_closing_ends_a_request_of_another_thread(server: Server) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    while server.at_once < 1:
+    while server.at_once < 1 and thread.is_alive():
         time.sleep(0.01)
     client.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
+    assert len(server.requests) == 1
+    with pytest.raises(ServerFailed, match="is closed"):
+        client.get("models")
     assert isinstance(ended[0], Unanswerable | ServerFailed)
 
 

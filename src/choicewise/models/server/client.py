@@ -72,7 +72,7 @@ class Client:
         self._log = HidingLog(self._key)
         self._timeout, self._patience, self._most_bytes = timeout, patience, most_bytes
         self._proxied = address.is_proxied
-        self._sockets = Sockets()
+        self._sockets, self._closed = Sockets(), False
         self._answered = dict[str, bytes]()
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "choicewise"}
         try:
@@ -103,6 +103,7 @@ class Client:
 
     def close(self) -> None:
         """End every connection."""
+        self._closed = True
         self.abandon()
         self._http.close()
         self._log.end()
@@ -135,8 +136,12 @@ class Client:
     ) -> JSON:
         """The same of any method; ``hear`` is told of every fault that may heal, and no try begins once ``stopped``."""
         content = None if body is None else _encoded(body)
+
+        def ended() -> bool:
+            return self._closed or stopped()
+
         try:
-            answer = healed(lambda: self._once(method, path, content, stopped), self._patience, hear, stopped)
+            answer = healed(lambda: self._once(method, path, content, ended), self._patience, hear, ended)
         except ServerFailed as error:
             failure = failed(f"{self.address.url}: {error.message}", error.status)
         else:
@@ -163,6 +168,8 @@ class Client:
 
     def _once(self, method: str, path: str, content: bytes | None, stopped: Callable[[], bool] = _never) -> JSON:
         """One try.  Faults are raised where no other exception is handled, so that none hangs on them."""
+        if self._closed:
+            raise failed("the connection to the server is closed")
         begun = time.monotonic()
         headers = {} if content is None else {"Content-Type": "application/json"}
         fault: Exception

@@ -28,8 +28,13 @@ class Pace:
         """No request begins before that time."""
         self._starting, self._answered, self._halved = True, 0, float("-inf")
 
-    def answered(self, took: float) -> None:
-        """A request was answered, which ``took`` so many seconds."""
+    def answered(self, took: float, at_once: int) -> None:
+        """A request was answered, which ``took`` so many seconds and was one of so many under way ``at_once``.
+
+        Where those were fewer than the limit, nothing was learnt of it.
+        """
+        if at_once < self.limit:
+            return
         self._answered += 1
         if took > self.slow:
             self._starting, self._answered = False, 0

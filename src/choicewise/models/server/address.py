@@ -6,6 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from choicewise.errors import ModelError
 
@@ -54,6 +55,14 @@ class ServerAddress:
             return ipaddress.ip_address(host).is_loopback
         except ValueError:
             return host == "localhost" or host.endswith(".localhost")
+
+    @property
+    def is_proxied(self) -> bool:
+        """Whether the environment names a proxy that requests go through."""
+        parts = urlsplit(self.url)
+        proxies = getproxies()
+        named = parts.scheme in proxies or "all" in proxies
+        return named and not self.is_loopback and not proxy_bypass(parts.hostname or "")
 
     def at(self, path: str) -> str:
         """The URL of ``path``: below ``url``, or where it starts with a slash below the server's root.

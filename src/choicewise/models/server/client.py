@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import httpx2
@@ -13,6 +14,7 @@ import httpx2
 from choicewise.errors import ModelError
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.faults import (
+    AGAIN,
     Passing,
     ServerFailed,
     Unanswerable,
@@ -22,7 +24,7 @@ from choicewise.models.server.faults import (
     silent,
 )
 from choicewise.models.server.json_answer import JSON, Unreadable, json_answer
-from choicewise.models.server.key import Key, quoted
+from choicewise.models.server.key import HidingLog, Key, quoted
 from choicewise.models.server.retries import healed
 from choicewise.models.server.retry_after import retry_after
 from choicewise.models.server.sockets import Sockets
@@ -37,12 +39,16 @@ _SAID_BYTES: Final = 2000
 """Bytes of an answer that is no answer which are read, to say what the server says."""
 
 
+def _never() -> bool:
+    return False
+
+
 class Client:
     """Asks the server at ``address``; may be used by several threads.
 
     ``key`` is sent as ``Authorization: Bearer`` and shown nowhere.  ``timeout``: seconds that the server may be silent,
-    and that one answer may take from its first byte to its last; ``patience``: seconds after which no request is made
-    again.  ``most_bytes`` of an answer are read.
+    half of those that one answer may take; ``connect``: seconds to a connection; ``patience``: seconds after which no
+    request is made again.  ``most_bytes`` of an answer are read.
 
     Redirects are not followed.  A server on this machine is reached directly; to others the proxies of the environment
     apply (``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY``, ``NO_PROXY``), as does ``SSL_CERT_FILE``.
@@ -54,26 +60,31 @@ class Client:
         key: str | None = None,
         *,
         timeout: float = 300.0,
+        connect: float = 10.0,
         patience: float = 600.0,
         most_bytes: int = MOST_BYTES,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self.address = address
         self._key = Key(key or "")
+        del key  # so that no traceback shows it among the variables of this call
+        self._key.check()
+        self._log = HidingLog(self._key)
         self._timeout, self._patience, self._most_bytes = timeout, patience, most_bytes
-        self._sockets = Sockets()
-        self._answered: tuple[str, bytes] | None = None
+        self._proxied = address.is_proxied
+        self._sockets, self._closed = Sockets(), False
+        self._answered = dict[str, bytes]()
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "choicewise"}
         try:
             self._http = httpx2.Client(
                 headers=headers | ({"Authorization": self._key.header} if self._key else {}),
-                timeout=httpx2.Timeout(timeout, connect=min(10.0, timeout)),
+                timeout=httpx2.Timeout(timeout, connect=connect),
                 limits=httpx2.Limits(max_connections=MOST_AT_ONCE, max_keepalive_connections=MOST_AT_ONCE),
                 trust_env=not address.is_loopback,
                 follow_redirects=False,
                 transport=transport,
             )
-        except (ValueError, ImportError, OSError):
+        except (httpx2.InvalidURL, ValueError, ImportError, OSError):
             objection = (
                 "a proxy or certificate that the environment names can't be used; check HTTP_PROXY, HTTPS_PROXY,"
             )
@@ -92,8 +103,10 @@ class Client:
 
     def close(self) -> None:
         """End every connection."""
+        self._closed = True
         self.abandon()
         self._http.close()
+        self._log.end()
 
     def abandon(self) -> None:
         """End what is under way, in whatever thread; the client can be used again."""
@@ -119,42 +132,44 @@ class Client:
         *,
         model: str | None = None,
         hear: Callable[[Passing], None] = lambda fault: None,
-        stopped: Callable[[], bool] = lambda: False,
+        stopped: Callable[[], bool] = _never,
     ) -> JSON:
         """The same of any method; ``hear`` is told of every fault that may heal, and no try begins once ``stopped``."""
         content = None if body is None else _encoded(body)
+
+        def ended() -> bool:
+            return self._closed or stopped()
+
         try:
-            answer = healed(lambda: self._once(method, path, content), self._patience, hear, stopped)
+            answer = healed(lambda: self._once(method, path, content, ended), self._patience, hear, ended)
         except ServerFailed as error:
             failure = failed(f"{self.address.url}: {error.message}", error.status)
         else:
-            named = answer.get("model")
-            if model is None or not isinstance(named, str) or named == model:
+            if model is None or not isinstance(answer.get("model"), str) or answer["model"] == model:
                 if content is not None:
-                    self._answered = path, content
+                    self._answered[path] = content
                 return answer
-            failure = failed(
-                f"{self.address.url}: model {self._quoted(named)} answers, not {self._quoted(model)}; serve that again,"
-                " and run the same line to continue"
-            )
+            failure = self._of_other(answer.pop("model"), model)
+            del answer  # a traceback may show variables, and an answer what it likes
         raise failure
 
-    def again(self) -> str | None:
-        """Why the request that was answered last has no answer now; None where it has one.
+    def again(self, path: str) -> str | None:
+        """Why the request to ``path`` that was answered last has no answer now; None where it has one.
 
         So it can be told whether the server fails, or some requests do.
         """
-        if self._answered is None:
+        if (content := self._answered.get(path)) is None:
             return "and none was ever answered"
-        path, content = self._answered
         try:
             healed(lambda: self._once("POST", path, content), self._patience)
         except (Unanswerable, ServerFailed) as error:
             return f"and one that was answered before has none now ({error})"
         return None
 
-    def _once(self, method: str, path: str, content: bytes | None) -> JSON:
+    def _once(self, method: str, path: str, content: bytes | None, stopped: Callable[[], bool] = _never) -> JSON:
         """One try.  Faults are raised where no other exception is handled, so that none hangs on them."""
+        if self._closed:
+            raise failed("the connection to the server is closed")
         begun = time.monotonic()
         headers = {} if content is None else {"Content-Type": "application/json"}
         fault: Exception
@@ -164,19 +179,21 @@ class Client:
                 self.address.at(path),
                 content=content,
                 headers=headers,
-                extensions={"trace": self._sockets.hear},
+                extensions={"trace": partial(self._sockets.hear, stopped=stopped)},
             ) as response:
                 if response.status_code == 200:
                     return self._read(response, begun)
-                fault = self._refusal(response)
+                fault = self._refusal(response, begun)
         except httpx2.HTTPError as error:
-            fault = of_error(error, self._timeout)
+            fault = of_error(error, self._timeout, self._proxied)
         except (httpx2.InvalidURL, httpx2.StreamError) as error:
             fault = failed(f"the request can't be sent ({type(error).__name__})")
         except Unreadable as error:
             fault = self._unreadable(error)
         except (Passing, Unanswerable, ServerFailed) as error:
             fault = error
+        if isinstance(fault, Passing):
+            fault.begun = begun
         raise fault.with_traceback(None)
 
     def _read(self, response: httpx2.Response, begun: float) -> JSON:
@@ -199,13 +216,13 @@ class Client:
             return answer
         raise self._named(answer["error"])
 
-    def _refusal(self, response: httpx2.Response) -> Exception:
+    def _refusal(self, response: httpx2.Response, begun: float) -> Exception:
         """The fault of any status but 200; a few bytes of what the server says are read."""
         body = bytearray()
         try:
             for chunk in response.iter_bytes():
                 body += chunk
-                if len(body) > _SAID_BYTES:
+                if len(body) > _SAID_BYTES or time.monotonic() - begun > 2 * self._timeout:
                     break
         except httpx2.HTTPError:
             pass  # what the server says is a courtesy
@@ -229,6 +246,12 @@ class Client:
 
     def _too_large(self) -> Unanswerable:
         return Unanswerable(f"the answer has more than {self._most_bytes / 2**20:.3g} MiB", 200)
+
+    def _of_other(self, named: str, model: str) -> ServerFailed:
+        return failed(
+            f"{self.address.url}: the answer is of model {self._quoted(named)}, not {self._quoted(model)}; serve"
+            f" {self._quoted(model)} again, and {AGAIN}"
+        )
 
     def _quoted(self, text: str) -> str:
         return quoted(text, self._key)

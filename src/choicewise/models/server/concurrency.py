@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from choicewise.models.server.client import MOST_AT_ONCE, Client
-from choicewise.models.server.faults import AGAIN, Unanswerable, failed
+from choicewise.models.server.faults import AGAIN, Passing, ServerFailed, Unanswerable, failed
 from choicewise.models.server.json_answer import JSON
 from choicewise.models.server.pace import Pace
-from choicewise.models.server.work import Ended, Overloaded, ServerRequest, Work
+from choicewise.models.server.work import Ended, ServerRequest, Work
 
 FAILED_IN_A_ROW: Final = 5
 """Different requests without an answer, and none with one in between, after which the server is in doubt."""
@@ -36,27 +36,32 @@ def answered(
     queue = enumerate(requests)
     work = Work(client, model)
     try:
-        more = True
-        while more or work.under_way:
+        more, ready = True, list[tuple[int, JSON | Unanswerable]]()
+        while more or work.under_way or ready:
             while more and work.under_way < pace.limit and time.monotonic() >= pace.resume:
                 following = next(queue, None)
                 if more := following is not None:
                     work.begin(*following)
+            if ready:  # the server has work again while these are read
+                yield from ready
+                ready.clear()
+                continue
             pause = pace.resume - time.monotonic() if more and work.under_way < pace.limit else None
             if not work.under_way and pause is None:
                 continue
             match work.hear(pause):
-                case Overloaded(begun, wait):
-                    pace.overloaded(begun, time.monotonic(), wait)
-                case Ended(index, Unanswerable() as reason):
-                    unanswered.add(index, reason)
-                case Ended(_, BaseException() as error):
+                case Passing(busy=True) as fault:
+                    pace.overloaded(fault.begun, time.monotonic(), fault.wait)
+                case Ended(index, request, Unanswerable() as reason):
+                    if failure := unanswered.add(index, request.path, reason):
+                        yield from work.answered_meanwhile()
+                        raise failure
+                case Ended(_, _, BaseException() as error):
                     yield from work.answered_meanwhile()
                     raise error
-                case Ended(index, dict() as answer):
+                case Ended(index, _, dict() as answer):
                     pace.answered()
-                    yield from unanswered.settled()
-                    yield index, answer
+                    ready = [*unanswered.settled(), (index, answer)]
         yield from unanswered.settled()
     finally:
         work.end()
@@ -69,17 +74,18 @@ class _Unanswered:
         self._client, self._limit = client, FAILED_IN_A_ROW
         self._held = list[tuple[int, Unanswerable]]()
 
-    def add(self, index: int, reason: Unanswerable) -> None:
-        """Another; raises ServerFailed where it is the server's fault."""
+    def add(self, index: int, path: str, reason: Unanswerable) -> ServerFailed | None:
+        """Another, of a request to ``path``; the failure where it is the server's fault."""
         self._held.append((index, reason))
         if len(self._held) < self._limit:
-            return
-        if (again := self._client.again()) is not None:
-            raise failed(
+            return None
+        if (again := self._client.again(path)) is not None:
+            return failed(
                 f"{self._client.address.url}: {len(self._held)} requests in a row have no answer ({reason.reason})"
                 f" {again}; {AGAIN}"
             )
         self._limit *= 2
+        return None
 
     def settled(self) -> Iterator[tuple[int, Unanswerable]]:
         """All of them: the server answers others."""

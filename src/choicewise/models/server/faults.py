@@ -17,7 +17,7 @@ import httpx2
 from choicewise.errors import ModelError
 from choicewise.models.server.address import KEY_VARIABLE
 
-LONGEST_WAIT: Final = 60.0
+LONGEST_WAIT: Final = 300.0
 """Seconds that a server may ask to wait before the run stops rather than to wait."""
 
 TRIES: Final = 5
@@ -50,8 +50,10 @@ class Passing(Exception):
 
     ``wait``: seconds that the server asks for.  ``busy``: too much was asked at once.  ``everywhere``: it is about the
     server, not this request, so that the run stops where it does not heal.  ``tries``: how often at most the request
-    is made; None where only time bounds that.
+    is made; None where only time bounds that.  ``begun``: when the try began that ended so (monotonic seconds).
     """
+
+    begun = 0.0
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class Passing(Exception):
         return failed(f"{reason}; {AGAIN}", self.status) if self.everywhere else Unanswerable(reason, self.status)
 
 
-type_of_fault = Unanswerable | ServerFailed | Passing
+Fault = Unanswerable | ServerFailed | Passing
 
 
 def failed(reason: str, status: int | None = None) -> ServerFailed:
@@ -83,7 +85,7 @@ def failed(reason: str, status: int | None = None) -> ServerFailed:
     return failure
 
 
-def of_status(status: int, said: str, wait: float | None, has_key: bool) -> Unanswerable | ServerFailed | Passing:
+def of_status(status: int, said: str, wait: float | None, has_key: bool) -> Fault:
     """The fault of an answer with a ``status`` other than 200; ``said``: its body, as a message quotes it.
 
     ``wait``: what Retry-After asks for (seconds).  ``has_key``: whether a key was sent.
@@ -98,36 +100,39 @@ def of_status(status: int, said: str, wait: float | None, has_key: bool) -> Unan
         return failed(
             f"the server redirects elsewhere ({told}), which is not followed; name that address instead", status
         )
+    if (status in _BUSY or status >= 500) and wait is not None and wait > LONGEST_WAIT:
+        return failed(f"the server asks to wait {_duration(wait)} ({told}); {AGAIN} then", status)
     if status in _BUSY:
-        if wait is not None and wait > LONGEST_WAIT:
-            return failed(f"the server asks to wait {_duration(wait)} ({told}); {AGAIN} then", status)
         return Passing(f"the server is busy, {told}", status, wait=wait, busy=True, everywhere=True, tries=None)
     if status in _REFUSED:
         return Unanswerable(f"the server refuses the request, {told}", status)
     if 500 <= status < 600:
-        wait = None if wait is None else min(wait, LONGEST_WAIT)
         return Passing(f"the server fails, {told}", status, wait=wait)
     if status == 404:
         return failed(f"the server has no such model or route, {told}; check the address and the name", status)
     return failed(f"the server does not answer as such servers do, {told}; check the address", status)
 
 
-def of_error(error: httpx2.HTTPError, seconds: float) -> ServerFailed | Passing:
+def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFailed | Passing:
     """The fault of a transfer that ended with ``error``; ``seconds``: how long the server may be silent.
+
+    ``proxied``: whether a proxy of the environment comes in between.
 
     Nothing of its message is repeated: it may hold the address of a proxy with its password.
     """
+    way = " (through the proxy that the environment names)" if proxied else ""
     match error:
         case httpx2.ConnectTimeout() | httpx2.PoolTimeout():
-            return Passing("the server can't be reached: no connection in time", busy=True, everywhere=True)
+            return Passing(f"the server can't be reached{way}: no connection in time", busy=True, everywhere=True)
         case httpx2.TimeoutException():
             return Passing(f"the server was silent for {_duration(seconds)}", busy=True, tries=3)
         case httpx2.ProxyError():
-            return Passing("the proxy that the environment names does not connect to the server", everywhere=True)
+            return Passing(f"the server can't be reached{way}: the proxy refuses", everywhere=True)
         case httpx2.ConnectError() if (cause := _tls(error)) is not None:
             return _of_tls(cause)
         case httpx2.ConnectError():
-            return Passing("the server can't be reached: is it running, and are host and port right?", everywhere=True)
+            advice = "is it running, and are host and port right?"
+            return Passing(f"the server can't be reached{way}: {advice}", everywhere=True)
         case httpx2.DecodingError():
             return Passing("the answer can't be decompressed")
         case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol() | httpx2.TooManyRedirects():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Final
 from urllib.parse import quote
 
@@ -12,6 +13,8 @@ from choicewise.models.server.address import KEY_VARIABLE
 HIDDEN: Final = "[key]"
 """What stands in a text for every occurrence of the key."""
 
+_LOGGERS: Final = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "proxy", "socks")))
+
 
 class Key:
     """A key; ``header`` is what is sent.  Neither its text nor its repr says what it is."""
@@ -20,6 +23,9 @@ class Key:
 
     def __init__(self, text: str) -> None:
         self._text = text.strip()
+
+    def check(self) -> None:
+        """Raises ModelError where it can't be sent."""
         if not self._text.isascii() or not self._text.isprintable() or " " in self._text:
             raise ModelError(f"{KEY_VARIABLE} has characters that no key has; set it again, without spaces and quotes")
 
@@ -48,6 +54,29 @@ class Key:
         """As it is, and as it stands in JSON and in URLs."""
         in_json = json.dumps(self._text)[1:-1]
         return {self._text, in_json, in_json.replace("/", r"\/"), quote(self._text, safe="")}
+
+
+class HidingLog(logging.Filter):
+    """Keeps the key out of the log of httpx2, which at level DEBUG has the headers that a server sends.
+
+    Until it is ended.
+    """
+
+    def __init__(self, key: Key) -> None:
+        super().__init__()
+        self._key = key
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Every record stays, without the key."""
+        record.msg, record.args = self._key.hidden(record.getMessage()), ()
+        return True
+
+    def end(self) -> None:
+        """Keep nothing out any more."""
+        for name in _LOGGERS:
+            logging.getLogger(name).removeFilter(self)
 
 
 def quoted(text: str, key: Key, most: int = 200) -> str:

@@ -23,27 +23,26 @@ def healed(
     patience: float,
     hear: Callable[[Passing], None] = lambda fault: None,
     stopped: Callable[[], bool] = lambda: False,
-    clock: Callable[[], float] = time.monotonic,
 ) -> T:
     """What ``request`` returns, made again with growing, jittered pauses where it raises :class:`Passing`.
 
-    A server's Retry-After is waited for instead.  No try begins later than ``patience`` seconds after the first, or
-    when ``stopped()``.  ``hear`` is told of every fault.  Raises what becomes of the last fault.
+    Where the server asks to wait (Retry-After), that long is waited.  No try begins later than ``patience`` seconds
+    after the first, or once ``stopped()``.  ``hear`` is told of every fault.  Raises what becomes of the last fault.
     """
     _silence()
-    begun, tried = clock(), 0
+    begun, tried = time.monotonic(), 0
 
     def again(error: Exception) -> bool | float:
         if not isinstance(error, Passing) or stopped() or (error.tries is not None and tried >= error.tries):
             return False
-        if clock() - begun + (error.wait or 0) > patience:
+        if time.monotonic() - begun + (error.wait or 0) > patience:
             return False
-        return True if error.wait is None else error.wait + random.random()  # not all at the same moment
+        return error.wait + random.random() if error.wait else True  # not all at the same moment
 
     _ours.retrying = True
     try:
         for attempt in stamina.retry_context(
-            on=again, attempts=None, timeout=patience, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
+            on=again, attempts=None, timeout=None, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
         ):
             with attempt:
                 tried += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -22,18 +21,11 @@ class ServerRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Overloaded:
-    """A request that ``begun`` at that time (monotonic seconds) was too much; the server advises to ``wait``."""
-
-    begun: float
-    wait: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """What came of the request ``index``: its answer, an Unanswerable, or the exception that ends all."""
 
     index: int
+    request: ServerRequest
     answer: JSON | BaseException
 
 
@@ -46,7 +38,7 @@ class Work:
     def __init__(self, client: Client, model: str | None) -> None:
         self._client, self._model = client, model
         self._tasks = SimpleQueue[tuple[int, ServerRequest] | None]()
-        self._heard = SimpleQueue[Overloaded | Ended]()
+        self._heard = SimpleQueue[Passing | Ended]()
         self._threads = list[Thread]()
         self._stopped = Event()
         self.under_way = 0
@@ -59,7 +51,7 @@ class Work:
             self._threads[-1].start()
         self._tasks.put((index, request))
 
-    def hear(self, seconds: float | None) -> Overloaded | Ended | None:
+    def hear(self, seconds: float | None) -> Passing | Ended | None:
         """What happens next; None where nothing happens within so many ``seconds``."""
         try:
             heard = self._heard.get(timeout=None if seconds is None else max(0.0, seconds))
@@ -87,19 +79,16 @@ class Work:
         while (task := self._tasks.get()) is not None and not self._stopped.is_set():
             index, request = task
             try:
-                self._heard.put(Ended(index, self._ask(request)))
+                self._heard.put(Ended(index, request, self._ask(request)))
             except BaseException as error:
-                self._heard.put(Ended(index, error))
+                self._heard.put(Ended(index, request, error))
 
     def _ask(self, request: ServerRequest) -> JSON:
-        begun = time.monotonic()
-
-        def hear(fault: Passing) -> None:
-            nonlocal begun
-            if fault.busy:
-                self._heard.put(Overloaded(begun, fault.wait))
-            begun = time.monotonic()
-
         return self._client.ask(
-            "POST", request.path, request.body, model=self._model, hear=hear, stopped=self._stopped.is_set
+            "POST",
+            request.path,
+            request.body,
+            model=self._model,
+            hear=self._heard.put,
+            stopped=self._stopped.is_set,
         )

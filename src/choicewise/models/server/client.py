@@ -28,6 +28,7 @@ from choicewise.models.server.key import HidingLog, Key, quoted
 from choicewise.models.server.retries import healed
 from choicewise.models.server.retry_after import retry_after
 from choicewise.models.server.sockets import Sockets
+from choicewise.models.server.usage import Usage
 
 MOST_BYTES: Final = 32 * 2**20
 """Bytes of an answer, decompressed, beyond which it is refused."""
@@ -72,6 +73,7 @@ class Client:
         self._log = HidingLog(self._key)
         self._timeout, self._patience, self._most_bytes = timeout, patience, most_bytes
         self._proxied = address.is_proxied
+        self.usage = Usage()
         self._sockets, self._closed = Sockets(), False
         self._answered = dict[str, bytes]()
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "choicewise"}
@@ -148,6 +150,7 @@ class Client:
             if model is None or not isinstance(answer.get("model"), str) or answer["model"] == model:
                 if content is not None:
                     self._answered[path] = content
+                    self.usage.add(answer)
                 return answer
             failure = self._of_other(answer.pop("model"), model)
             del answer  # a traceback may show variables, and an answer what it likes

@@ -133,13 +133,27 @@ class ServerModel:
 
     @property
     def computed(self) -> int | None:
-        """None: what the server computes is not known."""
-        return None
+        """Tokens that the server says it read and did not have in its cache; None where it does not say."""
+        return self.client.usage.computed
 
     @property
     def planned(self) -> int | None:
-        """None, as well."""
+        """None: what the server's cache will have is not known."""
         return None
+
+    @property
+    def requests(self) -> int:
+        """Requests that the server answered so far."""
+        return self.client.usage.requests
+
+    def requests_for(self, questions: Sequence[Question]) -> int:
+        """How many requests ``questions`` take; those that can't be asked take none."""
+        by_route = defaultdict[int, list[tuple[int, Question]]](list)
+        routes = {id(route): route for route in self._routes if route is not None}
+        for index, question in enumerate(questions):
+            if (route := self._route(question)) is not None and route.objection(question) is None:
+                by_route[id(route)].append((index, question))
+        return sum(1 for key, asked in by_route.items() for _ in routes[key].calls(asked))
 
     def objection(self, question: Question) -> str | None:
         """Why the server can't be asked ``question``; None where it can."""

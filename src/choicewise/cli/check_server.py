@@ -70,6 +70,9 @@ def show_server(measured: dict[str, Any]) -> None:
     counts.add_row("served", str(len(protocols["served"])), _some(protocols["served"]))
     for reason, names in by_reason(protocols["refused"]).items():
         counts.add_row("refused", str(len(names)), safe(f"{reason}: {_some(names)}"))
+    if protocols["chats"]:
+        number = str(len(protocols["chats"]))
+        counts.add_row("of these, served with --chat message", number, _some(protocols["chats"]))
     if protocols["untried"]:
         counts.add_row(
             "not tried", str(len(protocols["untried"])), "they need questions of another form; a run says it"

@@ -31,6 +31,7 @@ SCORES = ("char_mean_bare", "sum", "token_mean", "byte_mean", "byte_mean_bare", 
 class TwoTokens(HashModel):
     """Answers what is about two tokens at most, as a server does that has no probabilities of the prompt."""
 
+    device = "server"
     supports = frozenset({Span, Mass})
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.coverings import parts
 
 TRIED = 16
-"""Items whose questions a server may object to; the first of a section.  Models that run here are shown one."""
+"""Items whose questions a server may object to; the first of a section.  Models that run here object to none."""
 
 
 def refusals(
@@ -39,6 +39,8 @@ def refusals(
     for name, protocol in protocols.items():
         reason = lacking(model, protocol)
         if reason is None:
+            if protocol.chat == "none" and model.device != "server":
+                continue
             prompt = frozenset(ask.name for ask in list_asks({name: protocol}))
             if prompt not in by_prompt:
                 try:
@@ -87,7 +89,7 @@ def objection(
     sections: Sequence[Section],
     rendered: Sequence[RenderedRequests] = (),
 ) -> str | None:
-    """What the model says against the first questions under ``protocol``, None for nothing.
+    """What the model, or its chat template, says against the first questions under ``protocol``; None for nothing.
 
     Raises DataError where none of them can be made.
     """
@@ -95,7 +97,7 @@ def objection(
     if section is None:
         return None
     asks = list_asks({"": protocol})
-    tried = TRIED if model.device == "server" else 1
+    tried = TRIED if model.device == "server" else 1  # for what a chat template refuses
     block = Block(section.split, section.subject, 0, section.items[:tried], asks, 0)
     try:
         prepared = prepare_block(data, block, model, skip_bad_items=True, rendered=rendered)

@@ -64,7 +64,7 @@ class Trial:
     def spans(self, route: Route, top: TopTokens | None, front: tuple[int, ...] = ()) -> Measured:
         """How exact ``route`` is on a span of several tokens; raises Refused where it is wrong.
 
-        ``front``: what the server puts before texts.  ``top`` lists next tokens: where there is one, the numbers are
+        ``front``: what the server puts before texts.  ``top``: lists next tokens; where there is one, the numbers are
         held against it, so that log-probabilities of the wrong row show.
         """
         context, continuation = self._span(route, front)

@@ -92,8 +92,8 @@ def legend(rows: Sequence[Row]) -> list[str]:
         lines.append(f"numeric: range that rounding allows, nothing where it changes nothing{dash}{noise}")
     if any(row.unlisted for row in rows):
         lines.append(
-            "unlisted answers: the server lists only the likeliest next tokens, so of these no more than an upper "
-            "bound is known; numeric is then the range of whatever they are, and holds the items that they leave undecided"
+            "unlisted answers: the server lists only the likeliest next tokens; of these only an upper bound "
+            "is known; numeric is the range of whatever they are, and holds the items that they leave undecided"
         )
     if any(row.interval == "clustered" and row.n and math.isnan(row.ci_low) for row in rows):
         lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")

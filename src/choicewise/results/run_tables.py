@@ -120,10 +120,13 @@ class RunTables:
         given = {name: np.append(values, np.nan)[rows] for name, values in self._given.items()}
         at_most = np.append(self._at_most, False)[rows] if self._at_most.any() else None
         return Continuations(
-            *(columns[name] for name in FLAT),
-            offsets=offsets,
-            text=text,
-            item_offsets=item_offsets,
+            columns["tokens"],
+            columns["logprobs"],
+            columns["sizes"],
+            columns["ranks"],
+            offsets,
+            text,
+            item_offsets,
             at_most=at_most,
             totals=given.get("totals"),
             token_counts=given.get("token_counts"),

@@ -36,7 +36,7 @@ COUNTS = {
     "unlisted": (
         "items have answers that the server does not list",
         "Of these no more than an upper bound is known. Where that leaves the best answer open the item is missing, "
-        "and the range of the number says what they allow. Ask the server for more tokens, or take another route to it.",
+        "and the range of the number says what they allow. Ask the server for more tokens, or take another route.",
     ),
     "merged": (
         "items have a token across the end of the prompt",

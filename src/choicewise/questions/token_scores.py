@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from choicewise.questions.span import Ids
 
+UNKNOWN, NOT_FIRST = -1, -2
+"""Ranks of tokens of which nothing is known, or only that another token is likelier."""
+
 
 @dataclass(slots=True, eq=False)  # not frozen, as spans are not
 class TokenScores:
@@ -18,7 +21,8 @@ class TokenScores:
 
     ``logprobs``: natural log-probabilities (nats), float32, from a softmax over the true vocabulary in float32.
     ``ranks``: how many vocabulary entries have a strictly greater logit; 0 everywhere means greedy decoding agrees,
-    -1 means unknown.  ``tokens``: the scored or generated ids; for a question about bytes, the bytes.
+    ``-1 - r`` means at least ``r``, so -1 (``UNKNOWN``) that nothing is known, -2 (``NOT_FIRST``) that it is not 0.
+    ``tokens``: the scored or generated ids; for a question about bytes, the bytes.
     ``value``: the one number that answers a question without tokens: a loss in nats per token, or a cosine.
     ``text``: what was generated, where whoever generated it names no tokens.
     ``at_most``: whether ``logprobs`` are upper bounds, because the true ones were not told.

@@ -10,7 +10,8 @@ from rich.text import Text
 from choicewise.data.content import BLANK
 from choicewise.report.console import console
 from choicewise.report.visible_text import disarmed, safe
-from choicewise.results.diagnosis import FLAGS
+from choicewise.report.words import count
+from choicewise.results.diagnosis import ALARMS, FLAGS
 from choicewise.results.reasons import MissingReason
 from choicewise.results.row import Row
 from choicewise.scoring.statistics.clustered import FEWEST
@@ -109,14 +110,41 @@ def sources(rows: Sequence[Row]) -> list[str]:
     return [safe(f"from the Hub: {', '.join(named)}")] if named else []
 
 
-def alarms(rows: Sequence[Row]) -> list[str]:
-    """What must not be overlooked: numbers that the tie rule decides."""
-    return [
-        f"warning: {safe(row.model)} under {row.protocol}: {row.ties} of {row.n} items are tied and the right choice "
-        "stands in the same place in all of them, so the tie rule decides the accuracy; shuffle the choices"
-        for row in rows
-        if "gold-constant" in row.diagnosis.flags
-    ]
+def alarms(rows: Sequence[Row], guesses_told: bool = False) -> list[str]:
+    """What speaks against numbers themselves, a line for each kind of alarm, however many numbers have it.
+
+    ``guesses_told``: whether it was said before that nothing is better than guessing.
+    """
+    lines = []
+    for flag in ALARMS:
+        own = [row for row in rows if flag in _unexplained(row)]
+        if own and not (flag == "chance" and guesses_told):
+            one = f"{safe(own[0].model)} under {own[0].protocol}"
+            which = one if len(own) == 1 else f"{len(own):,} of {count(len(rows), 'number')}, such as {one}"
+            lines.append(f"alarm: {flag}, {which}: {_alarm(flag, own[0])}")
+    return lines
+
+
+EXPLAINED = {
+    "gold-constant": {"margins", "constant", "many-tied", "chance"},
+    "margins": {"constant", "many-tied", "chance"},
+    "constant": {"chance"},
+}
+"""Alarm → those that follow from it, and need no line of their own."""
+
+
+def _unexplained(row: Row) -> set[str]:
+    raised = set(row.diagnosis.flags)
+    return raised - {follows for flag in raised for follows in EXPLAINED.get(flag, ())}
+
+
+def _alarm(flag: str, row: Row) -> str:
+    if flag == "gold-constant":
+        return (
+            f"{row.ties} of {row.n} items are tied and the right choice stands in the same place in all of them, so "
+            "the tie rule decides the accuracy; shuffle the choices"
+        )
+    return FLAGS[flag] + (f" ({safe(row.server_changed)})" if flag == "served-model" else "")
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:

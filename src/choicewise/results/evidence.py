@@ -94,6 +94,10 @@ class Evidence:
         """1 for items of which an answer is known as an upper bound alone, 2 where all are, 0 for others, [items]."""
         return np.asarray(self.columns["unlisted", null], dtype=np.int8)
 
+    def odd(self, null: str | None) -> npt.NDArray[np.int8]:
+        """What no model says was observed of each item (:mod:`choicewise.results.odd_numbers`), int8 [items]."""
+        return np.asarray(self.columns["odd", null], dtype=np.int8)
+
     def sensitivity(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
         """Units of the score per nat of numeric noise in a likelihood, float64 [rows]; NaN where not known."""
         return np.asarray(self.columns["sensitivity", name, null, outside])

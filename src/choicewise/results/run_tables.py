@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from choicewise.records.manifest import Manifest
 from choicewise.records.tables import FLOAT32, OBSERVATIONS, REQUESTS, SPANS
 from choicewise.results.elsewhere import KEYS, named
+from choicewise.results.odd_numbers import odd_numbers
 from choicewise.results.portion import Portion
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
@@ -82,6 +83,17 @@ class RunTables:
     def unlisted(self) -> Mask:
         """The spans of whose answer, or of a correction of it, no more than an upper bound is known, bool [spans]."""
         return np.asarray(np.append(self._at_most, False)[self.answers].any(axis=0), dtype=np.bool_)
+
+    @cached_property
+    def odd(self) -> npt.NDArray[np.int8]:
+        """What no model says (:mod:`choicewise.results.odd_numbers`) in the answers that a span names, int8 [spans]."""
+        odd = np.append(odd_numbers(self._flat["logprobs"], self.offsets, self._totals), 0)  # row -1: none
+        return np.asarray(np.bitwise_or.reduce(odd[self.answers], axis=0), dtype=np.int8)
+
+    @cached_property
+    def certain(self) -> Mask:
+        """The spans whose own answer is a log-likelihood of exactly 0, bool [spans]."""
+        return np.asarray(np.append(self._totals == 0, False)[self.answers[0]], dtype=np.bool_)
 
     @cached_property
     def unanswered(self) -> list[tuple[int, str]]:

@@ -1,5 +1,6 @@
 """A sweep as a TOML file says it: models, data and protocols; all that is wrong is said at once, with its key."""
 
+import os
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -134,7 +135,7 @@ def _models(table: Mapping[str, Any], common: Mapping[str, Any]) -> Iterator[Swe
     own = {key: value for key, value in table.items() if key in _OWN}
     options = {} if name.startswith("fake:") else {**common, **own}
     for revision in table.get("revisions", [None]):
-        inside = f"{name}/{revision}" if Path(name).is_dir() else f"{name}@{revision}"
+        inside = f"{name}/{revision}" if os.path.isdir(name) else f"{name}@{revision}"
         yield SweepModel(name if revision is None else inside, options, table.get("chat"), table.get("system"))
 
 

@@ -80,7 +80,7 @@ class _Answers:
     _names: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
-        self._since, self._computed = perf_counter(), self.executor.computed
+        self._since, self._computed, self._requests = perf_counter(), self.executor.computed, self.executor.requests
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,11 +108,11 @@ class _Answers:
 
     def _spent(self) -> Spent | None:
         """What was computed since it was asked last."""
-        now, computed = perf_counter(), self.executor.computed
+        now, computed, requests = perf_counter(), self.executor.computed, self.executor.requests
         if computed is None or self._computed is None:
             return None
-        spent = Spent(0, computed - self._computed, now - self._since)
-        self._since, self._computed = now, computed
+        spent = Spent(0, computed - self._computed, now - self._since, requests - self._requests)
+        self._since, self._computed, self._requests = now, computed, requests
         return spent
 
 

@@ -112,6 +112,11 @@ class RunFolder:
         if self.manifest.engine.selfcheck is None or self.manifest.engine.selfcheck.depth < selfcheck.depth:
             self._update(engine=replace(self.manifest.engine, selfcheck=selfcheck))
 
+    def note_changed(self, changed: str) -> None:
+        """Say what of the server was otherwise after the last question, in words; later calls replace them."""
+        if (server := self.manifest.server) is not None:
+            self._update(server=replace(server, changed=changed))
+
     def finish(self) -> None:
         """Say that everything that was asked for is there; a complete folder is not touched."""
         if not self.manifest.complete:

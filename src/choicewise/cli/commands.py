@@ -12,6 +12,7 @@ from choicewise.cli.command import Command
 from choicewise.cli.compare import compare
 from choicewise.cli.data import data
 from choicewise.cli.demo import demo
+from choicewise.cli.doctor import doctor
 from choicewise.cli.explain import explain
 from choicewise.cli.export import export
 from choicewise.cli.fetch import fetch
@@ -39,7 +40,7 @@ app = typer.Typer(
 )
 for command in (
     *(run, sweep, report, compare, ladder, explain, page, plot, serve),
-    *(export, prompts, data, fetch, score, check, demo),
+    *(export, prompts, data, fetch, score, check, doctor, demo),
 ):
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_logs)

@@ -22,7 +22,7 @@ from choicewise.running.sweep_model import SweepModel
 from choicewise.running.sweep_progress import SweepProgress
 from choicewise.running.sweep_record import begun_sweep, is_done, replaced, with_cells
 from choicewise.store.atomic import disk_errors
-from choicewise.store.folder import locked
+from choicewise.store.lock import locked
 from choicewise.store.sweep import write_sweep
 
 HALF = ("bfloat16", "float16")
@@ -165,6 +165,7 @@ class _Job:
             skip_bad_items=chosen.skip_bad_items,
             progress=progress,
             command=self._asked.command(model, source.source, chosen),
+            say=self._audience.say,
             **more,
         )
         keep_summary(run)

@@ -1,0 +1,1 @@
+"""Models behind servers that speak the protocol of OpenAI's completions."""

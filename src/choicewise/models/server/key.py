@@ -1,0 +1,89 @@
+"""The key that a server asks for, which is sent to it and shown nowhere."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Final
+from urllib.parse import quote
+
+from choicewise.errors import ModelError
+from choicewise.models.server.address import KEY_VARIABLE
+
+HIDDEN: Final = "[key]"
+"""What stands in a text for every occurrence of the key."""
+
+_LOGGERS: Final = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "proxy", "socks")))
+
+
+class Key:
+    """A key; ``header`` is what is sent.  Neither its text nor its repr says what it is."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text.strip()
+
+    def check(self) -> None:
+        """Raises ModelError where it can't be sent."""
+        if not self._text.isascii() or not self._text.isprintable() or " " in self._text:
+            raise ModelError(f"{KEY_VARIABLE} has characters that no key has; set it again, without spaces and quotes")
+
+    def __repr__(self) -> str:
+        return "Key()"
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a key is not written anywhere")
+
+    @property
+    def header(self) -> str:
+        """The value of the header ``Authorization``."""
+        return f"Bearer {self._text}"
+
+    def hidden(self, text: str) -> str:
+        """``text`` with ``HIDDEN`` for every occurrence of the key."""
+        for spelling in self._spellings if self._text else ():
+            text = text.replace(spelling, HIDDEN)
+        return text
+
+    @property
+    def _spellings(self) -> set[str]:
+        """As it is, and as it stands in JSON and in URLs."""
+        in_json = json.dumps(self._text)[1:-1]
+        return {self._text, in_json, in_json.replace("/", r"\/"), quote(self._text, safe="")}
+
+
+class HidingLog(logging.Filter):
+    """Keeps the key out of the log of httpx2, which at level DEBUG has the headers that a server sends.
+
+    Until it is ended.
+    """
+
+    def __init__(self, key: Key) -> None:
+        super().__init__()
+        self._key = key
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Every record stays, without the key."""
+        record.msg, record.args = self._key.hidden(record.getMessage()), ()
+        return True
+
+    def end(self) -> None:
+        """Keep nothing out any more."""
+        for name in _LOGGERS:
+            logging.getLogger(name).removeFilter(self)
+
+
+def quoted(text: str, key: Key, most: int = 200) -> str:
+    """``text`` from a server for a message: in quotes, without the key, on one line, at most ``most`` characters of it.
+
+    Control, invisible and bidirectional characters are escapes.  The key goes before anything is cut, so that no part
+    of it stays.
+    """
+    shown = " ".join(key.hidden(text).split())
+    return repr(shown if len(shown) <= most else shown[: most - 1] + "…")

@@ -1,0 +1,40 @@
+"""How many requests are under way at once: as many as the server takes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIRST: Final = 2
+
+
+class Pace:
+    """``limit`` doubles in every round of as many answers (slow start) until the server is first overloaded.
+
+    From then on it grows by one in every round.  Each overload halves it, but at most once for the requests that were
+    under way together: those begun before the last halving say nothing new.  It is never below 1 and above ``most``.
+    Times are of any clock (seconds).
+    """
+
+    def __init__(self, most: int, first: int = FIRST) -> None:
+        self.most = most
+        self.limit = min(first, most)
+        self.resume = float("-inf")
+        """No request begins before that time."""
+        self._starting, self._answered, self._halved = True, 0, float("-inf")
+
+    def answered(self) -> None:
+        """A request was answered."""
+        self._answered += 1
+        if self._answered >= self.limit:
+            self._answered = 0
+            self.limit = min(self.most, self.limit * 2 if self._starting else self.limit + 1)
+
+    def overloaded(self, begun: float, now: float, wait: float | None = None) -> None:
+        """A request that began at ``begun`` was refused as too much, with the advice to ``wait``, or was not answered
+        in time.
+        """
+        if wait is not None:
+            self.resume = max(self.resume, now + wait)
+        if begun >= self._halved:
+            self.limit = max(1, self.limit // 2)
+            self._starting, self._answered, self._halved = False, 0, now

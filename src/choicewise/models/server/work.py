@@ -1,0 +1,94 @@
+"""Requests under way in threads, and what is heard of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+
+from choicewise.models.server.client import Client
+from choicewise.models.server.faults import Passing
+from choicewise.models.server.json_answer import JSON
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRequest:
+    """``body``, to be posted to ``path`` (:meth:`~choicewise.models.server.address.ServerAddress.at`)."""
+
+    path: str
+    body: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of the request ``index``: its answer, an Unanswerable, or the exception that ends all."""
+
+    index: int
+    request: ServerRequest
+    answer: JSON | BaseException
+
+
+class Work:
+    """Begins requests, each in a thread, which are daemons: nothing waits for them at the end of the program.
+
+    For one thread: that which hears.
+    """
+
+    def __init__(self, client: Client, model: str | None) -> None:
+        self._client, self._model = client, model
+        self._tasks = SimpleQueue[tuple[int, ServerRequest] | None]()
+        self._heard = SimpleQueue[Passing | Ended]()
+        self._threads = list[Thread]()
+        self._stopped = Event()
+        self.under_way = 0
+
+    def begin(self, index: int, request: ServerRequest) -> None:
+        """Make ``request``; what comes of it is heard under its ``index``."""
+        self.under_way += 1
+        if self.under_way > len(self._threads):
+            self._threads.append(Thread(target=self._run, name="choicewise request", daemon=True))
+            self._threads[-1].start()
+        self._tasks.put((index, request))
+
+    def hear(self, seconds: float | None) -> Passing | Ended | None:
+        """What happens next; None where nothing happens within so many ``seconds``."""
+        try:
+            heard = self._heard.get(timeout=None if seconds is None else max(0.0, seconds))
+        except Empty:
+            return None
+        if isinstance(heard, Ended):
+            self.under_way -= 1
+        return heard
+
+    def answered_meanwhile(self) -> Iterator[tuple[int, JSON]]:
+        """The answers that have come and were not heard yet."""
+        while (heard := self.hear(0)) is not None:
+            if isinstance(heard, Ended) and isinstance(heard.answer, dict):
+                yield heard.index, heard.answer
+
+    def end(self) -> None:
+        """End what is under way, and the threads."""
+        self._stopped.set()
+        if self.under_way:
+            self._client.abandon()
+        for _ in self._threads:
+            self._tasks.put(None)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None and not self._stopped.is_set():
+            index, request = task
+            try:
+                self._heard.put(Ended(index, request, self._ask(request)))
+            except BaseException as error:
+                self._heard.put(Ended(index, request, error))
+
+    def _ask(self, request: ServerRequest) -> JSON:
+        return self._client.ask(
+            "POST",
+            request.path,
+            request.body,
+            model=self._model,
+            hear=self._heard.put,
+            stopped=self._stopped.is_set,
+        )

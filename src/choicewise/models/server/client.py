@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import httpx2
@@ -39,6 +40,10 @@ _SAID_BYTES: Final = 2000
 """Bytes of an answer that is no answer which are read, to say what the server says."""
 
 
+def _never() -> bool:
+    return False
+
+
 class Client:
     """Asks the server at ``address``; may be used by several threads.
 
@@ -69,7 +74,7 @@ class Client:
         self._timeout, self._patience, self._most_bytes = timeout, patience, most_bytes
         self._proxied = address.is_proxied
         self.usage = Usage()
-        self._sockets = Sockets()
+        self._sockets, self._closed = Sockets(), False
         self._answered = dict[str, bytes]()
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "choicewise"}
         try:
@@ -100,6 +105,7 @@ class Client:
 
     def close(self) -> None:
         """End every connection."""
+        self._closed = True
         self.abandon()
         self._http.close()
         self._log.end()
@@ -128,12 +134,16 @@ class Client:
         *,
         model: str | None = None,
         hear: Callable[[Passing], None] = lambda fault: None,
-        stopped: Callable[[], bool] = lambda: False,
+        stopped: Callable[[], bool] = _never,
     ) -> JSON:
         """The same of any method; ``hear`` is told of every fault that may heal, and no try begins once ``stopped``."""
         content = None if body is None else _encoded(body)
+
+        def ended() -> bool:
+            return self._closed or stopped()
+
         try:
-            answer = healed(lambda: self._once(method, path, content), self._patience, hear, stopped)
+            answer = healed(lambda: self._once(method, path, content, ended), self._patience, hear, ended)
         except ServerFailed as error:
             failure = failed(f"{self.address.url}: {error.message}", error.status)
         else:
@@ -159,8 +169,10 @@ class Client:
             return f"and one that was answered before has none now ({error})"
         return None
 
-    def _once(self, method: str, path: str, content: bytes | None) -> JSON:
+    def _once(self, method: str, path: str, content: bytes | None, stopped: Callable[[], bool] = _never) -> JSON:
         """One try.  Faults are raised where no other exception is handled, so that none hangs on them."""
+        if self._closed:
+            raise failed("the connection to the server is closed")
         begun = time.monotonic()
         headers = {} if content is None else {"Content-Type": "application/json"}
         fault: Exception
@@ -170,7 +182,7 @@ class Client:
                 self.address.at(path),
                 content=content,
                 headers=headers,
-                extensions={"trace": self._sockets.hear},
+                extensions={"trace": partial(self._sockets.hear, stopped=stopped)},
             ) as response:
                 if response.status_code == 200:
                     return self._read(response, begun)

@@ -36,12 +36,16 @@ def answered(
     queue = enumerate(requests)
     work = Work(client, model)
     try:
-        more = True
-        while more or work.under_way:
+        more, ready = True, list[tuple[int, JSON | Unanswerable]]()
+        while more or work.under_way or ready:
             while more and work.under_way < pace.limit and time.monotonic() >= pace.resume:
                 following = next(queue, None)
                 if more := following is not None:
                     work.begin(*following)
+            if ready:  # the server has work again while these are read
+                yield from ready
+                ready.clear()
+                continue
             pause = pace.resume - time.monotonic() if more and work.under_way < pace.limit else None
             if not work.under_way and pause is None:
                 continue
@@ -57,8 +61,7 @@ def answered(
                     raise error
                 case Ended(index, _, dict() as answer):
                     pace.answered()
-                    yield from unanswered.settled()
-                    yield index, answer
+                    ready = [*unanswered.settled(), (index, answer)]
         yield from unanswered.settled()
     finally:
         work.end()

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 FIRST: Final = 2
+ROUND: Final = 8
+"""The fewest answers after which one more request is tried at once: each trial may cost a refusal."""
 
 
 class Pace:
     """``limit`` doubles in every round of as many answers (slow start) until the server is first overloaded.
 
-    From then on it grows by one in every round.  Each overload halves it, but at most once for the requests that were
-    under way together: those begun before the last halving say nothing new.  It is never below 1 and above ``most``.
+    From then on it grows by one in every round, of ``ROUND`` answers at least.  Each overload halves it, but at most
+    once for the requests that were under way together: those begun before the last halving say nothing new.  It is
+    never below 1 and above ``most``.
     Times are of any clock (seconds).
     """
 
@@ -25,7 +28,7 @@ class Pace:
     def answered(self) -> None:
         """A request was answered."""
         self._answered += 1
-        if self._answered >= self.limit:
+        if self._answered >= (self.limit if self._starting else max(self.limit, ROUND)):
             self._answered = 0
             self.limit = min(self.most, self.limit * 2 if self._starting else self.limit + 1)
 

@@ -177,10 +177,12 @@ class Probe:
                 try:
                     trial.listed(top, context.tolist())
                 except Unanswerable as error:
+                    refused = Tried(f"next tokens, prompts as {prompts.name}", None, error.reason)
                     if error.status is not None and error.status >= 500:
                         break
                     continue
                 return top
+            self._tried.append(refused)
         return None
 
     def _generate(self, trial: Trial, prompts: Prompts | None) -> Route | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,7 @@ class ServerModel:
         client: Client | None = None,
     ) -> None:
         self.client = Client(address, os.environ.get(KEY_VARIABLE)) if client is None else client
+        weakref.finalize(self, self.client.close)
         self.served: Served = read_served(self.client, address.model)
         self.name = self.served.model
         self.notes = list[str]()

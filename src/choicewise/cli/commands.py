@@ -29,6 +29,7 @@ from choicewise.cli.run import run
 from choicewise.cli.score import score
 from choicewise.cli.serve import serve
 from choicewise.cli.sweep import sweep
+from choicewise.cli.typed_secret import refuse_typed_secrets
 
 app = typer.Typer(
     help="Score multiple-choice questions with a language model in every published way at once.",
@@ -65,6 +66,7 @@ def _options(
 def invoke(arguments: Sequence[str]) -> int:
     """Run the command that ``arguments`` spell, and return its exit code."""
     warnings.showwarning = lambda message, *_, **__: tell(f"note: {message}")
+    refuse_typed_secrets(arguments)
     try:
         command = typer.main.get_command(app)
         with command.make_context("choicewise", [*arguments]) as context:

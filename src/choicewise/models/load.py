@@ -10,6 +10,7 @@ from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.hub import hub_folder
 from choicewise.models.model import Model
+from choicewise.records.secret_address import refuse_secret
 
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
 
@@ -42,6 +43,7 @@ def load_model(
     folder can't be used, or when torch or transformers are not installed.
     """
     name = str(name_or_path)
+    refuse_secret(name, "the model", ModelError)
     if fake := FAKES.get(name):
         return fake()
     if name.startswith(SERVER):

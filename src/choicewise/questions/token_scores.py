@@ -51,16 +51,22 @@ class TokenScores:
 
     @classmethod
     def joined(cls, parts: Sequence[TokenScores]) -> TokenScores:
-        """The scores of consecutive tokens, put together."""
+        """The scores of consecutive tokens, put together; one part that is missing makes the whole missing."""
+        missing = next((part.missing for part in parts if part.missing is not None), None)
+        tokens = np.concatenate([part.tokens for part in parts])
+        if missing is not None:
+            return cls.unanswered(missing, tokens)
         return cls(
-            np.concatenate([part.tokens for part in parts]),
+            tokens,
             np.concatenate([part.logprobs for part in parts]),
             np.concatenate([part.ranks for part in parts]),
+            at_most=any(part.at_most for part in parts),
         )
 
     def first(self, count: int) -> TokenScores:
         """The scores of the first ``count`` tokens."""
-        return TokenScores(self.tokens[:count], self.logprobs[:count], self.ranks[:count])
+        shortened = TokenScores(self.tokens[:count], self.logprobs[:count], self.ranks[:count])
+        return replace(shortened, at_most=self.at_most, missing=self.missing)
 
     @property
     def is_nan(self) -> bool:

@@ -21,6 +21,7 @@ _COUNTS = {
     "skipped": "skipped",
     "ties": "tied",
     "near_ties": "near-tied",
+    "unlisted": "with unlisted answers",
     "shots_dropped": "with shots dropped",
     "truncated": "truncated",
     "merged": "merged",
@@ -89,6 +90,11 @@ def legend(rows: Sequence[Row]) -> list[str]:
         noise = f"; {differ}" if any(noises) else ""
         dash = ", - where it is not known" if dashes else ""
         lines.append(f"numeric: range that rounding allows, nothing where it changes nothing{dash}{noise}")
+    if any(row.unlisted for row in rows):
+        lines.append(
+            "unlisted answers: the server lists only the likeliest next tokens; of these only an upper bound "
+            "is known; numeric is the range of whatever they are, and holds the items that they leave undecided"
+        )
     if any(row.interval == "clustered" and row.n and math.isnan(row.ci_low) for row in rows):
         lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
     if any(row.rank_low is not None for row in rows):

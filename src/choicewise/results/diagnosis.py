@@ -162,7 +162,8 @@ def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask
     if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
         return math.nan
     evidence = sibling.evidence
-    predictions = order_predictions(sibling.protocol.views, evidence.part_sums, evidence.item_offsets)
+    views, offsets = sibling.protocol.views, evidence.item_offsets
+    predictions = order_predictions(views, evidence.part_sums, offsets, evidence.part_lows)
     return permutation_consistency(predictions[:, among])
 
 

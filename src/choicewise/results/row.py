@@ -36,7 +36,9 @@ class Row:
     :attr:`share` says so, NaN where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and
     ``high`` bound the value that numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the
     items that are tied exactly, ``near_ties`` the further ones that noise leaves open; NaN and None where the effect of
-    noise is not known.
+    noise is not known.  ``unlisted`` counts the items of which an answer is known as an upper bound alone, because a
+    server lists only the likeliest tokens: ``low`` and ``high`` hold whatever those answers are (then of unknown noise
+    nothing more), and the items that they leave undecided, which are in ``missing`` and not in the value.
     ``n`` counts the items the value is a mean over, ``missing`` those that could not be scored, ``invalid`` those of
     ``n`` whose generated text names no option, ``skipped`` the rows of the data that could not be used at all.
 
@@ -92,6 +94,7 @@ class Row:
     skipped_reasons: tuple[MissingReason, ...] = ()
     model_source: str = ""
     dataset_source: str = ""
+    unlisted: int = 0
 
     @property
     def share(self) -> bool:
@@ -125,7 +128,7 @@ def rows(
     groups = np.array([group_of[name] for name in evidence.subjects], dtype=object)
     if intervals == "clustered":
         check_clusters(dataset.name, groups.tolist(), evidence.subjects)
-    counted = {"invalid": measured.invalid, **evidence.doubts}
+    counted = {"invalid": measured.invalid, "unlisted": measured.unlisted, **evidence.doubts}
     report = []
     for group, mean in measured.values(aggregation).items():
         among = np.asarray(groups == group, dtype=np.bool_)

@@ -22,6 +22,9 @@ from choicewise.store.tables import SCHEMAS, block_file, read_batches, read_bloc
 CORRECTIONS = KEYS[1:]
 """Columns of the spans with the keys of what is subtracted at the first token and added at the last."""
 
+FLAT = ("tokens", "logprobs", "sizes", "ranks")
+"""Columns of the observations that have one entry per token."""
+
 GIVEN = {"totals": "total", "token_counts": "token_count", "all_greedy": "greedy"}
 """What an observation without tokens has, by its name in :class:`choicewise.scoring.continuations.Continuations`."""
 
@@ -66,18 +69,40 @@ class RunTables:
 
     @cached_property
     def corrections(self) -> tuple[Floats, Floats]:
-        """What each span adds at its first and at its last token, in nats, float64 [spans]; 0 where nothing."""
-        totals = np.append(self._totals, np.nan)  # row -1: none
+        """What each span adds at its first and at its last token, in nats, float64 [spans]; 0 where nothing.
+
+        NaN where no more than an upper bound of it is known: what is subtracted can't be that.
+        """
+        totals = np.append(np.where(self._at_most, np.nan, self._totals), np.nan)  # row -1: none
         named = (pc.is_valid(self.spans[column]).to_numpy() for column in CORRECTIONS)
         before, after = (np.where(name, totals[rows], 0.0) for name, rows in zip(named, self.answers[1:], strict=True))
         return 0.0 - before, after  # 0.0 - 0.0 is 0.0, where -0.0 would be printed with its sign
 
     @cached_property
+    def unlisted(self) -> Mask:
+        """The spans of whose answer, or of a correction of it, no more than an upper bound is known, bool [spans]."""
+        return np.asarray(np.append(self._at_most, False)[self.answers].any(axis=0), dtype=np.bool_)
+
+    @cached_property
+    def unanswered(self) -> list[tuple[int, str]]:
+        """(span, why the model gave no answer about it or a correction of it), in the order of the spans."""
+        column = self.observations["missing"]
+        if column.null_count == len(column):
+            return []
+        reasons = [*column.to_pylist(), None]  # row -1: none
+        rows = self._own_answers
+        spans = np.flatnonzero(np.append(pc.is_valid(column).to_numpy(), False)[rows].any(axis=0))
+        told = ((span, next(filter(None, (reasons[row] for row in rows[:, span])))) for span in spans.tolist())
+        return list(told)
+
+    @cached_property
     def no_number(self) -> Mask:
-        """The spans about which the model answered with NaN, corrections included, bool [spans]."""
+        """The spans about which the model answered with NaN, corrections included, bool [spans]; not those that it did
+        not answer."""
         summed = (np.diff(self.offsets) > 0) | pc.is_valid(self.observations["total"]).to_numpy()
         no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
-        nan = np.append((summed & np.isnan(self._totals)) | no_value, False)  # row -1: none
+        answered = pc.is_null(self.observations["missing"]).to_numpy()
+        nan = np.append(((summed & np.isnan(self._totals)) | no_value) & answered, False)  # row -1: none
         return np.asarray(nan[self._own_answers].any(axis=0), dtype=np.bool_)
 
     @cached_property
@@ -93,13 +118,25 @@ class RunTables:
         flat = np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])
         columns = {name: values[flat] for name, values in self._flat.items()}
         given = {name: np.append(values, np.nan)[rows] for name, values in self._given.items()}
-        return Continuations(**columns, offsets=offsets, text=text, item_offsets=item_offsets, **given)
+        at_most = np.append(self._at_most, False)[rows] if self._at_most.any() else None
+        return Continuations(
+            columns["tokens"],
+            columns["logprobs"],
+            columns["sizes"],
+            columns["ranks"],
+            offsets,
+            text,
+            item_offsets,
+            at_most=at_most,
+            totals=given.get("totals"),
+            token_counts=given.get("token_counts"),
+            all_greedy=given.get("all_greedy"),
+        )
 
     @cached_property
     def _flat(self) -> dict[str, npt.NDArray[Any]]:
         """The columns of the observations that have one entry per token, token after token."""
-        columns = ("tokens", "logprobs", "sizes", "ranks")
-        return {name: pc.list_flatten(self.observations[name]).to_numpy() for name in columns}
+        return {name: pc.list_flatten(self.observations[name]).to_numpy() for name in FLAT}
 
     @cached_property
     def _given(self) -> dict[str, Floats]:
@@ -107,6 +144,11 @@ class RunTables:
         columns = {name: self.observations[column] for name, column in GIVEN.items()}
         known = {name: column for name, column in columns.items() if column.null_count < len(column)}
         return {name: pc.fill_null(pc.cast(column, pa.float64()), np.nan).to_numpy() for name, column in known.items()}
+
+    @cached_property
+    def _at_most(self) -> Mask:
+        """The observations whose log-probabilities are upper bounds, bool [observations]."""
+        return np.asarray(pc.fill_null(self.observations["at_most"], False).to_numpy(), dtype=np.bool_)
 
     @cached_property
     def _totals(self) -> Floats:
@@ -127,7 +169,11 @@ class RunTables:
     def _find(self, suffix: str) -> Integers:
         known, columns = self.observations["key"], [self.spans[name] for name in KEYS]
         keys = [pc.binary_join_element_wise(column, suffix, "") for column in columns] if suffix else columns
-        return np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
+        lost = pc.is_valid(self.observations["missing"]).to_numpy()
+        order = np.append(np.argsort(lost, kind="stable"), -1)  # of a question that was asked again the answer counts
+        known = known.take(pa.array(order[:-1])) if lost.any() else known
+        rows = np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
+        return order[rows] if lost.any() else rows
 
 
 def read_run_tables(folder: Path, manifest: Manifest) -> RunTables:

@@ -21,6 +21,7 @@ from choicewise.protocols.signature import signature
 from choicewise.records.format import MANIFEST
 from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Selection, SelfCheckRecord
 from choicewise.records.rows import ItemRow
+from choicewise.records.secret_address import refuse_secret
 from choicewise.requests.blocks import Section
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import has_shots
@@ -75,6 +76,8 @@ def evaluate(
     recipes = dict(protocols) if isinstance(protocols, Mapping) else resolve(*protocols)
     if subjects is not None and not subjects:
         raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
+    for word in (str(out), *command):
+        refuse_secret(word, "a word of the command")
     check_folder(Path(out))
     if not recipes:
         raise UsageError("no protocol was named; `choicewise protocols` lists them")

@@ -11,6 +11,7 @@ from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.models.server.address import ServerAddress
 from choicewise.protocols.catalogue import resolve, suites_of
 from choicewise.protocols.chat import FORMS
+from choicewise.records.secret_address import refuse_secret
 from choicewise.running.open_sources import Chosen
 from choicewise.running.source import Source, benchmark_sources, refuse_one_dataset
 from choicewise.running.sweep import Asked
@@ -72,6 +73,8 @@ def plan_of(table: Mapping[str, Any], foreign: Foreign | None = None) -> Asked:
 
     ``foreign``: takes protocols that are not the catalogue's out of the list; None where there are no such.
     """
+    for key, text in _texts(table):
+        refuse_secret(text, key)
     problems = [*_problems(table, {**_TOP, **_LOADING}, "")]
     problems += [f"{key} is missing" for key in ("models", "protocols") if key not in table]
     models = _tables(table, "models", "name", _MODEL, problems)
@@ -170,6 +173,18 @@ def _tables(
         problems += [f"{where}.{first} is missing"] if first not in own else []
         tables.append(own)
     return tables
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """(key, text) of every text but those for the model."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from () if name == "system" else _texts(each, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _texts(each, f"{key}[{number}]")
 
 
 def _problems(table: Mapping[str, Any], known: Mapping[str, _Key], where: str) -> Iterator[str]:

@@ -33,6 +33,11 @@ COUNTS = {
         "items are nearly tied",
         "Rounding could change which option is best: trust the number only within the range that the table gives.",
     ),
+    "unlisted": (
+        "items have answers that the server does not list",
+        "Of these no more than an upper bound is known. Where that leaves the best answer open the item is missing, "
+        "and the range of the number says what they allow. Ask the server for more tokens, or take another route.",
+    ),
     "merged": (
         "items have a token across the end of the prompt",
         "The protocol's boundary says which tokens are scored; another tool may score others.",
@@ -108,12 +113,15 @@ def words(row: Row) -> str:
     """The doubts about one number, as short as a table needs them."""
     counts = [f"{getattr(row, name):,} {_short(name)}" for name in COUNTS if getattr(row, name)]
     unused = [f"does not show {', '.join(row.unused)}"] if row.unused else []
-    rounding = [f"{interval(row.low, row.high)} by rounding"] if row.low < row.high else []
+    causes = " and ".join(filter(None, ("unlisted answers" * bool(row.unlisted), "rounding" * bool(row.noise))))
+    rounding = [f"{interval(row.low, row.high)} by {causes or 'rounding'}"] if row.low < row.high else []
     return ", ".join([*row.diagnosis.flags, *unused, *counts, *rounding])
 
 
 def _short(name: str) -> str:
-    return {"invalid": "name no option", "ties": "tied", "near_ties": "near ties"}.get(name, name.replace("_", " "))
+    return {"invalid": "name no option", "ties": "tied", "near_ties": "near ties", "unlisted": "unlisted answers"}.get(
+        name, name.replace("_", " ")
+    )
 
 
 def _states(run: ShownRun) -> Iterator[str]:

@@ -237,6 +237,22 @@ def test_an_interrupt_ends_everything_under_way(server: Server) -> None:
         assert ended()
 
 
+def test_an_interrupt_ends_a_single_request(server: Server) -> None:
+    server.always(stall)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def press() -> None:
+        while server.at_once < 1:
+            time.sleep(0.01)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+    with Client(ServerAddress.parse(server.address)) as client, pytest.raises(KeyboardInterrupt):
+        client.post("completions", request(0).body)
+    assert len(server.requests) == 1
+
+
 def test_an_exception_of_the_reader_ends_everything_under_way(server: Server) -> None:
     server.next(None)
     server.always(stall)
@@ -260,24 +276,32 @@ def test_an_exception_of_the_source_comes_through(client: Client) -> None:
 
 
 def test_the_pace_starts_slowly_doubles_and_then_grows_by_one() -> None:
-    pace, limits = Pace(16), list[int]()
+    pace, limits = Pace(16, slow=30.0), list[int]()
     for _ in range(2 + 4 + 8):
-        pace.answered()
+        pace.answered(0.1)
         limits.append(pace.limit)
     assert limits == [2, 4, 4, 4, 4, 8, *[8] * 7, 16]  # after rounds of 2, 4 and 8
     pace.overloaded(begun=1.0, now=2.0)
     pace.overloaded(begun=1.5, now=2.0)  # under way at the same time: nothing new
     assert pace.limit == 8
     for _ in range(8 + 9):
-        pace.answered()
+        pace.answered(0.1)
     assert pace.limit == 10
     pace.overloaded(begun=2.5, now=3.0, wait=7.0)
     assert (pace.limit, pace.resume) == (5, 10.0)
     for _ in range(7):
-        pace.answered()
+        pace.answered(0.1)
     assert pace.limit == 5  # a round has eight answers at least, so that a server that takes one is not asked too often
-    pace.answered()
+    pace.answered(0.1)
     assert pace.limit == 6
+
+
+def test_the_pace_does_not_grow_where_answers_are_slow() -> None:
+    """A server that computes one after another, 6 s each: with more at once, each only waits for longer."""
+    pace = Pace(64, slow=30.0)
+    for _ in range(200):
+        pace.answered(6.0 * pace.limit)
+    assert pace.limit == 8
 
 
 @given(
@@ -285,11 +309,11 @@ def test_the_pace_starts_slowly_doubles_and_then_grows_by_one() -> None:
     st.lists(st.none() | st.tuples(st.floats(0, 1e6), st.none() | st.floats(0, 300)), max_size=200),
 )
 def test_the_pace_is_never_below_one_or_above_the_most(most: int, events: list[Any]) -> None:
-    pace, now, resume = Pace(most), 0.0, float("-inf")
+    pace, now, resume = Pace(most, slow=30.0), 0.0, float("-inf")
     for event in events:
         before = pace.limit
         if event is None:
-            pace.answered()
+            pace.answered(0.1)
             assert before <= pace.limit <= max(2 * before, 1)
         else:
             age, wait = event
@@ -306,7 +330,7 @@ def test_the_pace_is_never_below_one_or_above_the_most(most: int, events: list[A
 @given(st.integers(1, 40), st.integers(0, 2**32))
 def test_the_pace_settles_at_what_the_server_takes(capacity: int, seed: int) -> None:
     """A server that refuses what is more than its capacity, with a clock of its own: one answer at a time, of any."""
-    chance, pace, now = random.Random(seed), Pace(64), 0.0
+    chance, pace, now = random.Random(seed), Pace(64, slow=30.0), 0.0
     under_way, used, refused = list[float](), list[int](), 0
     for _ in range(2000):
         while len(under_way) < pace.limit:
@@ -317,7 +341,7 @@ def test_the_pace_settles_at_what_the_server_takes(capacity: int, seed: int) -> 
             refused += 1
             pace.overloaded(under_way.pop(), now)
         under_way.pop(chance.randrange(len(under_way)))
-        pace.answered()
+        pace.answered(0.1)
     settled = used[1000:]
     assert capacity / 2 <= sum(settled) / len(settled) <= capacity + 1
     assert max(settled) <= capacity + 1

@@ -71,7 +71,7 @@ class Client:
         del key  # so that no traceback shows it among the variables of this call
         self._key.check()
         self._log = HidingLog(self._key)
-        self._timeout, self._patience, self._most_bytes = timeout, patience, most_bytes
+        self.timeout, self._patience, self._most_bytes = timeout, patience, most_bytes
         self._proxied = address.is_proxied
         self.usage = Usage()
         self._sockets, self._closed = Sockets(), False
@@ -188,7 +188,7 @@ class Client:
                     return self._read(response, begun)
                 fault = self._refusal(response, begun)
         except httpx2.HTTPError as error:
-            fault = of_error(error, self._timeout, self._proxied)
+            fault = of_error(error, self.timeout, self._proxied)
         except (httpx2.InvalidURL, httpx2.StreamError) as error:
             fault = failed(f"the request can't be sent ({type(error).__name__})")
         except Unreadable as error:
@@ -208,8 +208,8 @@ class Client:
             body += chunk
             if len(body) > self._most_bytes:
                 raise self._too_large()
-            if time.monotonic() - begun > 2 * self._timeout:
-                raise silent(2 * self._timeout)
+            if time.monotonic() - begun > 2 * self.timeout:
+                raise silent(2 * self.timeout)
         try:
             answer = json_answer(bytes(body))
         except Unreadable as error:
@@ -225,7 +225,7 @@ class Client:
         try:
             for chunk in response.iter_bytes():
                 body += chunk
-                if len(body) > _SAID_BYTES or time.monotonic() - begun > 2 * self._timeout:
+                if len(body) > _SAID_BYTES or time.monotonic() - begun > 2 * self.timeout:
                     break
         except httpx2.HTTPError:
             pass  # what the server says is a courtesy

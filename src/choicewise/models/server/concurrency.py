@@ -32,7 +32,7 @@ def answered(
 
     Closing the generator, or an exception in the thread that reads it, ends everything under way.
     """
-    pace, unanswered = Pace(most), _Unanswered(client)
+    pace, unanswered = Pace(most, slow=client.timeout / 10), _Unanswered(client)
     queue = enumerate(requests)
     work = Work(client, model)
     try:
@@ -52,15 +52,15 @@ def answered(
             match work.hear(pause):
                 case Passing(busy=True) as fault:
                     pace.overloaded(fault.begun, time.monotonic(), fault.wait)
-                case Ended(index, request, Unanswerable() as reason):
+                case Ended(index, request, _, Unanswerable() as reason):
                     if failure := unanswered.add(index, request.path, reason):
                         yield from work.answered_meanwhile()
                         raise failure
-                case Ended(_, _, BaseException() as error):
+                case Ended(_, _, _, BaseException() as error):
                     yield from work.answered_meanwhile()
                     raise error
-                case Ended(index, _, dict() as answer):
-                    pace.answered()
+                case Ended(index, _, took, dict() as answer):
+                    pace.answered(took)
                     ready = [*unanswered.settled(), (index, answer)]
         yield from unanswered.settled()
     finally:

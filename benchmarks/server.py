@@ -239,8 +239,8 @@ def line(found: Mapping[str, Any]) -> str:
     """One case in a line."""
     ratios = ", ".join(f"{name} {found[name]['median']:.1f}" for name in ("wall", "inner", "server cpu", "computed"))
     return (
-        f"{found['workload']:<15} {found['model']}: computed / unique {found['choicewise / unique']['median']:.3f}; local-completions / ours:"
-        f" {ratios}; largest difference {found['largest difference']:.1e}"
+        f"{found['workload']:<15} {found['model']}: computed / unique {found['choicewise / unique']['median']:.3f};"
+        f" local-completions / ours: {ratios}; largest difference {found['largest difference']:.1e}"
     )
 
 

@@ -1,4 +1,5 @@
-# Everything builds its own environments: .venv for us, .venv-peers for us beside other tools, .venv-ours as a user has us.
+# Everything builds its own environments: .venv for us, .venv-peers for us beside other tools, .venv-ours as a user has us,
+# .venv-vllm and .venv-llama for two servers.
 # Every target can be repeated at any time.
 PYTHON ?= python3.11
 VENV := .venv
@@ -7,12 +8,13 @@ PEERS := .venv-peers/bin
 STAMP := $(VENV)/.installed
 INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: help demo test lint docs package benchmarks clean
+.PHONY: help demo test test-servers lint docs package benchmarks clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   environment + every protocol on the bundled models and questions"
 	@echo "make test   both environments + all tests, then those beside other tools"
+	@echo "make test-servers  environments of two servers (one is compiled: minutes) + the tests beside them"
 	@echo "make lint   environment + ruff and mypy"
 	@echo "make docs   environment + the site of docs/, in site/; a warning is an error"
 	@echo "make package  wheel and sdist: what they hold, and that they work with the oldest and newest dependencies"
@@ -26,12 +28,31 @@ $(STAMP): EXTRAS := hf,serve,dev
 	$*/bin/python $(INSTALL) '.[$(EXTRAS)]'
 	touch $@
 
+# Their requirements are complete and installed as they are: what vLLM needs for GPUs, pictures and sound is left out.
+SERVER_INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --requirement
+
+.venv-vllm/.installed: tests/servers/vllm.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(SERVER_INSTALL) $<
+	touch $@
+
+.venv-llama/.installed: export CMAKE_ARGS = -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=OFF \
+  -DGGML_CPU_REPACK=OFF -DCMAKE_C_FLAGS_RELEASE=-O1 -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
+  -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/tests/servers/llama.cmake
+.venv-llama/.installed: tests/servers/llama.txt tests/servers/llama.cmake
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(SERVER_INSTALL) $<
+	touch $@
+
 demo: $(STAMP)
 	$(BIN)/choicewise demo --out demo-run
 
 test: $(STAMP) .venv-peers/.installed
 	$(BIN)/python -m pytest -n auto
 	$(PEERS)/python -m pytest -n auto tests/peers
+
+test-servers: $(STAMP) .venv-vllm/.installed .venv-llama/.installed
+	$(BIN)/python -m pytest tests/servers
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -50,4 +71,4 @@ benchmarks: $(STAMP) .venv-peers/.installed .venv-ours/.installed
 	$(BIN)/python benchmarks/page.py
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-ours demo-run site
+	rm -rf $(VENV) .venv-peers .venv-ours .venv-vllm .venv-llama demo-run site

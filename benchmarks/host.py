@@ -47,6 +47,9 @@ class FreeModel:
     def check(self, depth: int) -> None:
         """There is nothing to choose from."""
 
+    def objection(self, question: Question) -> None:
+        """Everything has an answer."""
+
     def answer(self, questions: Sequence[Question]) -> Answers:
         """Scored questions from one tree, in its order; the others one by one, as if they cost no token."""
         scored: list[int] = []

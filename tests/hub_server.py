@@ -65,6 +65,8 @@ class Hub:
         """How often the download of a file ends half way, by its path."""
         self.lost: set[str] = set()
         """Files that are listed and not there."""
+        self.echoing = False
+        """Whether refusals repeat the headers of the request, in their text and in their own headers."""
         self.blobs: dict[str, bytes] = {}
         self.endpoint = self.other_host = ""
 
@@ -200,6 +202,9 @@ def _handler(hub: Hub, host: str) -> type[BaseHTTPRequestHandler]:
             self._send(206 if start else 200, rest, headers)
 
         def _send(self, status: int, body: bytes, headers: Mapping[str, str], length: int | None = None) -> None:
+            if hub.echoing and status >= 400:
+                said = f"you sent {_lower(self.headers)}"
+                body, headers = said.encode(), {**headers, "X-Error-Message": said, "X-Request-Id": said}
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)

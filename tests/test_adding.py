@@ -153,6 +153,9 @@ class Recorded:
     def check(self, depth: int) -> None:
         """Nothing to choose from."""
 
+    def objection(self, question: Question) -> None:
+        """Every span has an answer."""
+
     def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
         yield from ((index, self._answers[question.key]) for index, question in enumerate(questions))
 

@@ -331,7 +331,9 @@ def add_bos(path: Path) -> None:
 
 def test_a_model_without_a_template_is_no_chat_model(tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data")
-    with pytest.raises(ModelError, match="fake:hash has no chat template .* protocol mmlu/original\\+turns is a chat"):
+    with pytest.raises(
+        ModelError, match="fake:hash has no chat template .* is a chat; protocol mmlu/original\\+turns can't be asked"
+    ):
         evaluate(model="fake:hash", data=data, protocols=["mmlu/original+turns"], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

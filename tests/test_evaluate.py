@@ -118,6 +118,23 @@ def test_scores_and_observations_are_tables(data: Path, tmp_path: Path) -> None:
         assert row["score"] == pytest.approx(np.sum(observed[row["item"], row["choice"]], dtype=np.float64))
 
 
+def test_observations_say_once_why_there_is_none(tmp_path: Path) -> None:
+    """Of what could not be asked as well as of what the model did not answer."""
+
+    class Silent(HashModel):
+        def _score(self, question: Any) -> TokenScores:
+            asked = question.continuation.tolist()
+            return TokenScores.unanswered("too long", asked) if bytes(asked) == b"no" else super()._score(question)
+
+    data = Dataset("odd", {"test": (Item("1", "Which?", ("yes", "no", ""), (0,)),)})
+    run = evaluate(model=Silent(), data=data, protocols=["options/cloze:sum@continuation={choice}"], out=tmp_path)
+    observed = run.observations()
+    assert len(set(observed.column_names)) == len(observed.column_names)
+    answered, unanswered, unasked = observed["missing"].to_pylist()
+    assert (answered, unanswered) == (None, "too long")
+    assert "it has no tokens" in unasked
+
+
 def test_a_file_or_no_subject_is_refused_before_the_model_is_loaded(data: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="is a file"):

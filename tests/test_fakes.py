@@ -115,3 +115,11 @@ def test_load_model_knows_the_fakes(name: str) -> None:
 def test_load_model_names_the_fakes() -> None:
     with pytest.raises(ModelError, match="fake:oracle"):
         load_model("fake:genius")
+
+
+@pytest.mark.parametrize("name", ["fake:hash", "fake:oracle", "bundled:merrow-byte"])
+def test_models_here_object_to_nothing_that_they_support(name: str) -> None:
+    model = load_model(name)
+    span = Span(np.asarray([1], dtype=np.int32), np.asarray([2, 3], dtype=np.int32))
+    assert Span in model.supports
+    assert model.objection(span) is None

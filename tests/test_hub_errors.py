@@ -2,7 +2,10 @@
 
 import json
 import logging
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from choicewise.errors import DataError, ModelError, StoreError
 from choicewise.models.load import load_model
 from choicewise.results.row import Row
 from choicewise.running.evaluate import evaluate
+from tests import hub_server
 from tests.hub_server import Hub, hub_of_this_process
 from tests.test_hub_data import jsonl, parquet
 from tests.test_hub_models import FILES as MODEL
@@ -194,8 +198,10 @@ def test_the_token_goes_to_the_hub_and_nowhere_else(
     hub.add("datasets", "org/more", {"test.jsonl": jsonl(1)})
     messages.append(refused("datasets", "org/more"))
     sent = {host: [each for each in hub.requests if each.host == host] for host in ("hub", "other")}
-    whether_there, *asked = sent["hub"]
+    whether_there, *_ = sent["hub"]
     assert "authorization" not in whether_there.headers
+    asked = [each for each in sent["hub"] if "org/" in each.path or "merrow/" in each.path]
+    assert asked, "what else its package asks, once a process, is about no repository"
     assert all(each.headers.get("authorization") == f"Bearer {SECRET}" for each in asked)
     assert sent["other"]
     assert not any("authorization" in each.headers for each in sent["other"])
@@ -211,6 +217,17 @@ def test_nothing_is_shown_in_passing(hub: Hub, capfd: pytest.CaptureFixture[str]
     hub.broken = {"model.safetensors": 1}
     load_model("merrow/byte")
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_hub_that_is_down_is_not_told_in_the_words_of_its_package(hub: Hub, tmp_path: Path) -> None:
+    """They repeat what the Hub said.  In a new process, as the package sets up its log at some first use."""
+    open_dataset("org/sums")
+    hub.busy += [(500, "0")] * 99
+    hub.echoing = True
+    code = "from choicewise.data.open_dataset import open_dataset; open_dataset('org/sums')"
+    environment = {**os.environ, **hub_server.environment(hub, tmp_path / "home"), "HF_TOKEN": SECRET}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_progress_hears_of_every_byte(hub: Hub) -> None:

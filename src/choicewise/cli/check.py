@@ -17,23 +17,39 @@ if TYPE_CHECKING:
 
 
 def check(
-    model: Annotated[str, typer.Option("--model", help="A model folder.")],
+    model: Annotated[str, typer.Option("--model", help="A model folder, or one behind a server.")],
     dtype: options.ModelDtype = None,
     device: options.Device = None,
     window: options.Window = None,
     adapter: options.Adapter = None,
+    tokenizer: options.Tokenizer = None,
     json: options.Json = False,
 ) -> None:
     """Measure on this very model by how much ways of computing a score differ, in nats.
 
     Shows which fast path a run would take and why others were refused. Items whose best two scores are closer than
-    the noise of both are shown as near ties in reports.
+    the noise of both are shown as near ties in reports. Of a model behind a server: which ways of asking give right
+    numbers, and which protocols can be asked.
     """
     from choicewise.models.load import load_model
 
-    options.refuse_for_fakes(model, dtype=dtype, device=device, window=window, adapter=adapter)
-    loaded = load_model(model, dtype=dtype, device=device, window=window, adapter=adapter, progress=show_download())
+    options.refuse_foreign(model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer)
+    loaded = load_model(
+        model,
+        dtype=dtype,
+        device=device,
+        window=window,
+        adapter=adapter,
+        tokenizer=tokenizer,
+        progress=show_download(),
+    )
     tell_other_base(model, adapter)
+    if model.startswith("server:"):
+        from choicewise.cli.check_server import measure_server, show_server
+
+        measured = measure_server(loaded)
+        print_json(measured) if json else show_server(measured)
+        return
     noise = measure_noise(loaded)
     if json:
         print_json(noise)

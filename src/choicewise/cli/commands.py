@@ -12,6 +12,7 @@ from choicewise.cli.command import Command
 from choicewise.cli.compare import compare
 from choicewise.cli.data import data
 from choicewise.cli.demo import demo
+from choicewise.cli.doctor import doctor
 from choicewise.cli.explain import explain
 from choicewise.cli.export import export
 from choicewise.cli.fetch import fetch
@@ -28,6 +29,7 @@ from choicewise.cli.run import run
 from choicewise.cli.score import score
 from choicewise.cli.serve import serve
 from choicewise.cli.sweep import sweep
+from choicewise.cli.typed_secret import refuse_typed_secrets
 
 app = typer.Typer(
     help="Score multiple-choice questions with a language model in every published way at once.",
@@ -38,7 +40,7 @@ app = typer.Typer(
 )
 for command in (
     *(run, sweep, report, compare, ladder, explain, page, plot, serve),
-    *(export, prompts, data, fetch, score, check, demo),
+    *(export, prompts, data, fetch, score, check, doctor, demo),
 ):
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_logs)
@@ -64,6 +66,7 @@ def _options(
 def invoke(arguments: Sequence[str]) -> int:
     """Run the command that ``arguments`` spell, and return its exit code."""
     warnings.showwarning = lambda message, *_, **__: tell(f"note: {message}")
+    refuse_typed_secrets(arguments)
     try:
         command = typer.main.get_command(app)
         with command.make_context("choicewise", [*arguments]) as context:

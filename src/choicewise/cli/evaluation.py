@@ -44,17 +44,19 @@ class Evaluation:
     adapter: Path | None = None
     include_path: list[Path] | None = None
     allow_task_code: bool = False
+    tokenizer: str | None = None
 
-    def refuse_for_fakes(self, **more: object) -> None:
-        """UsageError for options of local models, of these or ``more``, beside a fake one."""
-        given = {name: getattr(self, name) for name in ("dtype", "device", "window", "batch_tokens", "adapter")}
-        options.refuse_for_fakes(self.model, **given, **more)
+    def refuse_foreign(self, **more: object) -> None:
+        """UsageError for options that this kind of model has no use for; ``more``: of local models, beside these."""
+        local = {name: getattr(self, name) for name in ("dtype", "device", "batch_tokens", "adapter")}
+        options.refuse_foreign(self.model, self.tokenizer, self.window, **local, **more)
 
     @property
     def command(self) -> tuple[str, ...]:
         """The words that say the same in the command line of a run that goes on."""
         given = {"--model": self.model, "--data": self.data, "--limit": self.limit, "--mapping": self.mapping}
         given |= {"--dtype": self.dtype, "--device": self.device, "--window": self.window, "--adapter": self.adapter}
+        given |= {"--tokenizer": self.tokenizer}
         given |= {"--on-bad-item": self.on_bad_item} if self.on_bad_item == options.OnBadItem.skip else {}
         words = [(name, _word(value)) for name, value in given.items() if value is not None]
         words += [("--subject", subject) for subject in self.subject or ()]
@@ -119,7 +121,7 @@ class Evaluation:
         """The model, as several runs take it."""
         from choicewise.running.sweep_model import SweepModel
 
-        names = ("dtype", "device", "window", "batch_tokens", "adapter")
+        names = ("dtype", "device", "window", "batch_tokens", "adapter", "tokenizer")
         local = {name: getattr(self, name) for name in names}
         named = {name: value for name, value in local.items() if value is not None}
         given = {name: value if isinstance(value, int) else str(value) for name, value in named.items()}
@@ -131,9 +133,10 @@ class Evaluation:
         from choicewise.models.load import load_model
 
         local: dict[str, Any] = {"device": self.device, "window": self.window, "batch_tokens": self.batch_tokens}
-        local |= {"adapter": self.adapter, "progress": show_download()}
+        local |= {"adapter": self.adapter, "tokenizer": self.tokenizer, "progress": show_download()}
         model = load_model(self.model, dtype=dtype or self.dtype, **local)
         tell_other_base(self.model, self.adapter)
+        tell_server(model)
         return model
 
     def into(self, out: Path, model: Model, dataset: Dataset, recipes: Mapping[str, Protocol], **more: Any) -> Run:
@@ -143,7 +146,7 @@ class Evaluation:
         _tell_system_texts(model, recipes)
         chosen = self.chosen | more | {"command": self.command}
         with progress(model.name, lambda: model.computed) as report:
-            return evaluate(model=model, data=dataset, protocols=recipes, out=out, progress=report, **chosen)
+            return evaluate(model=model, data=dataset, protocols=recipes, out=out, progress=report, say=tell, **chosen)
 
 
 def tell_notes(
@@ -225,6 +228,16 @@ def _tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
     if chats and (template := model.tokenizer.chat) is not None and not template.takes_system:
         more = f" and {len(chats) - 1} more" * (len(chats) > 1)
         tell(f"note: the chat template of {model.name} takes no system text; none is sent under {chats[0]}{more}")
+
+
+def tell_server(model: Model) -> None:
+    """Tell on stderr how the server that ``model`` is behind is asked."""
+    from choicewise.running.served import served_model
+
+    if (served := served_model(model)) is not None:
+        facts = served.facts
+        tell(f"{facts.model} behind {facts.software or 'a server'} is asked by {facts.route or 'nothing'}")
+        tell(*(f"note: {note}" for note in served.notes))
 
 
 def tell_other_base(model: str, adapter: Path | None) -> None:

@@ -47,6 +47,7 @@ def ladder(
     window: options.Window = None,
     batch_tokens: options.BatchTokens = None,
     adapter: options.Adapter = None,
+    tokenizer: options.Tokenizer = None,
     json: options.Json = False,
 ) -> None:
     """Show from protocol P to Q what each axis changes: points, paired error, items that turn right and wrong.
@@ -58,7 +59,7 @@ def ladder(
     if folder is not None:
         given = {"model": model, "data": data, "out": out, "subject": subject, "limit": limit, "mapping": mapping}
         given |= {"on_bad_item": on_bad_item != options.OnBadItem.error or None, "dtype": dtype, "device": device}
-        given |= {"window": window, "batch_tokens": batch_tokens, "adapter": adapter}
+        given |= {"window": window, "batch_tokens": batch_tokens, "adapter": adapter, "tokenizer": tokenizer}
         options.refuse_without_use("a run folder has", **given)
         _show_run(start, end, folder, json)
     elif model is None or data is None or out is None:
@@ -67,7 +68,9 @@ def ladder(
         )
     else:
         local = dtype, device, window, batch_tokens
-        asked = Evaluation(model, data, subject, limit, on_bad_item, mapping, *local, adapter=adapter)
+        asked = Evaluation(
+            model, data, subject, limit, on_bad_item, mapping, *local, adapter=adapter, tokenizer=tokenizer
+        )
         _evaluate(start, end, asked, out, json)
 
 
@@ -100,7 +103,7 @@ def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
 
 
 def _evaluate(start: str, end: str, asked: Evaluation, out: Path, json: bool) -> None:
-    asked.refuse_for_fakes()
+    asked.refuse_foreign()
     from choicewise.protocols.between import protocols_between
     from choicewise.protocols.catalogue import names, one
 
@@ -111,10 +114,14 @@ def _evaluate(start: str, end: str, asked: Evaluation, out: Path, json: bool) ->
     check_folder(out)
     (source,) = asked.sources([start])
     dataset, recipes = asked.open(source, lambda possible: protocols_between(first, last, names(), possible))
-    run = asked.into(out, asked.load(), dataset, recipes)
+    model = asked.load()
+    from choicewise.running.refusals import check_all
+
+    check_all(model, dataset, {first.name: first.protocol, last.name: last.protocol})
+    run = asked.into(out, model, dataset, recipes)
     _print(run, first, last, json, lambda: None)
     if (spent := run.manifest.engine.spent) is not None:
-        tell(token_savings(spent.tokens_asked, spent.tokens_computed))
+        tell(token_savings(spent))
     tell(f"wrote {out}; `{command_line('ladder', start, end, out)}` shows this again")
 
 

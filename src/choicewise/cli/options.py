@@ -22,8 +22,8 @@ Model = Annotated[
     str,
     typer.Option(
         "--model",
-        help="A model folder, a name on the Hub (ORG/NAME@REVISION), one that is bundled (bundled:merrow-bpe-2048), or"
-        " fake:hash, fake:oracle, fake:anti-oracle.",
+        help="A model folder, a name on the Hub (ORG/NAME@REVISION), one that is bundled (bundled:merrow-bpe-2048), one"
+        " behind a server (server:http://HOST:PORT/v1#NAME), or fake:hash, fake:oracle, fake:anti-oracle.",
     ),
 ]
 Data = Annotated[
@@ -85,6 +85,14 @@ Window = Annotated[
     int | None,
     typer.Option("--window", min=1, help="Most input tokens of a local model; its config.json says it unless given."),
 ]
+Tokenizer = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        help="Of a model behind a server: a folder, a name on the Hub, or one that is bundled; found by the name that"
+        " the server gives unless named.",
+    ),
+]
 BatchTokens = Annotated[
     int | None,
     typer.Option("--batch-tokens", min=1, help="Tokens computed at once; halved automatically when memory runs out."),
@@ -104,7 +112,19 @@ def refuse_without_use(chosen: str, **given: object) -> None:
         raise UsageError(f"{chosen} no use for {names}; leave {names} out")
 
 
-def refuse_for_fakes(model: str, **given: object) -> None:
-    """UsageError for options of local models (by name, None when not given) beside a fake one."""
+def refuse_foreign(model: str, tokenizer: str | None = None, window: int | None = None, **local: object) -> None:
+    """UsageError for options (by name, None when not given) that have no use for this kind of ``model``.
+
+    ``local``: those of models that are computed here.  Raises ModelError for a server's address that is none.
+    """
     if model.startswith("fake:"):
-        refuse_without_use(f"{model} has", **given)
+        refuse_without_use(f"{model} has", tokenizer=tokenizer, window=window, **local)
+    elif model.startswith("server:"):
+        from choicewise.models.server.address import ServerAddress
+
+        address = ServerAddress.parse(model)  # before anything is written that would repeat a secret in it
+        refuse_without_use(f"{address} is computed by its server and has", **local)
+    else:
+        refuse_without_use(
+            f"{model} brings its own tokenizer, as all but models behind servers do, and has", tokenizer=tokenizer
+        )

@@ -7,16 +7,22 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from choicewise.cli.output import print_json, show
+from choicewise.results.refused import by_reason
 from choicewise.running.progress import duration
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
+    from choicewise.records.manifest import Spent
     from choicewise.running.plan import Plan
 
 
-def token_savings(asked: int, computed: int) -> str:
-    """How many input tokens were asked and how many computed."""
-    return f"asked {asked:,} tokens, computed {computed:,}: {asked / max(computed, 1):.1f} × fewer"
+def token_savings(spent: Spent) -> str:
+    """How many input tokens were asked and how many computed; of a server with how many requests."""
+    fewer = f"{spent.tokens_asked / max(spent.tokens_computed, 1):.1f} × fewer"
+    if spent.requests:
+        asked = f"asked {spent.tokens_asked:,} tokens in {spent.requests:,} requests"
+        return f"{asked}; the server computed {spent.tokens_computed:,} at most: {fewer}"
+    return f"asked {spent.tokens_asked:,} tokens, computed {spent.tokens_computed:,}: {fewer}"
 
 
 def print_plan(plan: Plan, model: Model, json: bool) -> None:
@@ -54,17 +60,20 @@ def _as_json(plan: Plan, model: Model) -> dict[str, object]:
 def _lines(plan: Plan, model: Model) -> dict[str, str]:
     lines = {
         "requests": f"{plan.requests:,}",
+        **({} if plan.sent is None else {"requests to the server": f"{plan.sent:,}"}),
         "tokens as asked": f"{plan.tokens_asked:,}",
         "unique tokens": f"{plan.tokens_unique:,} ({plan.ratio:.1f} × fewer)",
     }
     if plan.speed is not None and plan.seconds is not None:
         path = " ".join(filter(None, [_path(model), f"{model.dtype} on {model.device}"]))
+        path = path if plan.sent is None else "with the answers of a short probe"
         lines["estimated time"] = f"{duration(plan.seconds)} ({plan.speed:,.0f} tokens/s, {path})"
     if plan.shots_dropped:
         lines["lose shots"] = f"{plan.shots_dropped:,} requests"
     if plan.tokens_dropped:
         lines["lose tokens"] = f"{plan.tokens_dropped:,} requests"
-    return lines | {f"missing {count:,}": reason for reason, count in plan.missing.items()}
+    refused = {f"refused {len(names):,}": reason for reason, names in by_reason(plan.refused).items()}
+    return lines | {f"missing {count:,}": reason for reason, count in plan.missing.items()} | refused
 
 
 def _path(model: Model) -> str | None:

@@ -11,7 +11,7 @@ from choicewise.cli import options
 from choicewise.cli.download import show_download
 from choicewise.cli.evaluation import sources_of
 from choicewise.cli.output import print_json, tell
-from choicewise.errors import UsageError
+from choicewise.errors import ModelError, UsageError
 from choicewise.interchange.tasks.selector import split_tasks
 
 if TYPE_CHECKING:
@@ -29,8 +29,14 @@ def prompts(
     on_bad_item: options.BadItems = options.OnBadItem.error,
     mapping: options.Mapping = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="The model whose chat template is applied; only chats need one.")
+        str | None,
+        typer.Option(
+            "--model",
+            help="The model whose chat template is applied, only chats need one; behind a server that has none, the"
+            " messages are shown as JSON.",
+        ),
     ] = None,
+    tokenizer: options.Tokenizer = None,
     include_path: options.IncludePath = None,
     allow_task_code: options.AllowTaskCode = False,
 ) -> None:
@@ -44,7 +50,7 @@ def prompts(
     from choicewise.protocols.catalogue import resolve
 
     sources = sources_of(protocol, data, mapping, on_bad_item, subject, include_path, allow_task_code)
-    template = _chat_template(resolve(*split_tasks(protocol)[1]), model)
+    template = _chat_template(resolve(*split_tasks(protocol)[1]), model, tokenizer)
     for source in sources:
         dataset = source.open(show_download())
         named = source.protocols(dataset, subject)
@@ -77,17 +83,19 @@ def _print(
                 print_json({**rendered_line(request, recipe.reading), "protocol": name}, indent=None)
 
 
-def _chat_template(recipes: Mapping[str, Protocol], model: str | None) -> ChatTemplate | None:
+def _chat_template(recipes: Mapping[str, Protocol], model: str | None, tokenizer: str | None) -> ChatTemplate | None:
     """The template of ``model``, where a protocol needs one."""
     chats = [name for name, recipe in recipes.items() if recipe.chat != "none"]
     if not chats:
-        options.refuse_without_use("no protocol here is a chat and has", model=model)
+        options.refuse_without_use("no protocol here is a chat and has", model=model, tokenizer=tokenizer)
         return None
     if model is None:
         raise UsageError(f"{chats[0]} is a chat, whose text is made by the model's chat template; add --model MODEL")
     from choicewise.models.load import load_model
-    from choicewise.requests.schedule import check_chat
+    from choicewise.requests.schedule import no_chat
 
-    template = load_model(model, progress=show_download()).tokenizer.chat
-    check_chat(recipes, model, template)
+    options.refuse_foreign(model, tokenizer)
+    template = load_model(model, progress=show_download(), tokenizer=tokenizer).tokenizer.chat
+    if reason := no_chat(recipes[chats[0]], model, template):
+        raise ModelError(f"{chats[0]}: {reason}; leave the chat out, or use a model that has one")
     return template

@@ -14,6 +14,7 @@ from choicewise.cli import options
 from choicewise.cli.output import print_json, print_parts, tell
 from choicewise.cli.rows import print_rows
 from choicewise.errors import UsageError
+from choicewise.results.refused import refused_lines
 
 if TYPE_CHECKING:
     from choicewise.records.manifest import Manifest
@@ -82,7 +83,7 @@ def report(
 
     folders = run_folders(folders)
     runs = [open_run(folder).choose(protocol) for folder in folders]
-    _tell_incomplete([run.manifest for run in runs], folders)
+    _tell_state([run.manifest for run in runs], folders)
     if multiverse:
         _print_multiverse(runs, json)
     elif effects:
@@ -104,17 +105,18 @@ def print_folders(folders: Sequence[Path], json: bool, every: bool) -> None:
 
     runs = run_folders(folders)
     summaries = {run: summarize(run) for run in runs}
-    _tell_incomplete([each.manifest for each in summaries.values()], runs)
+    _tell_state([each.manifest for each in summaries.values()], runs)
     rows = ranked([row for each in summaries.values() for row in each.rows])
     rows = bounded(rows, [each.outcomes for each in summaries.values()])
     whole = [average for folder, sweep in sweeps(folders) for average in averages(folder, sweep, summaries)]
     print_rows(rows, folders, json, every, whole)
 
 
-def _tell_incomplete(manifests: Sequence[Manifest], folders: Sequence[Path]) -> None:
+def _tell_state(manifests: Sequence[Manifest], folders: Sequence[Path]) -> None:
     for manifest, folder in zip(manifests, folders, strict=True):
         if not manifest.complete:
             tell(f"{folder} is not complete; repeat its `{manifest.writer}` line to finish it")
+        tell(*(f"note: {line}" for line in refused_lines(manifest.refused)))
 
 
 def _print_rows(runs: Sequence[Run], by: str | None, interval: str | None, json: bool, every: bool) -> None:

@@ -45,6 +45,7 @@ def run(
     dtype: options.ModelDtype = None,
     device: options.Device = None,
     window: options.Window = None,
+    tokenizer: options.Tokenizer = None,
     batch_tokens: options.BatchTokens = None,
     rescore_near_ties: Annotated[
         bool, typer.Option("--rescore-near-ties", help="Rescore in float32 what 16-bit arithmetic leaves undecided.")
@@ -77,8 +78,9 @@ def run(
         adapter,
         include_path,
         allow_task_code,
+        tokenizer,
     )
-    asked.refuse_for_fakes(**rescore)
+    asked.refuse_foreign(**rescore)
     if dtype == options.Dtype.float32:
         options.refuse_without_use("--dtype float32 has", **rescore)
     if dry_run:
@@ -126,17 +128,17 @@ def run(
     del dataset
     give_memory_back()  # the table of a run of many items needs it
     print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in recipes]), [out], json, every)
-    options_of_check = {"--model": model, "--adapter": adapter, "--dtype": dtype}
+    options_of_check = {"--model": model, "--adapter": adapter, "--dtype": dtype, "--tokenizer": tokenizer}
     words = [word for name, value in options_of_check.items() if value is not None for word in (name, value)]
     _tell_summary(result, out, command_line("check", *words))
 
 
 def _tell_summary(result: Run, out: Path, check_line: str) -> None:
     check, spent = result.manifest.engine.selfcheck, result.manifest.engine.spent
-    if check is not None and check.rung not in ("flex", "tree"):
+    if check is not None and result.manifest.server is None and check.rung not in ("flex", "tree"):
         tell(f"path {check.rung!r}: {check.cost}; `{check_line}` says why")
     if spent is not None:
-        tell(token_savings(spent.tokens_asked, spent.tokens_computed))
+        tell(token_savings(spent))
     if unanswered := result.unanswered:
         count = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
         example = command_line("explain", out, "--item", unanswered[0])

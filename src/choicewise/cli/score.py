@@ -44,15 +44,22 @@ def score(
     device: options.Device = None,
     window: options.Window = None,
     adapter: options.Adapter = None,
+    tokenizer: options.Tokenizer = None,
     json: options.Json = False,
 ) -> None:
     """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
-    options.refuse_for_fakes(model, dtype=dtype, device=device, window=window, adapter=adapter)
+    options.refuse_foreign(model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer)
     from choicewise.models.load import load_model
     from choicewise.running.score_texts import score_texts
 
     language_model = load_model(
-        model, dtype=dtype, device=device, window=window, adapter=adapter, progress=show_download()
+        model,
+        dtype=dtype,
+        device=device,
+        window=window,
+        adapter=adapter,
+        tokenizer=tokenizer,
+        progress=show_download(),
     )
     tell_other_base(model, adapter)
     table = score_texts(language_model, context, choice, reading=reading, boundary=boundary, premise=premise)

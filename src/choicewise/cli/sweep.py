@@ -46,6 +46,7 @@ def sweep(
     dtype: options.ModelDtype = None,
     device: options.Device = None,
     batch_tokens: options.BatchTokens = None,
+    tokenizer: options.Tokenizer = None,
     every: options.All = False,
     json: options.Json = False,
 ) -> None:
@@ -55,10 +56,10 @@ def sweep(
     the same line continues it, and opens nothing again that is complete. Exit code 7: something is missing.
 
     PLAN.toml has `models` and `protocols`, lists of names, and may have `data`, a list of paths, and `subjects`,
-    `limit`, `on_bad_item`, `dtype`, `device`, `window`, `batch_tokens`. A model may be a table with `name`,
-    `revisions` (folders inside, or revisions on the Hub), `chat`, `system`, `adapter` and its own `dtype`,
-    `device`, `window`, `batch_tokens`; data a table with `path`, `benchmark` (whose place it takes) and `mapping` (a
-    file or a table).
+    `limit`, `on_bad_item`, `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`. A model may be a table with
+    `name`, `revisions` (folders inside, or revisions on the Hub), `chat`, `system`, `adapter` and its own `dtype`,
+    `device`, `window`, `batch_tokens`, `tokenizer`; data a table with `path`, `benchmark` (whose place it takes) and
+    `mapping` (a file or a table).
     """
     if out is None:
         raise UsageError("--out is missing: the folder of all runs")
@@ -67,7 +68,7 @@ def sweep(
     skip = "skip" if on_bad_item == options.OnBadItem.skip else None
     given: dict[str, object] = {"model": model, "data": data, "protocol": protocol, "limit": limit}
     given |= {"on_bad_item": skip, "dtype": None if dtype is None else str(dtype)}
-    given |= {"device": device, "batch_tokens": batch_tokens}
+    given |= {"device": device, "batch_tokens": batch_tokens, "tokenizer": tokenizer}
     tasks = _Tasks(include_path or [], allow_task_code)
     asked = _asked(plan, {name: value for name, value in given.items() if value is not None}, tasks)
     record = do_sweep(asked, out, "all runs")

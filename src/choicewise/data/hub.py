@@ -156,7 +156,7 @@ def _hub(name: HubName, kind: Kind) -> Iterator[Any]:
         raise kind.error(
             f"{name} is on the Hub, which needs the package huggingface_hub; run: pip install 'choicewise[hub]'"
         )
-    import huggingface_hub.utils  # which sets the level of its log when it is imported
+    import huggingface_hub.utils.logging  # which sets the level of its log when it is imported, and not before
 
     levels = {log: log.level for log in map(logging.getLogger, _LOGS)}
     for log in levels:

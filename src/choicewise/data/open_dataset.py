@@ -14,6 +14,7 @@ from choicewise.data.mmlu_reader import is_mmlu, read_mmlu
 from choicewise.data.subfolders import LISTED, configurations, joined
 from choicewise.data.table_reader import ROW_READERS, read_tabular
 from choicewise.errors import DataError
+from choicewise.records.secret_address import refuse_secret
 
 
 def open_dataset(
@@ -35,6 +36,7 @@ def open_dataset(
 
     Raises DataError when nothing is there or it can't be read, the layout is unknown or a row can't be used.
     """
+    refuse_secret(path, "the dataset", DataError)
     if str(path).startswith(PREFIX):
         if (bundled := bundled_folder(str(path), (BENCHMARK,))) is None:
             raise DataError(f"{path} is no dataset; the bundled one is {PREFIX}{BENCHMARK.name}")

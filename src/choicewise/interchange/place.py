@@ -2,15 +2,13 @@
 
 import json
 import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import file_digest
 from pathlib import Path
 
 from choicewise.errors import UsageError
-from choicewise.store.atomic import PARTIAL, disk_errors, new_file, sync
+from choicewise.store.atomic import disk_errors, new_file, new_folder, put_back
 
 MARK = ".choicewise-export"
 """A file in every folder that an export made: what is in it, so that it is replaced only where nothing is lost."""
@@ -50,26 +48,16 @@ def own_folder(out: Path, name: str, content: Sequence[str], write: Write) -> Fi
     where nothing was written.
     """
     place = Path(os.path.realpath(out))
-    _check_folder(place, out, name, content)
-    partial = place.with_name(place.name + PARTIAL)
     with disk_errors(out):
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        try:
-            notes = write(partial)
-            files = sorted(file.relative_to(partial) for file in partial.rglob("*") if file.is_file())
-            if not files:
-                raise UsageError(f"nothing of this can be exported to {name}", notes)
-            mark = Mark(name, [*content], {file.as_posix(): _sha256(partial / file) for file in files})
-            (partial / MARK).write_text(json.dumps(asdict(mark), indent=1), encoding="utf-8")
-            for file in (*files, Path(MARK)):
-                sync(partial / file)
-            with _aside(place):
-                partial.rename(place)
-            sync(place.parent)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
+        put_back(place)
+    _check_folder(place, out, name, content)
+    with new_folder(place) as partial:
+        notes = write(partial)
+        files = sorted(file.relative_to(partial) for file in partial.rglob("*") if file.is_file())
+        if not files:
+            raise UsageError(f"nothing of this can be exported to {name}", notes)
+        mark = Mark(name, [*content], {file.as_posix(): _sha256(partial / file) for file in files})
+        (partial / MARK).write_text(json.dumps(asdict(mark), indent=1), encoding="utf-8")
     return Filled(tuple(out / file for file in files), tuple(notes))
 
 
@@ -102,11 +90,7 @@ def one_file(is_ours: Callable[[Path], bool]) -> Place:
         with disk_errors(out):
             out.parent.mkdir(parents=True, exist_ok=True)
         with new_file(Path(os.path.realpath(out))) as partial:
-            try:
-                notes = write(partial)
-            except BaseException:
-                partial.unlink(missing_ok=True)
-                raise
+            notes = write(partial)
         return Filled((out,), tuple(notes))
 
     return place
@@ -150,23 +134,6 @@ def _mark(place: Path) -> Mark | None:
     kinds = {"format": str, "content": list, "files": dict}
     whole = isinstance(mark, dict) and all(isinstance(mark.get(key), kind) for key, kind in kinds.items())
     return Mark(*(mark[key] for key in kinds)) if whole else None
-
-
-@contextmanager
-def _aside(place: Path) -> Iterator[None]:
-    """Move what is at ``place`` away for the block, and delete it when that ends well."""
-    if not place.exists():
-        yield
-        return
-    before = place.with_name(f"{place.name}.before{PARTIAL}")
-    shutil.rmtree(before, ignore_errors=True)
-    place.rename(before)
-    try:
-        yield
-    except BaseException:
-        before.rename(place)
-        raise
-    shutil.rmtree(before, ignore_errors=True)
 
 
 def _named(names: Sequence[str]) -> str:

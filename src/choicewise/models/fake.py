@@ -56,6 +56,10 @@ class _Fake(ABC):
         """None: there is nothing to choose from."""
         return self.selfcheck
 
+    def objection(self, question: Question) -> str | None:
+        """None: a fake answers everything."""
+        return None
+
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers, in order."""
         for index, question in enumerate(questions):

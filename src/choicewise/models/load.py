@@ -10,8 +10,12 @@ from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.hub import hub_folder
 from choicewise.models.model import Model
+from choicewise.records.secret_address import refuse_secret
 
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
+
+SERVER = "server:"
+"""What the address of a served model begins with."""
 
 
 def load_model(
@@ -24,9 +28,13 @@ def load_model(
     batch_tokens: int | None = None,
     trust_remote_code: bool = False,
     adapter: str | Path | None = None,
+    tokenizer: str | None = None,
     progress: Download | None = None,
 ) -> Model:
     """The model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder in the format of transformers.
+
+    ``server:URL#NAME`` is what a server at that address calls ``NAME``; ``tokenizer`` names the tokenizer of that
+    (:mod:`choicewise.models.server.server_tokenizer`), and ``window`` is of prompt and answer together.
 
     Where there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its safetensors,
     tokenizer and configuration are downloaded, of which ``progress`` hears; without it a terminal shows bars.  The
@@ -35,8 +43,13 @@ def load_model(
     folder can't be used, or when torch or transformers are not installed.
     """
     name = str(name_or_path)
+    refuse_secret(name, "the model", ModelError)
     if fake := FAKES.get(name):
         return fake()
+    if name.startswith(SERVER):
+        return _served(name, tokenizer, window, progress)
+    if tokenizer is not None:
+        raise ModelError(f"{name} has its own tokenizer; only a model behind a server takes another")
     if name.startswith("fake:"):
         raise ModelError(f"{name} is not a model; the fakes are {', '.join(FAKES)}")
     if name.startswith(PREFIX):
@@ -70,6 +83,19 @@ def load_model(
     added = "" if model.adapter is None else f"+{model.adapter.name}"
     model.name, model.source = on_hub.repository + added, source
     return model
+
+
+def _served(name: str, tokenizer: str | None, window: int | None, progress: Download | None) -> Model:
+    for package in ("httpx2", "stamina"):
+        if find_spec(package) is None:
+            raise ModelError(
+                f"a model behind a server needs httpx2 and stamina ({package} is missing);"
+                " run: pip install 'choicewise[server]'"
+            )
+    from choicewise.models.server.address import ServerAddress
+    from choicewise.models.server.server_model import ServerModel
+
+    return ServerModel(ServerAddress.parse(name), tokenizer=tokenizer, window=window, progress=progress)
 
 
 def _advice(name: str) -> str:

@@ -18,10 +18,19 @@ class Model(Protocol):
     """
 
     name: str
-    digest: str
     device: str
-    window: int
-    supports: frozenset[type]
+
+    @property
+    def digest(self) -> str:
+        """64 hex digits."""
+
+    @property
+    def window(self) -> int:
+        """The most input tokens."""
+
+    @property
+    def supports(self) -> frozenset[type]:
+        """Kinds of question."""
 
     @property
     def dtype(self) -> str:
@@ -54,6 +63,13 @@ class Model(Protocol):
 
         A tree of questions adds its tokens when it is built, a generation its limit at first and its length when it
         ends, so the number falls at times.  It is never below ``computed``, and equal to it when nothing is asked.
+        """
+
+    def objection(self, question: Question) -> str | None:
+        """Why ``question``, though of a kind that it ``supports``, can't be answered; None where it can.
+
+        So a server that gives probabilities of one next token alone objects to a question about three.  It is asked
+        with the first questions of a protocol before a run; a model that answers all that it supports never objects.
         """
 
     def answer(self, questions: Sequence[Question]) -> Answers:

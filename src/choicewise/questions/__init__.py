@@ -12,6 +12,8 @@ from choicewise.questions.rendition import Rendition as Rendition
 from choicewise.questions.span import Ids as Ids
 from choicewise.questions.span import Span as Span
 from choicewise.questions.span import question_key as question_key
+from choicewise.questions.token_scores import NOT_FIRST as NOT_FIRST
+from choicewise.questions.token_scores import UNKNOWN as UNKNOWN
 from choicewise.questions.token_scores import Answers as Answers
 from choicewise.questions.token_scores import TokenScores as TokenScores
 

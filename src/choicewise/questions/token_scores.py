@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from choicewise.questions.span import Ids
 
+UNKNOWN, NOT_FIRST = -1, -2
+"""Ranks of tokens of which nothing is known, or only that another token is likelier."""
+
 
 @dataclass(slots=True, eq=False)  # not frozen, as spans are not
 class TokenScores:
@@ -18,7 +21,8 @@ class TokenScores:
 
     ``logprobs``: natural log-probabilities (nats), float32, from a softmax over the true vocabulary in float32.
     ``ranks``: how many vocabulary entries have a strictly greater logit; 0 everywhere means greedy decoding agrees,
-    -1 means unknown.  ``tokens``: the scored or generated ids; for a question about bytes, the bytes.
+    ``-1 - r`` means at least ``r``, so -1 (``UNKNOWN``) that nothing is known, -2 (``NOT_FIRST``) that it is not 0.
+    ``tokens``: the scored or generated ids; for a question about bytes, the bytes.
     ``value``: the one number that answers a question without tokens: a loss in nats per token, or a cosine.
     ``text``: what was generated, where whoever generated it names no tokens.
     ``at_most``: whether ``logprobs`` are upper bounds, because the true ones were not told.
@@ -47,16 +51,22 @@ class TokenScores:
 
     @classmethod
     def joined(cls, parts: Sequence[TokenScores]) -> TokenScores:
-        """The scores of consecutive tokens, put together."""
+        """The scores of consecutive tokens, put together; one part that is missing makes the whole missing."""
+        missing = next((part.missing for part in parts if part.missing is not None), None)
+        tokens = np.concatenate([part.tokens for part in parts])
+        if missing is not None:
+            return cls.unanswered(missing, tokens)
         return cls(
-            np.concatenate([part.tokens for part in parts]),
+            tokens,
             np.concatenate([part.logprobs for part in parts]),
             np.concatenate([part.ranks for part in parts]),
+            at_most=any(part.at_most for part in parts),
         )
 
     def first(self, count: int) -> TokenScores:
         """The scores of the first ``count`` tokens."""
-        return TokenScores(self.tokens[:count], self.logprobs[:count], self.ranks[:count])
+        shortened = TokenScores(self.tokens[:count], self.logprobs[:count], self.ranks[:count])
+        return replace(shortened, at_most=self.at_most, missing=self.missing)
 
     @property
     def is_nan(self) -> bool:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+ALLOWED = 0.01
+"""Nats by which a server may answer the same question otherwise, however alike the answers of its probe were.
+
+What 16-bit arithmetic makes of another cache or another version of the software; other weights differ by more."""
+
 Place = tuple[str, str, int, int]
 """Where a block lies: split, subject, and the positions in the subject of its first item and after its last one."""
 
@@ -123,15 +128,19 @@ class SelfCheckRecord:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Input tokens asked, when every choice is a sequence of its own, input tokens computed, and seconds taken."""
+    """Input tokens asked, when every choice is a sequence of its own, input tokens computed, and seconds taken.
+
+    ``requests``: to a server, which then says itself what it computed; 0 of models that ran here.
+    """
 
     tokens_asked: int
     tokens_computed: int
     seconds: float
+    requests: int = 0
 
     def __add__(self, other: Spent) -> Spent:
         asked, computed = self.tokens_asked + other.tokens_asked, self.tokens_computed + other.tokens_computed
-        return Spent(asked, computed, self.seconds + other.seconds)
+        return Spent(asked, computed, self.seconds + other.seconds, self.requests + other.requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +149,49 @@ class EngineRecord:
 
     selfcheck: SelfCheckRecord | None = None
     spent: Spent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRecord:
+    """The server behind which the model answered, as its probe before the first question saw it.
+
+    ``model``: the server's own name of the model, and ``root`` where it says that its weights come from; ``route``: how
+    it is asked; ``software``: what it says that it is, with its version; ``tokenizer``: the name of ours.  ``probes``:
+    log-probabilities (nats) of the probe's texts, by text, and ``noise``: how far two answers to the same question
+    differ at most (nats).  ``changed``: what the same probe found to be otherwise after the last question, in words;
+    empty where it found nothing.
+    """
+
+    model: str
+    route: str
+    root: str = ""
+    software: str = ""
+    tokenizer: str = ""
+    probes: Mapping[str, float] = field(default_factory=dict)
+    noise: float = 0.0
+    changed: str = ""
+
+    def differences(self, now: ServerRecord) -> list[str]:
+        """What ``now`` is otherwise than here, in words: what is asked, and answers that differ by more than noise."""
+        named = {
+            "model": "the model",
+            "root": "its weights",
+            "route": "the way of asking",
+            "tokenizer": "the tokenizer",
+        }
+        texts = [(what, getattr(self, name), getattr(now, name)) for name, what in named.items()]
+        lines = [
+            f"{what}: {then or 'unnamed'} then, {here or 'unnamed'} now" for what, then, here in texts if then != here
+        ]
+        allowed = max(ALLOWED, 4 * max(self.noise, now.noise))
+        for text in self.probes.keys() & now.probes.keys():
+            then, here = self.probes[text], now.probes[text]
+            if not abs(then - here) <= allowed:  # so that NaN is a difference
+                lines.append(
+                    f"log P of {text[-30:]!r} after what precedes it: {then:.4f} nats then, {here:.4f} now, where up to"
+                    f" {allowed:.2g} may be noise"
+                )
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +216,8 @@ class Manifest:
     ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those outside the blocks, by name.
     ``command``: the words of a command line that say where model and data lie and what of them was asked, so that a
     line can go on with it; none where it was not begun by one.  ``imported``: where no model was asked here, and all
-    that was observed comes from another tool's log.
+    that was observed comes from another tool's log.  ``server``: where the model answered from behind one.
+    ``refused``: protocols that were asked for and that the model can't be asked under, with the reason.
     """
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012, also for the records in the fields
@@ -180,6 +233,8 @@ class Manifest:
     files: dict[str, FileRecord] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     imported: ImportRecord | None = None
+    server: ServerRecord | None = None
+    refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def writer(self) -> str:

@@ -27,7 +27,9 @@ _NO_CHOICE = ChoiceQuestion(None)
 class Answerer(Protocol):
     """What preparing needs to know of a model: its tokenizer and its window (input tokens)."""
 
-    window: int
+    @property
+    def window(self) -> int:
+        """The most input tokens."""
 
     @property
     def tokenizer(self) -> Tokenizer:

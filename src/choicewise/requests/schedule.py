@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
-from choicewise.errors import DataError, ModelError, ProtocolError
+from choicewise.errors import DataError, ProtocolError
 from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS, supported_readings
+from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
 from choicewise.protocols.shots import sample
 from choicewise.requests.problems import Problems
 from choicewise.requests.rendered import RenderedRequests
@@ -69,26 +69,23 @@ def collect_problems(
         problems.add(request_source(protocol, data, rendered).problems(subject, items, start), subject, digest)
 
 
-def check_support(protocols: Mapping[str, Protocol], model: str, supports: frozenset[type]) -> None:
-    """ModelError, naming the protocols, where their readings need kinds of question that ``model`` does not support."""
-    for name, protocol in protocols.items():
-        needs = READINGS[protocol.reading].needs + (CORRECTION_NEEDS if protocol.boundary in CORRECTED else ())
-        if lacking := [kind.__name__ for kind in needs if kind not in supports]:
-            raise ModelError(
-                f"{model} does not support {' and '.join(lacking)}, which reading {protocol.reading} needs; it can be "
-                f"asked with reading {' or '.join(supported_readings(supports))}: use such a protocol, or another "
-                f"model, or leave protocol {name} out"
-            )
+def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> str | None:
+    """Which kinds of question ``protocol`` needs and ``model``, which ``supports`` these, lacks; None where none."""
+    needs = READINGS[protocol.reading].needs + (CORRECTION_NEEDS if protocol.boundary in CORRECTED else ())
+    lacking = [kind.__name__ for kind in dict.fromkeys(needs) if kind not in supports]
+    if not lacking:
+        return None
+    return f"{model} does not support {' and '.join(lacking)}, which reading {protocol.reading} needs"
 
 
-def check_chat(protocols: Mapping[str, Protocol], model: str, template: ChatTemplate | None) -> None:
-    """ModelError, naming a protocol, where one is a chat and ``model`` has no ``template`` for chats."""
-    chats = [name for name, protocol in protocols.items() if protocol.chat != "none"]
-    if chats and template is None:
-        raise ModelError(
-            f"{model} has no chat template (chat_template in tokenizer_config.json, or chat_template.jinja), so it is "
-            f"no chat model, and protocol {chats[0]} is a chat; leave the chat out, or use a model that has one"
-        )
+def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:
+    """Why ``model`` can't be asked under ``protocol``: a chat that it has no ``template`` for; None where it can."""
+    if protocol.chat == "none" or template is not None:
+        return None
+    return (
+        f"{model} has no chat template (chat_template in tokenizer_config.json, or chat_template.jinja), so it is "
+        "no chat model, and this is a chat"
+    )
 
 
 def request_source(

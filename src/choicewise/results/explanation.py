@@ -16,6 +16,7 @@ from choicewise.records.tables import FLOAT32, GENERATED
 from choicewise.results.elsewhere import KEYS
 from choicewise.results.item_table import read_item_rows
 from choicewise.results.measurement import Measurement
+from choicewise.results.prompt_spans import NO_NUMBER
 from choicewise.results.run import Run
 from choicewise.scoring.calibration import ACROSS_ITEMS
 
@@ -155,7 +156,8 @@ def explain_items(run: Run, items: Sequence[str], null_tokens: bool = True) -> l
     measured = alone.measurements | Run(run.evidence, across).measurements
     decided = [_Decided(measured[name]) for name in run.protocols]
     requests, spans = _by_item(tables.requests), _by_item(tables.spans)
-    answers = {row["key"]: row for row in tables.observations.to_pylist()}
+    observed = sorted(tables.observations.to_pylist(), key=lambda row: row["missing"] is None)
+    answers = {row["key"]: row for row in observed}  # of a question that was asked again the answer counts
     texts = read_item_rows(run.folder, places)
     return [
         _explanation(run, texts[place], requests.get(item, []), spans.get(item, []), answers, decided, null_tokens)
@@ -246,7 +248,10 @@ def _scored(
     if total is not None:
         total = total - (before or 0.0) + (after or 0.0)
     no_number = any(number is not None and math.isnan(number) for number in (total, value))
-    missing = span["missing"] or ("the model answers with NaN" if no_number else None)
+    unanswered = next((row["missing"] for row in (answer, *corrections) if row and row["missing"]), None)
+    missing = span["missing"] or unanswered or (NO_NUMBER if no_number else None)
+    if unanswered is not None:
+        answer = total = value = None
     spelled = text or span["continuation"] or ""
     tokens = () if answer is None or not with_tokens else _tokens(protocol, context, spelled, answer)
     kept = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")

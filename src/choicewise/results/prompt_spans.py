@@ -35,6 +35,8 @@ class PromptSpans:
         self._choice = self._spans["choice"].to_numpy()
         self._answers = tables.answers[0][chosen]
         self._no_number = tables.no_number[chosen]
+        place = np.cumsum(chosen) - 1
+        self._unanswered = [(int(place[span]), reason) for span, reason in tables.unanswered if chosen[span]]
         self._corrections = [nats[chosen] for nats in tables.corrections]
         self._items, self._rows = len(item_offsets) - 1, int(item_offsets[-1])
         self.rescored: Mask = _filled(self._items, False, self._item[tables.rescored[chosen]], True)
@@ -119,6 +121,8 @@ class PromptSpans:
         missing = self._spans["missing"]
         told = np.flatnonzero(pc.and_(read, pc.is_valid(missing)).to_numpy())
         yield from zip(self._item[told].tolist(), missing.take(pa.array(told)).to_pylist(), strict=True)
+        wanted = read.to_numpy()
+        yield from ((int(self._item[span]), reason) for span, reason in self._unanswered if wanted[span])
         for cause, spans in causes.items():
             yield from ((item, cause) for item in self._item[pc.and_(read, spans).to_numpy()].tolist())
 

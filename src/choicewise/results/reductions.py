@@ -37,7 +37,7 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
     if READINGS[protocol.reading].one_likelihood:
         wanted["mass",] = lambda portion: portion.mass
         wanted["lacks", protocol.score, protocol.null] = lambda portion: portion.lacks(protocol.score, protocol.null)
-        if noise:
+        if noise is not None:
             axes = (protocol.score, protocol.null, protocol.outside)
             wanted["sensitivity", *axes] = lambda portion: portion.sensitivity(*axes)
     return wanted

@@ -79,6 +79,8 @@ class Run:
             same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
             same += f"; subjects {', '.join(selection.subjects)}" if selection.subjects else ""
             same += f"; limit {selection.limit}" if selection.limit else ""
+            if reasons := [self.manifest.refused[name] for name in lacking if name in self.manifest.refused]:
+                raise UsageError(f"{self.folder} was not asked what {names} asks, as that was refused: {reasons[0]}")
             advice = f"add it: evaluate {names} into the same folder, with {same}"
             raise UsageError(f"{self.folder} was not asked what {names} asks; {advice}")
         return Run(self.evidence, self.on_its_split(protocols))
@@ -141,7 +143,7 @@ class Run:
 
         They are what scores are made of: of an item that was rescored, the answers of the float32 copy, under keys that
         end in ``:float32``.  ``correction_first`` and ``correction_last`` are the nats that a boundary policy adds at
-        the first and the last token, 0 where it corrects nothing.
+        the first and the last token, 0 where it corrects nothing.  ``missing``: why nothing was asked, or not answered.
         """
         tables, table = self.tables, self.tables.spans
         rows = [pa.array(answers, mask=answers < 0) for answers in tables.answers]
@@ -149,8 +151,10 @@ class Run:
             key = pc.coalesce(tables.observations["key"].take(row), table[name])
             table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), key)
         answers = tables.observations.drop_columns(["key"]).take(rows[0])
+        missing = pc.coalesce(table["missing"], answers["missing"])
+        table = table.drop_columns(["missing"])
         for name, column in zip(answers.column_names, answers.columns, strict=True):
-            table = table.append_column(answers.schema.field(name), column)
+            table = table.append_column(answers.schema.field(name), missing if name == "missing" else column)
         for name, nats in zip(("correction_first", "correction_last"), tables.corrections, strict=True):
             table = table.append_column(name, pa.array(nats))
         return table

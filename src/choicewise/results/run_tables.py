@@ -73,11 +73,25 @@ class RunTables:
         return 0.0 - before, after  # 0.0 - 0.0 is 0.0, where -0.0 would be printed with its sign
 
     @cached_property
+    def unanswered(self) -> list[tuple[int, str]]:
+        """(span, why the model gave no answer about it or a correction of it), in the order of the spans."""
+        column = self.observations["missing"]
+        if column.null_count == len(column):
+            return []
+        reasons = [*column.to_pylist(), None]  # row -1: none
+        rows = self._own_answers
+        spans = np.flatnonzero(np.append(pc.is_valid(column).to_numpy(), False)[rows].any(axis=0))
+        told = ((span, next(filter(None, (reasons[row] for row in rows[:, span])))) for span in spans.tolist())
+        return list(told)
+
+    @cached_property
     def no_number(self) -> Mask:
-        """The spans about which the model answered with NaN, corrections included, bool [spans]."""
+        """The spans about which the model answered with NaN, corrections included, bool [spans]; not those that it did
+        not answer."""
         summed = (np.diff(self.offsets) > 0) | pc.is_valid(self.observations["total"]).to_numpy()
         no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
-        nan = np.append((summed & np.isnan(self._totals)) | no_value, False)  # row -1: none
+        answered = pc.is_null(self.observations["missing"]).to_numpy()
+        nan = np.append(((summed & np.isnan(self._totals)) | no_value) & answered, False)  # row -1: none
         return np.asarray(nan[self._own_answers].any(axis=0), dtype=np.bool_)
 
     @cached_property
@@ -127,7 +141,11 @@ class RunTables:
     def _find(self, suffix: str) -> Integers:
         known, columns = self.observations["key"], [self.spans[name] for name in KEYS]
         keys = [pc.binary_join_element_wise(column, suffix, "") for column in columns] if suffix else columns
-        return np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
+        lost = pc.is_valid(self.observations["missing"]).to_numpy()
+        order = np.append(np.argsort(lost, kind="stable"), -1)  # of a question that was asked again the answer counts
+        known = known.take(pa.array(order[:-1])) if lost.any() else known
+        rows = np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
+        return order[rows] if lost.any() else rows
 
 
 def read_run_tables(folder: Path, manifest: Manifest) -> RunTables:

@@ -89,6 +89,27 @@ def read_summary(folder: Path, manifest: Manifest) -> list[KeptOutcome] | None:
         return None
 
 
+def summary_problem(folder: Path, manifest: Manifest) -> str | None:
+    """What is wrong with the file in ``folder``; None where nothing is, or where there is none.
+
+    It is never believed where something is: then the numbers are computed again, and it is written again.
+    """
+    path = folder / SUMMARY
+    if not path.exists():
+        return None
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            known = (file.schema_arrow.metadata or {}).get(_KEY)
+            if known != state(manifest).encode():
+                return "is of another state of the run or another version; it counts for nothing and is written again"
+            if not file.schema_arrow.equals(_SCHEMA):
+                return "has other columns than it should; it counts for nothing and is written again"
+            _outcomes(file.read(use_threads=False), manifest)
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        return f"can't be read ({str(error).splitlines()[0]}); it counts for nothing and is written again"
+    return None
+
+
 def write_summary(folder: Path, manifest: Manifest, outcomes: Sequence[KeptOutcome]) -> None:
     """Replace the file; nothing where the folder can't be written."""
     table = _table(outcomes).replace_schema_metadata({_KEY: state(manifest).encode()})

@@ -21,16 +21,19 @@ from choicewise.protocols.signature import signature
 from choicewise.records.format import MANIFEST
 from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Selection, SelfCheckRecord
 from choicewise.records.rows import ItemRow
+from choicewise.records.secret_address import refuse_secret
 from choicewise.requests.blocks import Section
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import has_shots
 from choicewise.results.run import Run, open_run
+from choicewise.running.ask_again import ask_again
 from choicewise.running.executor import Executor, InProcess
 from choicewise.running.memory import give_memory_back
 from choicewise.running.progress import ProgressReport
 from choicewise.running.pulse import Progress, Pulse
 from choicewise.running.rare_collection import rare_collection
 from choicewise.running.rescore import open_items, rescore
+from choicewise.running.served import note_change, server_record
 from choicewise.running.tracker import Tracker
 from choicewise.running.work import Stretch, Work
 from choicewise.store.block_writer import BlockWriter
@@ -50,6 +53,7 @@ def evaluate(
     rescore_near_ties: Callable[[], Model] | None = None,
     progress: Progress | bool | None = None,
     command: Sequence[str] = (),
+    say: Callable[[str], None] = lambda line: None,
 ) -> Run:
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
@@ -58,7 +62,11 @@ def evaluate(
     questions that can't be asked as missing, instead of raising DataError.  ``rescore_near_ties`` loads a float32 copy
     of a 16-bit model, which answers again what noise leaves undecided.  A folder of the same measurement is continued,
     and only what it lacks is computed; protocols that ask what others already asked cost nothing.  ``progress`` is
-    called with (done, total); True prints lines on stderr.  ``command``: kept in the manifest, where it is explained.
+    called with (done, total); True prints lines on stderr.  Protocols that the model can't be asked under are refused
+    with a warning that names them, and the others are asked.  ``command``: kept in the manifest, where it is explained.
+
+    Questions that a model behind a server gave no answer to in earlier calls are asked once more; ``say`` gets a line
+    about how many of them have an answer now.
 
     Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
@@ -68,6 +76,8 @@ def evaluate(
     recipes = dict(protocols) if isinstance(protocols, Mapping) else resolve(*protocols)
     if subjects is not None and not subjects:
         raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
+    for word in (str(out), *command):
+        refuse_secret(word, "a word of the command")
     check_folder(Path(out))
     if not recipes:
         raise UsageError("no protocol was named; `choicewise protocols` lists them")
@@ -87,18 +97,26 @@ def evaluate(
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(model),
         command=tuple(command),
+        server=server_record(model),
+        refused=dict(work.refused),
     )
     if isinstance(progress, bool) or progress is None:
         tokens = partial(getattr, model, "computed")
         progress = ProgressReport(model.name, computed=tokens) if progress else lambda done, total: None
     if new := not (Path(out) / MANIFEST).exists():  # a bad item is refused before anything is written
         work.check(list(work.stretches()))
-    with open_folder(Path(out), wanted, _item_rows(work.sections)) as folder:
+    with open_folder(Path(out), wanted, item_rows(work.sections)) as folder:
+        unanswered = folder.unanswered()
+        executor = InProcess(model, data, rendered, skip_bad_items)
         if stretches := list(work.stretches(folder)):
             if not new:
                 work.check(stretches)
-            _observe(folder, InProcess(model, data, rendered, skip_bad_items), work, stretches, progress)
+            _observe(folder, executor, work, stretches, progress)
             give_memory_back()
+        if unanswered:
+            say(ask_again(folder, executor, work, unanswered, progress).text)
+        if stretches or unanswered:
+            note_change(folder, model)
         if rescore_near_ties is not None and (undecided := open_items(open_run(out))):
             rescore(folder, rescore_near_ties(), work, undecided, progress)
         folder.finish()
@@ -112,7 +130,7 @@ def _model_record(model: Model) -> ModelRecord:
     return ModelRecord(*own, "" if chat is None else chat.digest, source)
 
 
-def _item_rows(sections: Sequence[Section]) -> dict[str, Iterator[ItemRow]]:
+def item_rows(sections: Sequence[Section]) -> dict[str, Iterator[ItemRow]]:
     """The rows of the item table by split, to be read in this order."""
     by_split: dict[str, list[Section]] = {}
     for section in sections:

@@ -66,6 +66,11 @@ class InProcess:
         return self.model.computed
 
     @property
+    def requests(self) -> int:
+        """Requests to a server so far; 0 for a model that runs here."""
+        return getattr(self.model, "requests", 0)
+
+    @property
     def planned(self) -> int | None:
         """Input tokens to compute for all that was asked so far; None where they are not counted."""
         return self.model.planned

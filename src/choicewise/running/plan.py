@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
@@ -16,6 +16,8 @@ from choicewise.requests.prepared_block import PreparedBlock, prepare_block
 from choicewise.requests.prompt_rows import BlockQuestion
 from choicewise.requests.rendered import RenderedRequests
 from choicewise.running.pulse import Progress
+from choicewise.running.refusals import asked_parts
+from choicewise.running.served import served_model
 from choicewise.running.work import Work
 from choicewise.store.keys import Keys
 from choicewise.tokens.byte_probability import ByteProbability
@@ -33,7 +35,8 @@ class Plan:
     choice of every protocol is a sequence of its own; ``tokens_unique``: when a common beginning is computed once, as
     the engine does in each block.  ``missing`` counts the requests that can't be asked, by reason, ``shots_dropped``
     those that lose shots and ``tokens_dropped`` those that lose tokens.  ``speed``: unique tokens a second of a short
-    probe; None without one.
+    probe; None without one.  ``refused``: protocols that the model can't be asked under, with the reason.
+    ``sent``: requests to the server that the model is behind; None of a model that runs here.
     """
 
     requests: int
@@ -43,6 +46,8 @@ class Plan:
     shots_dropped: int
     tokens_dropped: int
     speed: float | None
+    refused: Mapping[str, str] = field(default_factory=dict)
+    sent: int | None = None
 
     @property
     def ratio(self) -> float:
@@ -68,6 +73,8 @@ def total(plans: Sequence[Plan]) -> Plan:
         shots_dropped=sum(each.shots_dropped for each in plans),
         tokens_dropped=sum(each.tokens_dropped for each in plans),
         speed=unique / sum(seconds) if len(seconds) == len(plans) else None,
+        refused={name: reason for each in plans for name, reason in each.refused.items()},
+        sent=None if any(each.sent is None for each in plans) else sum(each.sent or 0 for each in plans),
     )
 
 
@@ -95,7 +102,7 @@ def plan(
     missing: Counter[str] = Counter()
     counted, blocks = Keys(), work.blocks(stretches)
     total = sum(block.work for block in blocks)
-    speed = None
+    speed, served, sent = None, served_model(model), None
     for block in blocks:
         if progress is not None:
             progress(done, total)
@@ -105,13 +112,16 @@ def plan(
         counted.add(keys)
         tokens_asked += prepared.inputs
         tokens_unique += unique_tokens(new)
+        if served is not None:
+            sent = (sent or 0) + served.requests_for([part for question in new for part in asked_parts(question)])
         missing.update(_missing(prepared))
         shots_dropped += sum(bool(row.shots_dropped) for row in prepared.requests)
         tokens_dropped += sum(bool(row.tokens_dropped) for row in prepared.requests)
         if probe and speed is None:
             speed = measure_speed(model, [question for question in new if isinstance(question, Span)])
         done += block.work
-    return Plan(work.questions, tokens_asked, tokens_unique, dict(missing), shots_dropped, tokens_dropped, speed)
+    counts = work.questions, tokens_asked, tokens_unique, dict(missing), shots_dropped, tokens_dropped
+    return Plan(*counts, speed, work.refused, sent)
 
 
 def unique_tokens(questions: Sequence[BlockQuestion]) -> int:

@@ -8,6 +8,7 @@ from choicewise.models.model import Model
 from choicewise.records.tables import FLOAT32
 from choicewise.requests.prepared_block import prepare_block
 from choicewise.results.run import Run
+from choicewise.running.executor import InProcess
 from choicewise.running.observe import observe
 from choicewise.running.work import Work
 from choicewise.store.block_writer import BlockWriter
@@ -38,7 +39,7 @@ def rescore(
     """
     done, total = 0, sum(map(len, undecided.values()))
     progress(done, total)
-    rescored = folder.rescored()
+    rescored, executor = folder.rescored(), InProcess(model, work.data, work.rendered, skip_bad_items=True)
     asked = [
         (section, start, stop, [ask for ask in asks if ask.protocol.prompt_digest in undecided])
         for section, start, stop, asks in work.stretches()
@@ -51,7 +52,7 @@ def rescore(
         keys = dict.fromkeys(key for row in rows for key in (row.key, row.before, row.after) if key is not None)
         questions = {key: prepared.wanted[key] for key in rescored.without(list(keys))}
         size = len({(row.prompt, row.item) for row in rows})
-        with BlockWriter(folder, block.place, model) as writer:
+        with BlockWriter(folder, block.place, executor) as writer:
             for observation in observe(model, questions):
                 writer.add(observation._replace(key=observation.key + FLOAT32))
                 progress(done + size * writer.count // len(questions), total)

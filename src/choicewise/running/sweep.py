@@ -10,6 +10,7 @@ from choicewise.data.download_bars import Download
 from choicewise.errors import ChoicewiseError, MissingData
 from choicewise.models.model import Model
 from choicewise.protocols.suite import Suite
+from choicewise.records.secret_address import refuse_secret
 from choicewise.records.sweep import CellRecord, Sweep
 from choicewise.results.summary import keep_summary
 from choicewise.running.evaluate import evaluate
@@ -21,7 +22,7 @@ from choicewise.running.sweep_model import SweepModel
 from choicewise.running.sweep_progress import SweepProgress
 from choicewise.running.sweep_record import begun_sweep, is_done, replaced, with_cells
 from choicewise.store.atomic import disk_errors
-from choicewise.store.folder import locked
+from choicewise.store.lock import locked
 from choicewise.store.sweep import write_sweep
 
 HALF = ("bfloat16", "float16")
@@ -72,6 +73,8 @@ def sweep(asked: Asked, out: str | Path, audience: Audience = SILENCE) -> Sweep:
     opened again.  Raises StoreError where ``out`` holds something else or another process writes to it, and what
     ``asked`` does not want recorded.
     """
+    for name in (str(out), *(model.name for model in asked.models), *(source.name for source in asked.sources)):
+        refuse_secret(name, "a model, a dataset or the folder of the sweep")
     folder = Path(out)
     begun_sweep(folder)
     with disk_errors(folder):
@@ -162,6 +165,7 @@ class _Job:
             skip_bad_items=chosen.skip_bad_items,
             progress=progress,
             command=self._asked.command(model, source.source, chosen),
+            say=self._audience.say,
             **more,
         )
         keep_summary(run)

@@ -12,6 +12,7 @@ from choicewise.data.hub_errors import MODEL
 from choicewise.data.hub_name import hub_name
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
+from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.protocols.chat import in_chat
 from choicewise.protocols.protocol import Protocol
 from choicewise.running.source import state_of
@@ -40,6 +41,8 @@ class SweepModel:
     def folder(self) -> str:
         """What the folder of its runs is called, where that is not taken."""
         last = Path(self.name).resolve().name if Path(self.name).is_dir() else self.name
+        if last.startswith(SERVED):
+            last = last.rpartition("#")[2].removeprefix(SERVED)
         return folder_name(last)
 
     @property

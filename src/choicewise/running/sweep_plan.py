@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 
 from choicewise.data.columns import Columns, columns_of, read_mapping
 from choicewise.errors import ChoicewiseError, UsageError, did_you_mean
+from choicewise.models.server.address import PREFIX as SERVED
+from choicewise.models.server.address import ServerAddress
 from choicewise.protocols.catalogue import resolve, suites_of
 from choicewise.protocols.chat import FORMS
+from choicewise.records.secret_address import refuse_secret
 from choicewise.running.open_sources import Chosen
 from choicewise.running.source import Source, benchmark_sources, refuse_one_dataset
 from choicewise.running.sweep import Asked
@@ -33,7 +36,7 @@ _BAD = _Key("error or skip", lambda value: value in ("error", "skip"))
 _LIST = _Key("a list of names or tables", lambda value: isinstance(value, list) and bool(value))
 _MAPPING = _Key("a path or a table", lambda value: isinstance(value, dict) or _TEXT.fits(value))
 
-_LOADING = {"dtype": _DTYPE, "device": _TEXT, "window": _COUNT, "batch_tokens": _COUNT}
+_LOADING = {"dtype": _DTYPE, "device": _TEXT, "window": _COUNT, "batch_tokens": _COUNT, "tokenizer": _TEXT}
 """How models are loaded: for all of them, or for one."""
 _OWN = {**_LOADING, "adapter": _TEXT}
 """How one model is loaded."""
@@ -70,6 +73,8 @@ def plan_of(table: Mapping[str, Any], foreign: Foreign | None = None) -> Asked:
 
     ``foreign``: takes protocols that are not the catalogue's out of the list; None where there are no such.
     """
+    for key, text in _texts(table):
+        refuse_secret(text, key)
     problems = [*_problems(table, {**_TOP, **_LOADING}, "")]
     problems += [f"{key} is missing" for key in ("models", "protocols") if key not in table]
     models = _tables(table, "models", "name", _MODEL, problems)
@@ -128,12 +133,27 @@ def _columns(data: Mapping[str, Any]) -> Columns | None:
     return columns_of(mapping, "mapping") if isinstance(mapping, dict) else read_mapping(Path(mapping))
 
 
+def _takes(name: str) -> Collection[str]:
+    """The keys of how a model is loaded that have a use for the one called ``name``."""
+    if name.startswith("fake:"):
+        return ()
+    return ("window", "tokenizer") if name.startswith(SERVED) else {*_OWN} - {"tokenizer"}
+
+
 def _models(table: Mapping[str, Any], common: Mapping[str, Any]) -> Iterator[SweepModel]:
     """The model of a table, once for each of its revisions: a folder in its folder, or a revision on the Hub."""
     name = table["name"]
     own = {key: value for key, value in table.items() if key in _OWN}
-    options = {} if name.startswith("fake:") else {**common, **own}
+    takes = _takes(name)
+    if name.startswith(SERVED):
+        ServerAddress.parse(name)  # before anything is written that would repeat a secret in it
+    if not name.startswith("fake:") and (useless := [key for key in own if key not in takes]):
+        what = "is computed by its server" if name.startswith(SERVED) else "brings its own tokenizer"
+        raise UsageError(f"models: {name} {what} and has no use for {' and '.join(useless)}")
+    options = {key: value for key, value in {**common, **own}.items() if key in takes}
     for revision in table.get("revisions", [None]):
+        if revision is not None and name.startswith(SERVED):
+            raise UsageError(f"models: {name} is the server's choice and has no use for revisions")
         inside = f"{name}/{revision}" if Path(name).is_dir() else f"{name}@{revision}"
         yield SweepModel(name if revision is None else inside, options, table.get("chat"), table.get("system"))
 
@@ -153,6 +173,18 @@ def _tables(
         problems += [f"{where}.{first} is missing"] if first not in own else []
         tables.append(own)
     return tables
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """(key, text) of every text but those for the model."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from () if name == "system" else _texts(each, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _texts(each, f"{key}[{number}]")
 
 
 def _problems(table: Mapping[str, Any], known: Mapping[str, _Key], where: str) -> Iterator[str]:

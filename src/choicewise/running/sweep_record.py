@@ -16,9 +16,11 @@ from choicewise.records.format import MANIFEST, SWEEP
 from choicewise.records.sweep import CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.running.source import Source
 from choicewise.running.sweep_model import SweepModel, folder_name
-from choicewise.store.atomic import disk_errors
+from choicewise.store.atomic import PARTIAL, disk_errors
 from choicewise.store.manifest import read_manifest
 from choicewise.store.sweep import is_sweep, read_sweep
+from choicewise.store.twice import copy_of
+from choicewise.store.unanswered import unanswered_keys
 
 
 def begun_sweep(out: Path) -> Sweep:
@@ -31,7 +33,7 @@ def begun_sweep(out: Path) -> Sweep:
     if is_sweep(out):
         return read_sweep(out)
     with disk_errors(out):
-        taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+        taken = out.exists() and (not out.is_dir() or any(map(_is_other, out.iterdir())))
     if taken:
         raise StoreError(f"{out} holds other files and no {SWEEP}; choose an empty or new folder")
     return Sweep()
@@ -65,9 +67,10 @@ def with_cells(
 
 
 def is_done(out: Path, cell: CellRecord) -> bool:
-    """Whether the run of the cell is there and complete; nothing but its manifest is read."""
+    """Whether the run of the cell is there and complete, and no question of it is to be asked again."""
+    run = out / cell.folder
     try:
-        return cell.done and read_manifest(out / cell.folder).complete
+        return cell.done and (manifest := read_manifest(run)).complete and not unanswered_keys(run, manifest)
     except StoreError:
         return False
 
@@ -76,6 +79,11 @@ def replaced(sweep: Sweep, cell: CellRecord) -> Sweep:
     """The sweep with this state of the cell."""
     same = cell.model, cell.dataset
     return replace(sweep, cells=tuple(cell if (old.model, old.dataset) == same else old for old in sweep.cells))
+
+
+def _is_other(path: Path) -> bool:
+    """Whether it is nothing that another process writes which begins a sweep in the same folder now."""
+    return path.name not in (SWEEP, copy_of(Path(SWEEP)).name) and not path.name.endswith(PARTIAL)
 
 
 def _free(name: str, taken: Iterable[str]) -> str:

@@ -1,7 +1,8 @@
 """What a run has to do."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
@@ -11,7 +12,9 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.requests.blocks import Block, Section, cut_blocks, list_sections
 from choicewise.requests.problems import Problems
 from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.schedule import Ask, check_chat, check_support, collect_problems, list_asks, with_split
+from choicewise.requests.schedule import Ask, collect_problems, list_asks, with_split
+from choicewise.results.refused import refused_lines
+from choicewise.running.refusals import refusals, refuse_all
 from choicewise.store.folder import RunFolder
 
 Stretch = tuple[Section, int, int, list[Ask]]
@@ -20,13 +23,17 @@ Stretch = tuple[Section, int, int, list[Ask]]
 
 @dataclass(frozen=True)
 class Work:
-    """The items of ``sections`` under ``protocols``, each of which names its split."""
+    """The items of ``sections`` under ``protocols``, each of which names its split.
+
+    ``refused``: protocols that the model can't be asked under, with the reason.
+    """
 
     data: Dataset
     protocols: Mapping[str, Protocol]
     sections: Sequence[Section]
     rendered: Sequence[RenderedRequests] = ()
     skip_bad_items: bool = False
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -41,14 +48,17 @@ class Work:
     ) -> Self:
         """All of ``data``, or the named subjects, or the first ``limit`` items of each.
 
-        Raises ModelError for protocols that the model does not support and chats that it has no template for, DataError
-        and UsageError for a selection that there is not.
+        Warns of protocols that the model can't be asked under, which are no part of the work.  Raises ModelError where
+        that is all of them, DataError and UsageError for a selection that there is not.
         """
         recipes = {name: with_split(recipe, data) for name, recipe in protocols.items()}
-        check_support(recipes, model.name, model.supports)
-        if any(recipe.chat != "none" for recipe in recipes.values()):
-            check_chat(recipes, model.name, model.tokenizer.chat)
-        return cls(data, recipes, list_sections(data, recipes, subjects, limit), rendered, skip_bad_items)
+        refused = refusals(model, data, recipes, list_sections(data, recipes, subjects, limit), rendered)
+        if recipes and len(refused) == len(recipes):
+            refuse_all(model, refused)
+        for line in refused_lines(refused):
+            warnings.warn(f"{line}; the other protocols are asked", stacklevel=3)
+        recipes = {name: recipe for name, recipe in recipes.items() if name not in refused}
+        return cls(data, recipes, list_sections(data, recipes, subjects, limit), rendered, skip_bad_items, refused)
 
     @cached_property
     def asks(self) -> Sequence[Ask]:

@@ -16,9 +16,13 @@ from choicewise.scoring.continuations import Continuations
 def limited(observed: Continuations, top: int, logprob: float) -> Continuations:
     """The continuations with ``logprob`` (nats) for every token to which ``top`` or more are strictly likelier.
 
-    Rows observed without tokens have no ranks, and are missing.
+    Rows observed without tokens have no ranks, and are missing; so are tokens of which a server does not say whether
+    so many are likelier, unless their own probability is too great for that.
     """
-    logprobs = np.where(observed.ranks >= top, np.float32(logprob), observed.logprobs)
+    ranks = observed.ranks
+    open_ = (ranks < 0) & (observed.logprobs < -np.log(top))  # of tokens with 1 / top or more there are top at most
+    given = np.where(open_, np.float32(np.nan), observed.logprobs)
+    logprobs = np.where((ranks >= top) | (-1 - ranks >= top), np.float32(logprob), given)
     return replace(observed, logprobs=logprobs, totals=None, token_counts=None, all_greedy=None)
 
 

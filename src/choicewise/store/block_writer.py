@@ -19,6 +19,10 @@ class TokenCounter(Protocol):
     def computed(self) -> int | None:
         """Input tokens computed so far; None where they are not counted."""
 
+    @property
+    def requests(self) -> int:
+        """Requests to a server so far; 0 where none is asked."""
+
 
 class BlockWriter:
     """Writes observations every minute, with :meth:`write`, and when the ``with`` ends, however it ends.
@@ -33,7 +37,7 @@ class BlockWriter:
         self._place = place
         self._counter = counter
         self._rows: list[ObservationRow] = []
-        self._since, self._computed = perf_counter(), counter.computed
+        self._since, self._computed, self._requests = perf_counter(), counter.computed, counter.requests
 
     def __enter__(self) -> Self:
         return self
@@ -57,10 +61,11 @@ class BlockWriter:
         spans: Sequence[SpanRow] = (),
     ) -> None:
         """Write what there is, and that the block was asked in the ways ``asks``, which are ``tokens_asked`` tokens."""
-        now, computed = perf_counter(), self._counter.computed
+        now, computed, sent = perf_counter(), self._counter.computed, self._counter.requests
         spent = None
         if computed is not None and self._computed is not None:
-            spent = Spent(tokens_asked, computed - self._computed, now - self._since)
+            seconds = now - self._since
+            spent = Spent(tokens_asked, computed - self._computed, seconds, sent - self._requests)
         tables = {"requests": requests, "spans": spans, "observations": self._rows}
         self._folder.add_block(self._place, asks, tables, spent)
-        self._rows, self._since, self._computed = [], now, computed
+        self._rows, self._since, self._computed, self._requests = [], now, computed, sent

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from choicewise.records.manifest import BlockRecord
-from choicewise.store.tables import SCHEMAS, block_file, damage
+from choicewise.store.tables import SCHEMAS, block_file, damage, other_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,13 @@ class Damage:
 def damaged_blocks(run: Path, blocks: Sequence[BlockRecord]) -> list[Damage]:
     """Those of ``blocks`` whose files in the folder ``run`` differ from the manifest in size or sha256.
 
-    Reads every file once, and no more of it at a time than a buffer.
+    So do those whose tables another version wrote.  Reads every file once, and no more of it at a time than a buffer.
     """
     damages = []
     for block in blocks:
-        for table in SCHEMAS:
+        for table, schema in SCHEMAS.items():
             path = block_file(run, block, table)
-            if reason := damage(path, block.files.get(path.name)):
+            if reason := damage(path, block.files.get(path.name)) or other_version(path, schema):
                 damages.append(Damage(block, path, reason))
                 break
     return damages

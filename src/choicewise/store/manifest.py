@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
@@ -13,36 +14,36 @@ from typing import TYPE_CHECKING, Any
 from choicewise.errors import StoreError
 from choicewise.records.format import FORMAT, MANIFEST, VERSION
 from choicewise.records.manifest import Manifest
-from choicewise.store.atomic import write_text
+from choicewise.store.twice import copy_of, write_twice
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_AGAIN = "restore the file from a copy, or evaluate again into a new folder"
+_AGAIN = "`choicewise doctor` puts back its copy; or evaluate again into a new folder"
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace the folder's manifest in one step."""
+    """Replace the folder's manifest in one step, then its copy."""
     content = asdict(manifest)
     content = {"format": FORMAT, "version": VERSION, "sha256": _digest(content), **content}
-    write_text(folder / MANIFEST, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_twice(folder / MANIFEST, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a run folder.
+def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
+    """The manifest of a run folder, or its copy by its ``name``.
 
     Raises StoreError when there is none, when another version of the format wrote it, or when it is damaged: then the
     first field that is missing, unknown or of the wrong type is named.
     """
     from pydantic import ValidationError
 
-    path = folder / MANIFEST
+    path = folder / name
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise StoreError(
-            f"{folder} is not a run folder: it has no {MANIFEST}; make one with `choicewise run`"
-        ) from error
+        if copy_of(path).is_file():
+            raise StoreError(f"{path} is missing; {_AGAIN}") from error
+        raise StoreError(f"{folder} is not a run folder: it has no {name}; make one with `choicewise run`") from error
     except OSError as error:
         raise StoreError(f"{path} can't be read: {error.strerror}; make it readable") from error
     except (ValueError, RecursionError) as error:
@@ -65,6 +66,9 @@ def read_manifest(folder: Path) -> Manifest:
         raise StoreError(f"{path} is damaged: field {field} {problem}; {_AGAIN}") from error
     if listed != _digest(content):
         raise StoreError(f"{path} was changed after it was written (its sha256 differs); {_AGAIN}")
+    counts = Counter(block.name for block in manifest.blocks)
+    if wrong := [name for name, count in counts.items() if not name.isdecimal() or count > 1]:
+        raise StoreError(f"{path} is damaged: {wrong[0]!r} is no name of a block; {_AGAIN}")
     return manifest
 
 

@@ -32,6 +32,7 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
             f"{path} holds what was imported from {existing.imported.tool}, of {existing.model.name} on "
             f"{existing.dataset.name}: no model can go on with it; choose another folder"
         )
+    _check_server(path, existing, wanted)
     _check_identity(path, existing, wanted)
     protocols = {**existing.protocols, **wanted.protocols}
     if changed := [name for name, text in existing.protocols.items() if protocols[name] != text]:
@@ -49,22 +50,23 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
             f"{path} holds no items of split {', '.join(missing)}, which a protocol tests; "
             "begin another folder with all the protocols at once"
         )
-    blocks = _usable(path, existing.blocks)
-    if (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks):
+    blocks = usable_blocks(existing.blocks, [each.block for each in damaged_blocks(path, existing.blocks)])
+    refused = {name: why for name, why in {**existing.refused, **wanted.refused}.items() if name not in protocols}
+    same = (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks)
+    if same and refused == existing.refused:
         return existing
-    command = wanted.command or existing.command
-    extended = replace(existing, protocols=protocols, files=files, blocks=blocks, complete=False, command=command)
+    changes: dict[str, Any] = {} if same else {"complete": False, "command": wanted.command or existing.command}
+    extended = replace(existing, protocols=protocols, files=files, blocks=blocks, refused=refused, **changes)
     write_manifest(path, extended)
     return extended
 
 
-def _usable(path: Path, blocks: Sequence[BlockRecord]) -> tuple[BlockRecord, ...]:
-    """The blocks that are whole.
+def usable_blocks(blocks: Sequence[BlockRecord], damaged: Sequence[BlockRecord]) -> tuple[BlockRecord, ...]:
+    """The blocks that are of use where the ``damaged`` ones are gone.
 
     A block without asks holds a part of the observations that another block of the same items names: without it that
     one is of no use.
     """
-    damaged = [each.block for each in damaged_blocks(path, blocks)]
     parts = [block for block in damaged if not block.asks]
     return tuple(block for block in blocks if block not in damaged and not any(_overlap(block, part) for part in parts))
 
@@ -87,6 +89,21 @@ def _check_identity(path: Path, existing: Manifest, wanted: Manifest) -> None:
                 f"{path} was made for another {part} ({'; '.join(differences)}){_moved(old, new)}; "
                 f"go on there with the old {part}, or choose another folder"
             )
+
+
+def _check_server(path: Path, existing: Manifest, wanted: Manifest) -> None:
+    """StoreError where the model behind a server is not the one of before, though it may have the same name."""
+    if existing.server is None or wanted.server is None:
+        return
+    if differences := existing.server.differences(wanted.server):
+        then, now = existing.server.software, wanted.server.software
+        if then != now:
+            differences.append(f"the server: {then or 'unnamed'} then, {now or 'unnamed'} now")
+        raise StoreError(
+            f"the server answers otherwise than when {path} was begun; serve the model as it was then, or choose "
+            "another folder",
+            differences,
+        )
 
 
 def _moved(old: Any, new: Any) -> str:

@@ -38,11 +38,17 @@ Rows = Sequence[tuple[Any, ...]]
 
 def write_table(path: Path, schema: pa.Schema, rows: Rows) -> None:
     """One Parquet file (zstd) of exactly this schema."""
+    write_arrow(path, make_table(schema, rows))
+
+
+def write_arrow(path: Path, table: pa.Table) -> None:
+    """The same of a table that is there already."""
     with disk_errors(path):
-        pq.write_table(_table(schema, rows), path, compression="zstd", use_dictionary=REPEATED, write_statistics=False)
+        pq.write_table(table, path, compression="zstd", use_dictionary=REPEATED, write_statistics=False)
 
 
-def _table(schema: pa.Schema, rows: Rows) -> pa.Table:
+def make_table(schema: pa.Schema, rows: Rows) -> pa.Table:
+    """Typed rows as a table."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.table([_array(*pair) for pair in zip(columns, schema.types, strict=True)], schema=schema)
 
@@ -157,7 +163,7 @@ def write_items(run: Path, rows: Iterable[ItemRow]) -> dict[str, FileRecord]:
     with new_file(run / ITEM_FILE) as partial:
         with pq.ParquetWriter(partial, ITEMS, compression="zstd") as writer:
             while part := list(islice(remaining, ITEMS_AT_ONCE)):
-                writer.write_table(_table(ITEMS, part))
+                writer.write_table(make_table(ITEMS, part))
         return {ITEM_FILE: file_record(partial)}
 
 
@@ -195,6 +201,15 @@ def damage(path: Path, listed: FileRecord | None) -> str | None:
         return "is missing"
     except OSError as error:
         return f"can't be read: {error.strerror}"
+
+
+def other_version(path: Path, schema: pa.Schema) -> str | None:
+    """What is wrong with the file at ``path``, whose size and sha256 are right, where it holds no such table."""
+    try:
+        read_metadata(path, schema)
+    except StoreError:
+        return "holds no table that this version of Choicewise writes"
+    return None
 
 
 def write_block(run: Path, name: str, tables: Mapping[str, Rows]) -> dict[str, FileRecord]:

@@ -16,6 +16,9 @@ from choicewise.questions import Answers, Ids, Mass, Question, Span, TokenScores
 from choicewise.tokens.byte_probability import ByteProbability, TokenQuestion
 from choicewise.tokens.tokenizer import Tokenizer
 
+UNLISTED = "a part of its byte probability is no more than an upper bound, and differences of bounds are none"
+"""Why a byte probability has no answer."""
+
 PARTS = 50_000
 """Spans and masses asked at once, at most, unless one byte probability has more: some hundred megabytes."""
 
@@ -101,10 +104,12 @@ class _CoveringSum:
                 self._terms.append((span_part, len(self.questions), number))
                 self.questions.append(Mass(context, members, question.gold))
         self._logprobs = np.full(len(self.questions), np.nan)
+        self._missing: str | None = None
         self.unanswered = len(self.questions)
 
     def take(self, part: int, answer: TokenScores) -> None:
         self._logprobs[part] = answer.logprobs.sum(dtype=np.float64)
+        self._missing = self._missing or answer.missing or (UNLISTED if answer.at_most else None)
         self.unanswered -= 1
 
     def result(self) -> TokenScores:
@@ -117,4 +122,6 @@ class _CoveringSum:
         with np.errstate(invalid="ignore"):  # what follows the impossible has no probability
             logprobs = np.diff(totals).astype(np.float32)
         first_bytes = np.asarray([self._question.text[start] for start in offsets[:-1]], dtype=np.int32)
+        if self._missing is not None:
+            return TokenScores.unanswered(self._missing, first_bytes)
         return TokenScores(first_bytes, logprobs, ranks=np.full(len(logprobs), -1, dtype=np.int32))

@@ -17,7 +17,7 @@ from choicewise.results.run import Run, open_run
 from choicewise.running.sweep_model import folder_name
 from choicewise.running.sweep_record import begun_sweep
 from choicewise.store.atomic import disk_errors
-from choicewise.store.folder import locked
+from choicewise.store.lock import locked
 from choicewise.store.sweep import is_sweep, write_sweep
 
 

@@ -167,6 +167,10 @@ class FolderModel:
         """Input tokens known to be needed for all that was asked so far, and those computed."""
         return self._local.planned if "_local" in self.__dict__ else 0
 
+    def objection(self, question: Question) -> str | None:
+        """None: it answers every question of the kinds that it supports."""
+        return None
+
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers, in any order, as results become available."""
         return self.local.answer(questions)

@@ -123,6 +123,10 @@ class LocalModel:
             return None
         return compute_path(self._last.rung, self._hidden_states, self.batch_tokens)
 
+    def objection(self, question: Question) -> str | None:
+        """None: it answers every question of the kinds that it supports."""
+        return None
+
     def answer(self, questions: Sequence[Question]) -> Answers:
         """Everything scored or generated comes first, then losses and cosines."""
         tokens: dict[int, Span | Mass | Generation] = {}

@@ -89,6 +89,10 @@ class PaddedModel(ABC):
         """Input tokens known to be needed for all that was asked so far, and those computed."""
         return max(self._work.planned, self._work.computed)
 
+    def objection(self, question: Question) -> str | None:
+        """None: it answers every question of the kinds that it supports."""
+        return None
+
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers, the longest texts first."""
         asked = [self.accepted(question) for question in questions]

@@ -26,6 +26,7 @@ from choicewise.models.server.key import HidingLog, Key, quoted
 from choicewise.models.server.pace import Pace
 from choicewise.models.server.retries import healed
 from choicewise.models.server.sockets import Sockets
+from choicewise.models.server.usage import Usage
 
 MOST_BYTES: Final = 32 * 2**20
 """Bytes of an answer, decompressed, beyond which it is refused."""
@@ -69,6 +70,7 @@ class Client:
         self._reader = AnswerReader(self._key, 2 * timeout, most_bytes)
         self._proxied = address.is_proxied
         self._sockets, self._closed = Sockets(), False
+        self.usage = Usage()
         self._answered = dict[str, bytes]()
         self.pace = Pace(MOST_AT_ONCE, slow=timeout / 10)
         self.unanswered = 0
@@ -147,6 +149,7 @@ class Client:
             if model is None or not isinstance(answer.get("model"), str) or answer["model"] == model:
                 if content is not None:
                     self._answered[path], self.unanswered = content, 0
+                    self.usage.add(answer)
                 return answer
             failure = self._of_other(answer.pop("model"), model)
             del answer  # a traceback may show variables, and an answer what it likes

@@ -52,7 +52,7 @@ def greedy_token_selection(parts: Parts) -> Floats:
     observed = parts[0]
     scores = np.full(len(observed.text), np.nan)
     for start, end in pairwise(observed.item_offsets.tolist()):
-        if end > start and (observed.counts[start:end] > 0).all():
+        if end > start and not np.isnan(observed.token_sums[start:end]).any():
             splits = observed.offsets[start + 1 : end] - observed.offsets[start]
             logprobs = observed.logprobs[observed.offsets[start] : observed.offsets[end]].astype(np.float64)
             scores[start:end] = _remaining(np.split(logprobs, splits))
@@ -70,8 +70,10 @@ def _remaining(choices: Sequence[Floats]) -> list[float]:
 
 
 def _sums(parts: Parts, number: int) -> Floats:
-    """Sums of a part, 0 where there is none of it."""
-    return np.nan_to_num(parts[number].sums) if number < len(parts) else np.zeros(len(parts[0].text))
+    """Sums of a part, 0 where there is none of it; NaN where the model gave no number."""
+    if number >= len(parts):
+        return np.zeros(len(parts[0].text))
+    return np.where(parts[number].counts > 0, parts[number].sums, 0.0)
 
 
 SELECT: dict[str, Callable[[Parts], Floats]] = {

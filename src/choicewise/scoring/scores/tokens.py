@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from choicewise.questions import UNKNOWN
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats
 
@@ -44,5 +45,5 @@ def greedy(observed: Continuations) -> Floats:
 
     NaN where a rank is not known (lm-evaluation-harness exact_match).
     """
-    greedy = observed.reduce(np.minimum, np.where(observed.ranks < 0, np.nan, observed.ranks == 0))
+    greedy = observed.reduce(np.minimum, np.where(observed.ranks == UNKNOWN, np.nan, observed.ranks == 0))
     return greedy if observed.all_greedy is None else np.where(observed.counts > 0, greedy, observed.all_greedy)

@@ -1,0 +1,128 @@
+"""``choicewise doctor``: what is damaged in run folders, and its repair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from choicewise.cli import options
+from choicewise.cli.output import command_line, print_json, show, tell
+
+if TYPE_CHECKING:
+    from choicewise.data.dataset import Dataset
+    from choicewise.records.fault import Examined
+    from choicewise.records.manifest import Manifest
+
+LACKING, DAMAGED = 7, 8
+"""Exit codes: repaired, and the printed lines ask again what was lost; damaged."""
+
+
+def doctor(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", readable=False, help="A run folder, or a folder that holds runs.")
+    ],
+    mend: Annotated[bool, typer.Option("--repair", help="Repair what can be; without it nothing is changed.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Say what is damaged in a run folder, or in every run of a folder, and with --repair repair it.
+
+    Damaged blocks are set aside in DIR/damaged, and the printed `choicewise run` line asks again what they held; a lost
+    manifest is put back from its copy; the item table is written again from the data; leftovers of killed writes are
+    removed. No model is needed, nothing observed is deleted, and a run that another process writes to is not touched.
+
+    Exit codes: 0 nothing is damaged, 7 repaired, but a printed line has to ask again what was lost, 8 damaged.
+    """
+    from choicewise.running import doctor as examination
+
+    if mend:
+        write = partial(_write_items, open_data=_open_data)
+        runs = list(examination.mend(folder, write, _line))
+    else:
+        runs = list(examination.look(folder))
+    if json:
+        print_json([_as_json(run) for run in runs])
+    else:
+        for run in runs:
+            show(*_lines(run))
+        if any(run.harmed for run in runs) and not mend:
+            tell(f"`{command_line('doctor', folder, '--repair')}` repairs what can be")
+    if any(run.harmed for run in runs):
+        raise typer.Exit(DAMAGED)
+    if any(run.line and run.done for run in runs):
+        raise typer.Exit(LACKING)
+
+
+def _lines(run: Examined) -> Iterator[str]:
+    if run.state == "running":
+        yield f"{run.folder}: another process is writing to it; it was not examined"
+        return
+    held = "" if run.state in ("sweep", "lost") else f", {run.blocks:,} blocks about {run.items:,} items"
+    count = len(run.harmed)
+    yield f"{run.folder}: {run.state}{held}; {f'{count} damaged' if count else 'nothing is damaged'}"
+    for fault in run.faults:
+        remedy = f" [{fault.remedy}]" if fault.harmful else ""
+        yield f"  {'damaged' if fault.harmful else 'note'}: {fault.path} {fault.problem}{remedy}"
+    if run.unanswered:
+        yield f"  note: {run.unanswered:,} questions have no answer; the run's own line asks them again"
+    for line in run.done:
+        yield f"  repaired: {line}"
+    if run.line:
+        yield f"  this line asks what is not there: {run.line}"
+
+
+def _as_json(run: Examined) -> dict[str, Any]:
+    return {**asdict(run), "damaged": len(run.harmed)}
+
+
+def _line(run: Path, manifest: Manifest) -> str:
+    """The line that goes on with a run."""
+    from choicewise.cli.continuing import begun_words
+
+    if manifest.imported is not None:
+        return f"the `choicewise import` line that made {run}"
+    words = [word for selector in _selectors(run, manifest) for word in ("--protocol", selector)]
+    return command_line("run", *begun_words(manifest), *words, "--out", run)
+
+
+def _selectors(run: Path, manifest: Manifest) -> list[str]:
+    """What names the protocols of a run: the catalogue's names where they mean the same, else their signatures."""
+    from choicewise.protocols.catalogue import names
+    from choicewise.results.asked_protocols import asked_protocols
+    from choicewise.web.page.again import selectors
+
+    own = asked_protocols(run, manifest)
+    known = {name: protocol for protocol, name in names().items()}
+    same = {name for name, each in own.items() if name in known and replace(known[name], split=each.split) == each}
+    return selectors({name: known[name] if name in same else each for name, each in own.items()})
+
+
+def _write_items(run: Path, manifest: Manifest, open_data: Any) -> Any:
+    from choicewise.running.item_table_again import write_items_again
+
+    return write_items_again(run, manifest, open_data)
+
+
+def _open_data(run: Path, manifest: Manifest) -> Dataset:
+    """The data of a run, where the words that began it say that they lie."""
+    from choicewise.cli.continuing import begun_words
+    from choicewise.cli.evaluation import sources_of
+    from choicewise.cli.run import run as run_command
+    from choicewise.errors import StoreError
+
+    application = typer.Typer()
+    application.command()(run_command)
+    with typer.main.get_command(application).make_context(
+        "run", [*begun_words(manifest)], resilient_parsing=True
+    ) as context:
+        given = context.params
+    names = ("data", "mapping", "on_bad_item", "subject", "include_path", "allow_task_code")
+    sources = sources_of(_selectors(run, manifest), *(given[name] for name in names))
+    for source in sources:
+        if len(sources) == 1 or source.name == manifest.dataset.name:
+            return source.open()
+    raise StoreError(f"its command does not say where {manifest.dataset.name} lies")

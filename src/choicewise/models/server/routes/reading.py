@@ -1,0 +1,111 @@
+"""What servers answer, read strictly: anything that is not what was asked for is no answer, never a wrong one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from choicewise.models.server.faults import Unanswerable
+from choicewise.models.server.json_answer import JSON
+
+ABOVE = 1e-6
+"""Nats by which a log-probability may exceed 0, as rounding makes it."""
+
+STAND_IN = -9000.0
+"""Log-probabilities at and below it stand for others: vLLM writes -9999 for minus infinity and for unknown ones."""
+
+
+def number(value: Any, what: str = "a log-probability") -> float:
+    """``value`` as a log-probability (nats, at most 0); raises Unanswerable where it can be none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unanswerable(f"the server gives {_shown(value)} in place of {what}")
+    if math.isnan(value) or math.isinf(value):
+        raise Unanswerable(f"the server gives {value} as {what}")
+    if value > ABOVE:
+        raise Unanswerable(f"the server gives {value:.6g} as {what}, which is above 0")
+    if value <= STAND_IN:
+        raise Unanswerable(f"the server gives {value:.6g} as {what}, which stands for one that it does not know")
+    return min(float(value), 0.0)
+
+
+def choices(answer: JSON, count: int = 1) -> list[Mapping[str, Any]]:
+    """The ``count`` choices of an answer, in the order of their ``index``; Unanswerable for any other number.
+
+    So a shuffled answer is put in order, and one with the same choice twice is none.
+    """
+    given = items(answer, "choices")
+    if len(given) != count:
+        raise Unanswerable(f"the server answers with {len(given)} choices in place of {count}")
+    by_index: dict[int, Mapping[str, Any]] = {}
+    for choice in given:
+        index = choice.get("index") if isinstance(choice, dict) else None
+        if isinstance(index, bool) or not isinstance(index, int) or index in by_index or not 0 <= index < count:
+            raise Unanswerable(f"the server numbers its choices wrongly ({_shown(index)})")
+        by_index[index] = choice
+    return [by_index[index] for index in range(count)]
+
+
+def items(where: Any, name: str) -> list[Any]:
+    """The list that the object ``where`` holds as ``name``; Unanswerable where there is none."""
+    value = where.get(name) if isinstance(where, dict) else None
+    if not isinstance(value, list):
+        raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
+    return value
+
+
+def part(where: Any, name: str) -> Mapping[str, Any]:
+    """The object that the object ``where`` holds as ``name``; Unanswerable where there is none."""
+    value = where.get(name) if isinstance(where, dict) else None
+    if not isinstance(value, dict):
+        raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
+    return value
+
+
+def text(where: Any, name: str) -> str:
+    """The text that the object ``where`` holds as ``name``; Unanswerable where there is none."""
+    value = where.get(name) if isinstance(where, dict) else None
+    if not isinstance(value, str):
+        raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
+    return value
+
+
+def check_prompt(answer: JSON, tokens: int) -> None:
+    """Raise Unanswerable where the server says that it read another number of tokens than the ``tokens`` sent."""
+    usage = answer.get("usage")
+    counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    if isinstance(counted, int) and not isinstance(counted, bool) and counted != tokens:
+        more = "an added BOS?" if counted == tokens + 1 else "another tokenizer, or a text that it cuts?"
+        raise Unanswerable(f"the server read {counted} tokens where {tokens} were sent ({more})")
+
+
+def check_ids(given: Sequence[Any], sent: Sequence[int]) -> None:
+    """Raise Unanswerable where the tokens that a server names are not those ``sent``."""
+    if len(given) != len(sent):
+        raise Unanswerable(
+            f"the server gives log-probabilities of {len(given)} tokens where {len(sent)} were asked for"
+        )
+    for place, (one, other) in enumerate(zip(given, sent, strict=True)):
+        if one != other:
+            raise Unanswerable(f"the server gives a log-probability of token {_shown(one)}, not {other}, at {place}")
+
+
+def named_id(name: str) -> int | None:
+    """The id in ``token_id:ID``, as servers name tokens that are asked for by id; None for any other name."""
+    head, _, digits = name.partition(":")
+    return int(digits) if head == "token_id" and digits.isascii() and digits.isdigit() else None
+
+
+def named_logprobs(listed: Any) -> dict[int, float]:
+    """id → log-probability of an object whose names are ``token_id:ID``; Unanswerable for other names."""
+    if not isinstance(listed, dict):
+        raise Unanswerable(f"the server gives {_shown(listed)} in place of the log-probabilities of a token")
+    ids = {named_id(name): value for name, value in listed.items()}
+    if None in ids or len(ids) != len(listed):
+        raise Unanswerable("the server names tokens by their text though asked to name them by id")
+    return {token: value for token, value in ids.items() if token is not None}
+
+
+def _shown(value: Any) -> str:
+    """What stands in place of something, in a few characters."""
+    return "nothing" if value is None else repr(value)[:40]

@@ -1,0 +1,58 @@
+"""Spans that are asked whole: those that are a prefix of another are read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from choicewise.models.server.routes.call import Part
+from choicewise.questions import Span, TokenScores
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """``tokens`` that are sent, of which those from ``first`` on are scored.
+
+    ``spans``: (index of a question, its first scored token, the end of its tokens), all within these tokens.
+    """
+
+    tokens: list[int]
+    first: int
+    spans: Sequence[tuple[int, int, int]]
+
+    @property
+    def parts(self) -> list[Part]:
+        """The questions that are answered, which have one part each."""
+        return [Part(index) for index, _, _ in self.spans]
+
+    def scores(self, logprobs: Sequence[float], ranks: Sequence[int]) -> list[TokenScores]:
+        """The scores of the spans from those of all tokens from ``first`` on."""
+        scores = []
+        for _, start, end in self.spans:
+            own = slice(start - self.first, end - self.first)
+            scores.append(TokenScores.of(self.tokens[start:end], logprobs[own], ranks[own]))
+        return scores
+
+
+def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:
+    """The tokens to send for ``questions`` (index, span), in depth-first order, each sequence once."""
+    sequences = [
+        (np.concatenate([span.context, span.continuation]).astype(">i4").tobytes(), len(span.context), index)
+        for index, span in questions
+    ]
+    sequences.sort(
+        key=lambda each: each[0]
+    )  # bytes of big-endian ids sort as the ids do, a prefix before what it begins
+    group: list[tuple[bytes, int, int]] = []
+    for place, each in enumerate(sequences):
+        group.append(each)
+        if place + 1 == len(sequences) or not sequences[place + 1][0].startswith(each[0]):
+            yield _whole(each[0], group)
+            group = []
+
+
+def _whole(longest: bytes, group: Sequence[tuple[bytes, int, int]]) -> Whole:
+    spans = [(index, start, len(tokens) // 4) for tokens, start, index in group]
+    return Whole(np.frombuffer(longest, dtype=">i4").tolist(), min(start for _, start, _ in spans), spans)

@@ -1,0 +1,82 @@
+"""What a server says of the model that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from choicewise.errors import ModelError, did_you_mean
+from choicewise.models.server.client import Client
+from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.json_answer import JSON
+
+NOT_THERE = {404, 405, 501}
+"""Statuses of a route that a server does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """``model``: the server's own name; ``root``: where it says that the weights come from, or "".
+
+    ``software``: what the server says that it is, with its version where it says so; "" where it does not.
+    ``window``: the most tokens of prompt and answer together, None where it does not say.
+    """
+
+    model: str
+    root: str = ""
+    software: str = ""
+    window: int | None = None
+
+
+def read_served(client: Client, name: str | None) -> Served:
+    """The model ``name`` at the server, or the one that it serves.
+
+    Raises ModelError where it serves no such model, or several and none is named; what the client raises.
+    """
+    try:
+        listed = client.get("models").get("data")
+    except ServerFailed as error:
+        if error.status not in NOT_THERE or name is None:
+            raise
+        return Served(name)
+    cards = {card["id"]: card for card in listed or () if isinstance(card, dict) and isinstance(card.get("id"), str)}
+    if name is None and len(cards) != 1:
+        known = ", ".join(list(cards)[:10]) or "none"
+        raise ModelError(f"{client.address.url} serves {len(cards)} models: name one after # in the address ({known})")
+    if name is not None and name not in cards:
+        raise ModelError(f"{client.address.url} serves no model {name!r}; {did_you_mean(name, [*cards])}")
+    card = cards[name or next(iter(cards))]
+    return _described(client, card)
+
+
+def _described(client: Client, card: Mapping[str, Any]) -> Served:
+    owner, root = str(card.get("owned_by") or ""), str(card.get("root") or "")
+    window = card.get("max_model_len")
+    match owner:
+        case "vllm":
+            owner = f"vllm {asked(client, '/version').get('version', '')}".strip()
+        case "sglang":
+            root = str(asked(client, "/get_model_info").get("model_path") or root)
+        case "llamacpp":
+            window = asked(client, "/props").get("default_generation_settings", {}).get("n_ctx")
+        case "me":
+            tokens = asked(client, "/extras/tokenize", {"input": "a"}).get("tokens")
+            owner = "llama-cpp-python" if isinstance(tokens, list) else ""
+    meta = card.get("meta")
+    if window is None and isinstance(meta, dict):
+        window = meta.get("n_ctx") or meta.get("n_ctx_train")
+    known = isinstance(window, int) and not isinstance(window, bool) and window > 2
+    return Served(str(card["id"]), root, owner, window if known else None)
+
+
+def asked(client: Client, path: str, body: JSON | None = None) -> JSON:
+    """What the server answers at ``path``; nothing where it has no such route or refuses."""
+    try:
+        return client.get(path) if body is None else client.post(path, body)
+    except Unanswerable:
+        return {}
+    except ServerFailed as error:
+        if error.status in NOT_THERE:
+            return {}
+        raise

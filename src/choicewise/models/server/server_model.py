@@ -1,0 +1,267 @@
+"""A model behind a server that speaks the protocol of OpenAI's completions, or more than that."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from choicewise.data.download_bars import Download
+from choicewise.errors import ModelError
+from choicewise.models.selfcheck import SelfCheck
+from choicewise.models.server.address import KEY_VARIABLE, ServerAddress
+from choicewise.models.server.asking import ask, unanswered
+from choicewise.models.server.chats import Chats
+from choicewise.models.server.client import Client
+from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.probe import Probe, Ways
+from choicewise.models.server.routes.by_length import ByLength
+from choicewise.models.server.routes.call import Route
+from choicewise.models.server.routes.chosen_tokens import ChosenTokens
+from choicewise.models.server.served import NOT_THERE, Served, read_served
+from choicewise.models.server.server_tokenizer import BYTES, named_tokenizer, served_tokenizer
+from choicewise.questions import Answers, Generation, Question
+from choicewise.tokens.served_chat import ServedChat
+from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
+
+WINDOW: Final = 2048
+"""Tokens of prompt and answer where neither the server nor the user says how many fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedFacts:
+    """What is to be kept of a served model: as the server names it, how it is asked, what its probe gave.
+
+    ``model``: the server's name of it; ``root``: where it says that the weights come from; ``software``: what it says
+    that it is; ``tokenizer``: the name of ours; ``route``: the ways of asking; ``probes``: text → log-probability
+    (nats); ``noise``: how far two answers to the same question differ (nats a token).
+    """
+
+    model: str
+    root: str
+    software: str
+    tokenizer: str
+    route: str
+    probes: Mapping[str, float]
+    noise: float
+
+
+class ServerModel:
+    """The model that the server at ``address`` serves.
+
+    ``tokenizer``: the name of its tokenizer (:func:`~.server_tokenizer.named_tokenizer`), by default where the server
+    says that its weights come from.  ``window``: the most tokens of prompt and answer, at most what the server says.
+    ``notes``: what users should know of how it is asked.
+
+    The server is asked at once what it serves, and how it can be asked when that first matters.  Raises ModelError
+    where the model or its tokenizer can't be had, and whenever the server fails.
+    """
+
+    device = "server"
+    dtype = "unknown"
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        *,
+        tokenizer: str | None = None,
+        window: int | None = None,
+        progress: Download | None = None,
+        client: Client | None = None,
+    ) -> None:
+        self.client = Client(address, os.environ.get(KEY_VARIABLE)) if client is None else client
+        self.served: Served = read_served(self.client, address.model)
+        self.name = self.served.model
+        self.notes = list[str]()
+        self._completions = self._has("completions", {"prompt": "a"})
+        self.tokenizer, self._tokenizer_name = self._tokenizer(tokenizer, progress)
+        self._window = self._fitting(window)
+
+    @cached_property
+    def ways(self) -> Ways:
+        """How the server can be asked, found out by asking; raises ModelError as the class says."""
+        probe = Probe(self.client, self.served, self.tokenizer, self._tokenizer_name, self._completions)
+        return probe.ways()
+
+    @property
+    def window(self) -> int:
+        """The most input tokens: a prompt of them has room for one generated token, or one more and that."""
+        chosen = isinstance(self.ways.score, ByLength | ChosenTokens)
+        return self._window - (1 if chosen else 2)
+
+    @property
+    def supports(self) -> frozenset[type]:
+        """The kinds of question that some way of asking answers."""
+        return frozenset[type]().union(*(route.supports for route in self._routes if route is not None))
+
+    @property
+    def digest(self) -> str:
+        """64 hex digits of the server's name of the model, its root, the tokenizer and the ways of asking."""
+        identity = (self.served.model, self.served.root, self.tokenizer.digest, *self.ways.names)
+        return hashlib.sha256("\n".join(identity).encode()).hexdigest()
+
+    @property
+    def facts(self) -> ServedFacts:
+        """What is to be kept of it."""
+        served, ways = self.served, self.ways
+        names = served.model, served.root, served.software, self._tokenizer_name, "; ".join(ways.names)
+        return ServedFacts(*names, dict(ways.probes), ways.check.noise)
+
+    def probe_again(self) -> Mapping[str, float]:
+        """The probe's log-probabilities (nats) as the server gives them now, by text.
+
+        Raises ModelError where the server can't be asked as before.
+        """
+        probe = Probe(self.client, self.served, self.tokenizer, self._tokenizer_name, self._completions)
+        return dict(probe.ways().probes)
+
+    @property
+    def selfcheck(self) -> SelfCheck:
+        """The way of asking that was taken, why others were refused, and how far answers differ."""
+        return self.ways.check
+
+    def check(self, depth: int) -> SelfCheck:
+        """The same: the probe does not depend on the ``depth``."""
+        return self.ways.check
+
+    @property
+    def computed(self) -> int | None:
+        """Tokens that the server says it read and did not have in its cache; None where it does not say."""
+        return self.client.usage.computed
+
+    @property
+    def planned(self) -> int | None:
+        """None: what the server's cache will have is not known."""
+        return None
+
+    @property
+    def requests(self) -> int:
+        """Requests that the server answered so far."""
+        return self.client.usage.requests
+
+    def requests_for(self, questions: Sequence[Question]) -> int:
+        """How many requests ``questions`` take; those that can't be asked take none."""
+        by_route = defaultdict[int, list[tuple[int, Question]]](list)
+        routes = {id(route): route for route in self._routes if route is not None}
+        for index, question in enumerate(questions):
+            if (route := self._route(question)) is not None and route.objection(question) is None:
+                by_route[id(route)].append((index, question))
+        return sum(1 for key, asked in by_route.items() for _ in routes[key].calls(asked))
+
+    def objection(self, question: Question) -> str | None:
+        """Why the server can't be asked ``question``; None where it can."""
+        route = self._route(question)
+        if route is None:
+            return self._no_route(question)
+        return route.objection(question)
+
+    def answer(self, questions: Sequence[Question]) -> Answers:
+        """The answers as they come; a question that can't be answered is unanswered, with the reason.
+
+        Raises ModelError where the server fails.
+        """
+        by_route = defaultdict[int, list[tuple[int, Question]]](list)
+        routes = dict[int, Route]()
+        for index, question in enumerate(questions):
+            reason = self.objection(question) or self._too_long(question)
+            if reason is not None:
+                yield index, unanswered(question, reason)
+                continue
+            route = self._route(question)
+            assert route is not None
+            routes[id(route)] = route
+            by_route[id(route)].append((index, question))
+        for key, asked in by_route.items():
+            yield from ask(self.client, routes[key], asked, self.served.model)
+
+    def close(self) -> None:
+        """End every connection."""
+        self.client.close()
+
+    @property
+    def _routes(self) -> tuple[Route | None, ...]:
+        ways = self.ways
+        return ways.score, ways.generate, ways.chat_score, ways.chat_generate
+
+    @cached_property
+    def _chats(self) -> Chats:
+        return Chats(self.tokenizer)
+
+    def _route(self, question: Question) -> Route | None:
+        """The way to ask ``question``."""
+        ways, context = self.ways, getattr(question, "context", None)
+        chat = context is not None and self._chats.messages(context) is not None
+        if isinstance(question, Generation):
+            route = ways.chat_generate if chat else ways.generate
+        else:
+            route = ways.chat_score if chat else ways.score
+        return route if route is not None and type(question) in route.supports else None
+
+    def _no_route(self, question: Question) -> str:
+        kind = type(question).__name__
+        if any(type(question) in route.supports for route in self._routes if route is not None):
+            return "the server takes chats only, and this is none; ask it as a chat"
+        refused = next((trial.refused for trial in reversed(self.ways.check.trials) if trial.refused), "")
+        return f"the server can't be asked a {kind}" + (f" ({refused})" if refused else "")
+
+    def _too_long(self, question: Question) -> str | None:
+        if question.inputs <= self.window:
+            return None
+        return f"{question.inputs + 1} tokens are too many for {self.name}, whose window is {self.window}"
+
+    def _has(self, path: str, more: dict[str, object]) -> bool:
+        """Whether the server has the endpoint ``path``."""
+        try:
+            self.client.post(path, {"model": self.served.model, "max_tokens": 1, **more})
+        except Unanswerable:
+            return True
+        except ServerFailed as error:
+            if error.status not in NOT_THERE:
+                raise
+            return False
+        return True
+
+    def _tokenizer(self, named: str | None, progress: Download | None) -> tuple[Tokenizer, str]:
+        if named is not None:
+            tokenizer, name = named_tokenizer(named, progress), named
+        elif self._completions:
+            tokenizer, name = served_tokenizer(self.served, progress)
+        else:
+            tokenizer, name = ByteTokenizer(), BYTES
+        if tokenizer.chat is None:
+            self._converse(tokenizer)
+        return tokenizer, name
+
+    def _converse(self, tokenizer: Tokenizer) -> None:
+        """Let the server make the text of chats where it can and ``tokenizer`` can't."""
+        message = {"role": "user", "content": "Say yes."}
+        try:
+            self.client.post("chat/completions", {"model": self.served.model, "messages": [message], "max_tokens": 1})
+        except Unanswerable:
+            return
+        except ServerFailed as error:
+            if error.status not in NOT_THERE:
+                raise
+            return
+        inner: Any = getattr(tokenizer, "inner", tokenizer)
+        inner.chat = ServedChat()
+
+    def _fitting(self, asked: int | None) -> int:
+        """Tokens of prompt and answer together."""
+        said = self.served.window
+        if asked is not None:
+            if asked < 1:
+                raise ModelError(f"window is {asked} tokens; it must be at least 1, or left out")
+            if said is not None and asked > said:
+                raise ModelError(f"window is {asked} tokens, but {self.name} is served with {said}")
+            return asked
+        if said is None:
+            self.notes.append(f"the server does not say how many tokens fit; {WINDOW} are assumed (name a window)")
+        return WINDOW if said is None else said
+
+    def __repr__(self) -> str:
+        return f"ServerModel({str(self.client.address)!r})"

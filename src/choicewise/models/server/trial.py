@@ -1,0 +1,200 @@
+"""Whether a way of asking gives right numbers: measured on the server itself, before anything else is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from choicewise.models.server.asking import ask, ask_now
+from choicewise.models.server.client import Client
+from choicewise.models.server.faults import Unanswerable
+from choicewise.models.server.prompts import Prompts
+from choicewise.models.server.routes.call import Route
+from choicewise.models.server.routes.top_tokens import TopTokens
+from choicewise.questions import Ids, Question, Span
+from choicewise.tokens.tokenizer import Tokenizer, common_prefix
+
+CONTEXT: Final = "Question: What is the capital of France?\nAnswer: The capital of France is"
+CONTINUATION: Final = " Paris, and the capital of Spain is Madrid.\n\nQuestion: Who"
+
+MOST_TOKENS: Final = 12
+"""Tokens of the continuation that is scored."""
+
+TOLERANCE: Final = 0.25
+"""Nats by which a token's log-probability may differ between ways of asking; far less where these vary little."""
+
+_REPEATED: Final = 10
+"""How many times as far as two answers to the same request two ways of asking may be apart."""
+
+
+class Refused(Exception):
+    """A way of asking gives wrong numbers, or none: the ``reason``."""
+
+    def __init__(self, reason: str, difference: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.difference = reason, difference
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured: nats a token.
+
+    ``difference``: from other ways to ask for the same; ``floor``: between two answers to the same request; ``noise``:
+    the greatest difference in whatever company.  ``probes``: text → log-probability; ``tokens``: of the longest prompt.
+    """
+
+    difference: float
+    floor: float
+    noise: float
+    tolerance: float
+    tokens: int
+    probes: dict[str, float] = field(default_factory=dict)
+
+
+class Trial:
+    """Tries ways of asking ``client`` about the model that it calls ``model``, in the tokens of ``tokenizer``."""
+
+    def __init__(self, client: Client, model: str, tokenizer: Tokenizer) -> None:
+        self._client, self._model, self._tokenizer = client, model, tokenizer
+
+    def spans(self, route: Route, top: TopTokens | None, front: tuple[int, ...] = ()) -> Measured:
+        """How exact ``route`` is on a span of several tokens; raises Refused where it is wrong.
+
+        ``front``: what the server puts before texts.  ``top``: lists next tokens; where there is one, the numbers are
+        held against it, so that log-probabilities of the wrong row show.
+        """
+        context, continuation = self._span(route, front)
+        whole = Span(context, continuation)
+        try:
+            first = self._ask(route, whole)
+            _check_values(first)
+            parts = self._parts(route, context, continuation)
+            together, again = self._in_company(route, [whole, *parts]), self._ask(route, whole)
+        except Unanswerable as error:
+            raise Refused(error.reason) from None
+        floor = float(np.abs(first - again).max())
+        tolerance = max(min(TOLERANCE, float(first.std()) / 2), _REPEATED * floor)
+        differences = [float(np.abs(first - together[0]).max())]
+        if parts:
+            differences.append(float(np.abs(np.concatenate(together[1:]) - first).max()))
+            if differences[-1] > tolerance:
+                apart = f"log-probabilities do not add up: asked in two parts they are {differences[-1]:.3g} nats apart"
+                raise Refused(apart, differences[-1])
+        away = self._from_next_tokens(route, top, context, continuation)
+        if away > tolerance:
+            raise Refused(
+                f"log-probabilities are not those of the next token: {away:.3g} nats apart from what the server says of"
+                " next tokens, as if each were read from the wrong row",
+                away,
+            )
+        noise = max(*differences, floor)
+        text = self._tokenizer.decode(np.concatenate([context, continuation]))
+        probes = {text: float(first.sum(dtype=np.float64))}
+        return Measured(max(noise, away), floor, noise, tolerance, len(context) + len(continuation), probes)
+
+    def next_tokens(self, top: TopTokens) -> Measured:
+        """How exact lists of next tokens are; raises Refused where they can't be right."""
+        context = self.context(top.prompts)
+        if context is None:
+            raise Refused("no text has the tokens of the probe")
+        try:
+            first, again = (self.listed(top, context.tolist()) for _ in range(2))
+        except Unanswerable as error:
+            raise Refused(error.reason) from None
+        if len(first) > 1 and len(set(first.values())) == 1:
+            raise Refused(f"all listed log-probabilities are {next(iter(first.values())):.6g}")
+        common = first.keys() & again.keys()
+        floor = max((abs(first[name] - again[name]) for name in common), default=0.0)
+        likeliest = top.likeliest(first)
+        probes = {} if likeliest is None else {self._tokenizer.decode(context): max(first.values())}
+        return Measured(floor, floor, floor, TOLERANCE, len(context), probes)
+
+    def listed(self, top: TopTokens, prefix: Sequence[int]) -> dict[object, float]:
+        """What ``top`` lists after ``prefix``; raises Unanswerable."""
+        call = next(top.calls([(0, Span(np.asarray(prefix, np.int32), np.zeros(1, np.int32)))]))
+        if call.body.get("prompt") is None:
+            raise Unanswerable("no text has the tokens of the probe")
+        return top.listed(self._client.post(call.path, call.body), len(prefix))
+
+    def context(self, prompts: Prompts) -> Ids | None:
+        """The probe's context in tokens that can be sent; None where there are none."""
+        contexts = (context for context, _ in self._texts(prompts.front))
+        return next((context for context in contexts if prompts.objection(context.tolist()) is None), None)
+
+    def apart(self, one: Route, other: Route) -> float:
+        """By how much two ways of asking differ at most, in nats a token."""
+        context, continuation = self._span(one)
+        span = Span(context, continuation)
+        return float(np.abs(self._ask(one, span) - self._ask(other, span)).max())
+
+    def _texts(self, front: tuple[int, ...]) -> Iterator[tuple[Ids, Ids]]:
+        """The probe's text in tokens (context, continuation): as the tokenizer begins it, and as the server does."""
+        for special, before in ((True, ()), (False, front), (False, ())):
+            alone, whole = self._tokenizer.encode([CONTEXT, CONTEXT + CONTINUATION], special=special)
+            begins = common_prefix([alone, whole])
+            context = np.concatenate([np.asarray(before, dtype=np.int32), whole[:begins]])
+            yield context, whole[begins : begins + MOST_TOKENS]
+
+    def _span(self, route: Route, front: tuple[int, ...] = ()) -> tuple[Ids, Ids]:
+        """The context and the longest continuation that ``route`` can be asked about; raises Refused without any."""
+        objection: str | None = None
+        for context, continuation in self._texts(front):
+            for count in range(len(continuation), 1, -1):
+                objection = route.objection(Span(context, continuation[:count]))
+                if objection is None:
+                    return context, continuation[:count]
+        raise Refused(objection or "the probe has too few tokens")
+
+    def _parts(self, route: Route, context: Ids, continuation: Ids) -> list[Span]:
+        """The continuation in two parts, the second one after the first; nothing where they can't be asked."""
+        for middle in sorted(range(1, len(continuation)), key=lambda place: abs(place - len(continuation) // 2)):
+            longer = np.concatenate([context, continuation[:middle]])
+            parts = [Span(context, continuation[:middle]), Span(longer, continuation[middle:])]
+            if not any(map(route.objection, parts)):
+                return parts
+        return []
+
+    def _ask(self, route: Route, span: Span) -> npt.NDArray[np.float32]:
+        return ask_now(self._client, route, span).logprobs
+
+    def _in_company(self, route: Route, spans: Sequence[Span]) -> list[npt.NDArray[np.float32]]:
+        asked: list[tuple[int, Question]] = list(enumerate(spans))
+        answers = dict(ask(self._client, route, asked, None))
+        for answer in answers.values():
+            if answer.missing is not None:
+                raise Unanswerable(answer.missing)
+        return [answers[index].logprobs for index in range(len(spans))]
+
+    def _from_next_tokens(
+        self,
+        route: Route,
+        top: TopTokens | None,
+        context: Ids,
+        continuation: Ids,
+    ) -> float:
+        """How far the likeliest next token's log-probability is, at most, from that which ``top`` lists."""
+        away = [0.0]
+        for place in range(0, len(continuation), 3) if top is not None else ():
+            assert top is not None
+            prefix = np.concatenate([context, continuation[:place]])
+            try:
+                listed = self.listed(top, prefix.tolist())
+                token = top.likeliest(listed)
+                if token is None:
+                    continue
+                span = Span(prefix, np.asarray([token], dtype=np.int32))
+                if route.objection(span) is None:
+                    away.append(abs(float(self._ask(route, span)[0]) - max(listed.values())))
+            except Unanswerable:
+                continue
+        return max(away)
+
+
+def _check_values(logprobs: npt.NDArray[np.float32]) -> None:
+    """Raise Refused where they can't be log-probabilities of a text's tokens."""
+    if len(logprobs) > 1 and np.ptp(logprobs) == 0:
+        raise Refused(f"all log-probabilities are {float(logprobs[0]):.6g}")

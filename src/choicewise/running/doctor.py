@@ -1,0 +1,145 @@
+"""Run folders examined, one by one or those of a sweep, and repaired where that is wanted."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from choicewise.errors import StoreError
+from choicewise.records.fault import Examined, Fault, Remedy
+from choicewise.records.format import MANIFEST, SWEEP
+from choicewise.records.manifest import Manifest
+from choicewise.results.run import count_items
+from choicewise.results.summary_file import summary_problem
+from choicewise.store.atomic import disk_errors, write_text
+from choicewise.store.examine import examine, usable_manifest
+from choicewise.store.lock import is_locked, locked
+from choicewise.store.repair import WriteItems, repair
+from choicewise.store.sweep import is_sweep, read_sweep
+from choicewise.store.twice import copy_of
+
+ROUNDS = 6
+"""How often a folder is examined and repaired at most: a repair can uncover what could not be judged before."""
+
+RUNNING = "running"
+
+LineOf = Callable[[Path, Manifest], str]
+"""The line that goes on with a run."""
+
+
+def look(folder: Path) -> Iterator[Examined]:
+    """Every run in ``folder``, or the run that it is, examined; nothing is changed, and nobody is kept out.
+
+    Raises StoreError where it is no run folder and no folder of runs.
+    """
+    if not (folder / MANIFEST).exists() and is_sweep(folder):
+        yield _sweep(folder)
+    for run in _runs(folder):
+        yield _look(run)
+
+
+def mend(folder: Path, write_items: WriteItems, line_of: LineOf) -> Iterator[Examined]:
+    """The same, with everything repaired that can be; ``line_of`` says what asks again what was set aside.
+
+    A run that another process writes to is not touched.
+    """
+    if not (folder / MANIFEST).exists() and is_sweep(folder):
+        yield _mend_sweep(folder)
+    for run in _runs(folder):
+        if is_locked(run):
+            yield Examined(str(run), RUNNING)
+            continue
+        with locked(run):
+            examined = _mend(run, write_items)
+            manifest, _ = usable_manifest(run)
+            if manifest is not None and not manifest.complete:
+                examined.line = line_of(run, manifest)
+        yield examined
+
+
+def _look(run: Path) -> Examined:
+    for _ in range(ROUNDS):
+        if is_locked(run):
+            break
+        before = _stamp(run)
+        examined = _examine(run)
+        if not is_locked(run) and _stamp(run) == before:
+            return examined
+    return Examined(str(run), RUNNING)
+
+
+def _stamp(run: Path) -> object:
+    """What changes whenever a run writes."""
+    with suppress(OSError):
+        stat = (run / MANIFEST).stat()
+        return stat.st_ino, stat.st_mtime_ns
+    return None
+
+
+def _examine(run: Path) -> Examined:
+    examined = examine(run, summary_problem)
+    manifest, _ = usable_manifest(run)
+    if manifest is not None:
+        examined.items = count_items(manifest.blocks)
+    return examined
+
+
+def _mend(run: Path, write_items: WriteItems) -> Examined:
+    done: list[str] = []
+    for _ in range(ROUNDS):
+        examined = _examine(run)
+        if not examined.harmed:
+            break
+        new = list(repair(run, examined.faults, write_items))
+        done += [line for line in new if line not in done]
+        if not new:
+            break
+    examined.done = done
+    return examined
+
+
+def _runs(folder: Path) -> list[Path]:
+    """The runs that ``folder`` stands for, those whose manifest is lost among them."""
+    names = MANIFEST, copy_of(Path(MANIFEST)).name
+    if any((folder / name).exists() for name in names):
+        return [folder]
+    if is_sweep(folder):
+        for name in (SWEEP, copy_of(Path(SWEEP)).name):
+            with suppress(StoreError):
+                cells = [folder / cell.folder for cell in read_sweep(folder, name).cells]
+                return [run for run in dict.fromkeys(cells) if any((run / each).exists() for each in names)]
+    with disk_errors(folder):
+        within = {path.parent for name in names for path in (*folder.glob(f"*/{name}"), *folder.glob(f"*/*/{name}"))}
+    if not within:
+        raise StoreError(f"{folder} is no run folder and holds none; name one that `choicewise run` made")
+    return sorted(within)
+
+
+def _sweep(folder: Path) -> Examined:
+    """What the folder of a sweep says of itself."""
+    examined, path = Examined(str(folder), "sweep"), folder / SWEEP
+    if is_locked(folder):
+        return Examined(str(folder), RUNNING)
+    try:
+        read_sweep(folder)
+    except StoreError as error:
+        problem = error.message.split("; ")[0].removeprefix(f"{path} ")
+        remedy = Remedy.by_hand
+        if "version" not in problem and "can't be read" not in problem:
+            with suppress(StoreError):
+                read_sweep(folder, copy_of(path).name)
+                remedy = Remedy.put_back
+        examined.faults.append(Fault("sweep", SWEEP, problem, remedy))
+    return examined
+
+
+def _mend_sweep(folder: Path) -> Examined:
+    examined, path = _sweep(folder), folder / SWEEP
+    if examined.state == RUNNING or not examined.harmed or examined.faults[0].remedy is Remedy.by_hand:
+        return examined
+    with locked(folder), disk_errors(path):
+        text = copy_of(path).read_text(encoding="utf-8")
+        if path.exists():
+            path.rename(path.with_name(f"{path.name}.damaged"))
+        write_text(path, text)
+    done = f"{SWEEP} {examined.faults[0].problem}: its copy was put back"
+    return Examined(str(folder), "sweep", done=[done])

@@ -153,6 +153,36 @@ def test_a_server_that_never_answered_stops_the_run_soon(client: Client, server:
     assert len(server.requests) == FAILED_IN_A_ROW
 
 
+def test_nor_do_requests_of_several_calls_that_all_fail(client: Client, server: Server) -> None:
+    """Each call is too small to be in doubt of the server; but it never answered."""
+    server.always(status(500))
+    outcomes = list[Any]()
+    with pytest.raises(ServerFailed, match="5 requests in a row have no answer"):
+        for _ in range(100):
+            outcomes += answered(client, requests(2))
+    assert [type(outcome) for _, outcome in outcomes] == [Unanswerable] * 4
+
+
+def test_the_last_requests_are_not_missing_because_the_server_failed(client: Client, server: Server) -> None:
+    assert len([*answered(client, requests(10))]) == 10
+    server.when(concerns(11), status(500))
+    assert [type(outcome) for _, outcome in answered(client, [request(11)])] == [Unanswerable]
+    server.always(status(500))
+    with pytest.raises(ServerFailed, match="a request has no answer .* and one that was answered before has none now"):
+        dict(answered(client, [request(12)]))
+
+
+def test_the_pace_is_kept_from_call_to_call(client: Client) -> None:
+    assert len([*answered(client, requests(40), most=1)]) == 40
+    assert client.pace.limit == 2  # more was not tried
+    assert len([*answered(client, requests(40))]) == 40
+    limit = client.pace.limit
+    assert limit > 2
+    client.pace.overloaded(begun=time.monotonic(), now=time.monotonic())
+    assert len([*answered(client, requests(1))]) == 1
+    assert client.pace.limit == limit // 2
+
+
 def test_what_was_answered_before_the_failure_is_not_lost(client: Client, server: Server) -> None:
     server.when(concerns(30), status(401))
     got = list[int]()
@@ -237,6 +267,22 @@ def test_an_interrupt_ends_everything_under_way(server: Server) -> None:
         assert ended()
 
 
+def test_an_interrupt_ends_a_single_request(server: Server) -> None:
+    server.always(stall)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def press() -> None:
+        while server.at_once < 1:
+            time.sleep(0.01)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+    with Client(ServerAddress.parse(server.address)) as client, pytest.raises(KeyboardInterrupt):
+        client.post("completions", request(0).body)
+    assert len(server.requests) == 1
+
+
 def test_an_exception_of_the_reader_ends_everything_under_way(server: Server) -> None:
     server.next(None)
     server.always(stall)
@@ -260,24 +306,32 @@ def test_an_exception_of_the_source_comes_through(client: Client) -> None:
 
 
 def test_the_pace_starts_slowly_doubles_and_then_grows_by_one() -> None:
-    pace, limits = Pace(16), list[int]()
+    pace, limits = Pace(16, slow=30.0), list[int]()
     for _ in range(2 + 4 + 8):
-        pace.answered()
+        pace.answered(0.1, pace.limit)
         limits.append(pace.limit)
     assert limits == [2, 4, 4, 4, 4, 8, *[8] * 7, 16]  # after rounds of 2, 4 and 8
     pace.overloaded(begun=1.0, now=2.0)
     pace.overloaded(begun=1.5, now=2.0)  # under way at the same time: nothing new
     assert pace.limit == 8
     for _ in range(8 + 9):
-        pace.answered()
+        pace.answered(0.1, pace.limit)
     assert pace.limit == 10
     pace.overloaded(begun=2.5, now=3.0, wait=7.0)
     assert (pace.limit, pace.resume) == (5, 10.0)
     for _ in range(7):
-        pace.answered()
+        pace.answered(0.1, pace.limit)
     assert pace.limit == 5  # a round has eight answers at least, so that a server that takes one is not asked too often
-    pace.answered()
+    pace.answered(0.1, pace.limit)
     assert pace.limit == 6
+
+
+def test_the_pace_does_not_grow_where_answers_are_slow() -> None:
+    """A server that computes one after another, 6 s each: with more at once, each only waits for longer."""
+    pace = Pace(64, slow=30.0)
+    for _ in range(200):
+        pace.answered(6.0 * pace.limit, pace.limit)
+    assert pace.limit == 8
 
 
 @given(
@@ -285,11 +339,11 @@ def test_the_pace_starts_slowly_doubles_and_then_grows_by_one() -> None:
     st.lists(st.none() | st.tuples(st.floats(0, 1e6), st.none() | st.floats(0, 300)), max_size=200),
 )
 def test_the_pace_is_never_below_one_or_above_the_most(most: int, events: list[Any]) -> None:
-    pace, now, resume = Pace(most), 0.0, float("-inf")
+    pace, now, resume = Pace(most, slow=30.0), 0.0, float("-inf")
     for event in events:
         before = pace.limit
         if event is None:
-            pace.answered()
+            pace.answered(0.1, pace.limit)
             assert before <= pace.limit <= max(2 * before, 1)
         else:
             age, wait = event
@@ -306,7 +360,7 @@ def test_the_pace_is_never_below_one_or_above_the_most(most: int, events: list[A
 @given(st.integers(1, 40), st.integers(0, 2**32))
 def test_the_pace_settles_at_what_the_server_takes(capacity: int, seed: int) -> None:
     """A server that refuses what is more than its capacity, with a clock of its own: one answer at a time, of any."""
-    chance, pace, now = random.Random(seed), Pace(64), 0.0
+    chance, pace, now = random.Random(seed), Pace(64, slow=30.0), 0.0
     under_way, used, refused = list[float](), list[int](), 0
     for _ in range(2000):
         while len(under_way) < pace.limit:
@@ -316,8 +370,8 @@ def test_the_pace_settles_at_what_the_server_takes(capacity: int, seed: int) -> 
         while len(under_way) > capacity:
             refused += 1
             pace.overloaded(under_way.pop(), now)
+        pace.answered(0.1, len(under_way))
         under_way.pop(chance.randrange(len(under_way)))
-        pace.answered()
     settled = used[1000:]
     assert capacity / 2 <= sum(settled) / len(settled) <= capacity + 1
     assert max(settled) <= capacity + 1

@@ -142,6 +142,11 @@ class ServerModel:
         return None
 
     @property
+    def front(self) -> tuple[int, ...] | None:
+        """The tokens that the server puts before a text, all others being ours; None where it does not say."""
+        return self.ways.front
+
+    @property
     def requests(self) -> int:
         """Requests that the server answered so far."""
         return self.client.usage.requests

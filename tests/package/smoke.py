@@ -1,6 +1,6 @@
 """An installed Choicewise does its work, in a folder far from the repository: what a new user would type.
 
-PYTHON tests/package/smoke.py base|full        PYTHON: of an environment that has the wheel (full: with [hf,serve,server])
+PYTHON tests/package/smoke.py base|full    PYTHON: of an environment that has the wheel (full: with [hf,serve,server])
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from choicewise.models.server.routes.top_tokens import bound, check_listed
 from choicewise.models.server.server_model import ServerModel
 from choicewise.questions import Ids, Question, Span
 from tests.misbehaving_server import Fault, Server, serving
-from tests.served_model import JSON, LLAMA_CPP, TOP_ONLY, VLLM, Ability
+from tests.served_model import JSON, LLAMA_CPP, TOP_ONLY, VLLM
 from tests.server_faults import ANSWER_FAULTS
 
 HASH = HashModel()
@@ -41,19 +41,25 @@ QUESTIONS: list[Question] = [
 ]
 
 
-@pytest.mark.parametrize("ability", [VLLM, LLAMA_CPP, TOP_ONLY], ids=lambda ability: ability.name)
-@pytest.mark.parametrize("name", ANSWER_FAULTS)
-def test_a_wrong_answer_is_never_a_score(name: str, ability: Ability) -> None:
-    """Half of the answers are right; "all equal" numbers of one next token alone can't be told from true ones."""
-    with serving(ability) as server:
+@pytest.fixture(scope="module", params=[VLLM, LLAMA_CPP, TOP_ONLY], ids=lambda ability: ability.name)
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[Server, ServerModel]]:
+    with serving(request.param) as server:
         model = model_at(server)
         assert model.ways.score is not None
-        turns = iter(range(10**6))
-        server.when(lambda request: request.method == "POST" and next(turns) % 2 == 1, ANSWER_FAULTS[name])
-        try:
-            given = dict(model.answer(QUESTIONS))
-        except ServerFailed:
-            return  # nothing is scored
+        yield server, model
+
+
+@pytest.mark.parametrize("name", ANSWER_FAULTS)
+def test_a_wrong_answer_is_never_a_score(name: str, served: tuple[Server, ServerModel]) -> None:
+    """Half of the answers are right; "all equal" numbers of one next token alone can't be told from true ones."""
+    server, model = served
+    server.next(*[None, ANSWER_FAULTS[name]] * 50)
+    try:
+        given = dict(model.answer(QUESTIONS))
+    except ServerFailed:
+        return  # nothing is scored
+    finally:
+        server._next.clear()
     assert len(given) == len(QUESTIONS)
     for index, true in HASH.answer(QUESTIONS):
         answer = given[index]
@@ -72,7 +78,7 @@ def test_a_server_that_always_answers_so_is_refused(name: str) -> None:
     with serving(VLLM) as server:
         model = model_at(server)
         server.when(lambda request: request.path == "/v1/completions", ANSWER_FAULTS[name])
-        assert Span not in model.supports
+        assert model.ways.score is None
         refused = [trial.refused for trial in model.selfcheck.trials]
     assert any(refused)
 

@@ -19,6 +19,7 @@ from choicewise.models.server.asking import ask, unanswered
 from choicewise.models.server.chats import Chats
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.label_ranks import with_label_ranks
 from choicewise.models.server.probe import Probe, Ways
 from choicewise.models.server.routes.by_length import ByLength
 from choicewise.models.server.routes.call import Route
@@ -183,7 +184,12 @@ class ServerModel:
             routes[id(route)] = route
             by_route[id(route)].append((index, question))
         for key, asked in by_route.items():
-            yield from ask(self.client, routes[key], asked, self.served.model)
+            route, given = routes[key], ask(self.client, routes[key], asked, self.served.model)
+            longest = max(question.inputs + 1 for _, question in asked)
+            if isinstance(route, ByLength) and (whole := route.ranking(longest)) is not None:
+                table = self.tokenizer.token_bytes
+                given = with_label_ranks(self.client, whole, given, dict(asked), self.served.model, table)
+            yield from given
 
     def close(self) -> None:
         """End every connection."""

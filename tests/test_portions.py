@@ -59,7 +59,7 @@ def assert_as_at_once(run: Run) -> None:
     tables = replace(run.tables, items=run.evidence.items)
     for name, protocol in run.protocols.items():
         whole, measured = ObservedPortion(tables, protocol.prompt_digest), run.measurements[name]
-        scores, decisions = combiner(protocol.reading).decision(protocol, whole)
+        scores, decisions, _ = combiner(protocol.reading).decision(protocol, whole)
         evidence = measured.evidence
         assert evidence.items.tolist() == whole.items.tolist()
         for column in ("prediction", "credit", "tied", "margin"):

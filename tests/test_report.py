@@ -208,7 +208,7 @@ def test_a_constant_answer_and_a_constant_gold_are_alarming(tmp_path: Path) -> N
     (alarm,) = alarms([row])
     assert "8 of 8 items are tied" in alarm
     found = CliRunner().invoke(app, ["report", str(tmp_path / "run")])
-    assert "warning" in found.stderr
+    assert "alarm: gold-constant, " in found.stderr
     assert "gold-constant: " in found.stdout
 
 

@@ -10,6 +10,7 @@ from choicewise.cli.output import command_line, print_json, print_parts, show, t
 
 if TYPE_CHECKING:
     from choicewise.results.average import Average
+    from choicewise.results.finding import Finding
     from choicewise.results.row import Row
 
 FEW = 4
@@ -32,19 +33,21 @@ def print_rows(
         print_json([*(row.as_json() for row in rows), *(each.as_json() for each in averages)])
         return
     if rows:
-        print_finding(rows)
-        tell(*alarms(rows))
+        told = print_finding(rows)
         print_tables(rows, every)
+        tell(*alarms(rows, guesses_told=told.count > 0 and told.guesses == told.count))
     print_parts(map(printed, average_tables(averages)))
     tell(*(_next_steps(rows, folders) if long(rows) else ()))
 
 
-def print_finding(rows: Sequence[Row]) -> None:
-    """What the rows say in short."""
+def print_finding(rows: Sequence[Row]) -> Finding:
+    """What the rows say in short, which is returned."""
     from choicewise.report.finding_text import sentences
     from choicewise.results.finding import finding
 
-    print_parts([" ".join(sentences(finding(rows)))])
+    told = finding(rows)
+    print_parts([" ".join(sentences(told))])
+    return told
 
 
 def print_tables(rows: Sequence[Row], every: bool) -> None:

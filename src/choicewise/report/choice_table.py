@@ -91,19 +91,25 @@ def _rows(asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool) -> l
     """
     chosen: dict[tuple[tuple[str, bool], ...], list[str]] = {}
     numbers: list[tuple[str, list[float | None]]] = []
+    bounds: dict[str, list[bool]] = {}
     for part, own in _parts(asked):
         observed = {"S": [each.total for each in own], "observed": [each.value for each in own]}
+        bounds[f"S{part}"] = [each.at_most for each in own]
         numbers += [(name + part, each) for name, each in observed.items() if any(value is not None for value in each)]
     for each in decided:
         if each.protocol in asked.protocols and each.scores is not None:
             same = [name for name, values in numbers if _close(values, each.scores)]
             numbers = [(name, values) for name, values in numbers if name not in same]
-            row = tuple((_number(score), place == each.prediction) for place, score in enumerate(each.scores))
+            cells = map(_number, each.scores, each.at_most)
+            row = tuple((cell, place == each.prediction) for place, cell in enumerate(cells))
             chosen[row] = [*chosen.get(row, []), *same, _name(each, asked)]
     some = {row: names for row, names in chosen.items() if any(cell != "-" for cell, _ in row)}
     chosen = some or chosen  # scores that have no number here say nothing beside those that have
     choices = sorted({each.choice for each in shown(asked)})
-    rows = [(name, dict(zip(choices, map(_number, values), strict=False))) for name, values in numbers]
+    rows = [
+        (name, dict(zip(choices, map(_number, values, bounds.get(name, [False] * len(values))), strict=False)))
+        for name, values in numbers
+    ]
     rows += [
         ("=".join(names), {place: f"[{cell}]" if taken else cell for place, (cell, taken) in enumerate(row)})
         for row, names in chosen.items()
@@ -143,7 +149,7 @@ def _size(scored: ScoredContinuation) -> str:
     return f"{tokens}/{len(text.encode(errors='surrogatepass'))}/{len(text)}"
 
 
-def _number(number: float | None) -> str:
+def _number(number: float | None, at_most: bool) -> str:
     if number is None or math.isnan(number):
         return "-"
-    return f"{number:.4f}" if abs(number) < LARGE else f"{number:.2f}"
+    return ("≤ " if at_most else "") + (f"{number:.4f}" if abs(number) < LARGE else f"{number:.2f}")

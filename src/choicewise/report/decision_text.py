@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from choicewise.report.visible_text import short
-from choicewise.report.words import NAME, count
+from choicewise.report.words import NAME, REASON, count
 from choicewise.results.explanation import ItemDecision
 
 
@@ -13,7 +13,7 @@ def decision_lines(decided: Sequence[ItemDecision]) -> Iterator[str]:
     alike: dict[tuple[int, str], list[ItemDecision]] = {}
     for each in decided:
         verdict = _verdict(each)
-        alike.setdefault((each.prediction if verdict != "missing" else -1, verdict), []).append(each)
+        alike.setdefault((-1 if math.isnan(each.credit) else each.prediction, verdict), []).append(each)
     names = [each.protocol for each in decided]
     for (prediction, verdict), own in sorted(alike.items(), key=lambda group: -len(group[1])):
         choose = "choose" if len(own) > 1 else "chooses"
@@ -71,5 +71,5 @@ def _stem(name: str) -> str:
 
 def _verdict(decided: ItemDecision) -> str:
     if math.isnan(decided.credit):
-        return "missing"
+        return f"missing: {short(decided.missing, REASON)}" if decided.missing else "missing"
     return {1.0: "right", 0.0: "wrong"}.get(decided.credit, f"credit {decided.credit:.3f}")

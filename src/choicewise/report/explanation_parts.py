@@ -95,6 +95,7 @@ def _doubts(asked: AskedPrompt) -> Iterator[str]:
             "unknown tokens": each.unknown,
             "several BOS tokens": each.bos > 1,
             "context cut": each.tokens_dropped,
+            "an upper bound": each.at_most,
             f"missing: {short(each.missing or '', REASON)}": each.missing,
         }
         counts.update(flag for flag, true in flags.items() if true)

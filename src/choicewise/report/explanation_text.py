@@ -67,12 +67,13 @@ def _scored(scored: ScoredContinuation) -> Iterator[str]:
         f"{scored.bos} BOS tokens": scored.bos > 1,
         f"{scored.tokens_dropped} tokens of the context cut off": scored.tokens_dropped,
         f"missing: {safe(scored.missing or '')}": scored.missing,
+        "no more than an upper bound is known: the server lists only the likeliest next tokens": scored.at_most,
     }
     tokens = _count(len(scored.tokens), "token")
     if scored.logged:
         tokens = "tokens unknown" if scored.token_count is None else _count(scored.token_count, "token")
     size = f"{tokens}, {_count(len(text.encode(errors='surrogatepass')), 'byte')}, {_count(len(text), 'character')}"
-    total = "" if scored.total is None else f", S = {scored.total:.4f} nats"
+    total = "" if scored.total is None else f", S {'≤' if scored.at_most else '='} {scored.total:.4f} nats"
     after = "" if scored.logged else f" after {_count(scored.context_tokens, 'token')}"
     said = f"{name}: the log has no text of it, {tokens}" if given is None else f"{name} {quoted(text)}: {size}{after}"
     yield f"{said}{total}"
@@ -85,7 +86,9 @@ def _scored(scored: ScoredContinuation) -> Iterator[str]:
     if scored.tokens:
         yield f"  {'log P':>10}  {'rank':>6}  {'id':>7}  {'bytes':>5}  token"
     for token in scored.tokens:
-        yield f"  {token.logprob:>10.4f}  {token.rank:>6}  {token.id:>7}  {token.size:>5}  {quoted(token.text)}"
+        logprob = f"{'≤ ' if scored.at_most else ''}{token.logprob:.4f}"
+        rank = "?" if token.rank < 0 else str(token.rank)
+        yield f"  {logprob:>10}  {rank:>6}  {token.id:>7}  {token.size:>5}  {quoted(token.text)}"
 
 
 def _decisions(explanation: Explanation) -> Iterator[str]:
@@ -94,7 +97,10 @@ def _decisions(explanation: Explanation) -> Iterator[str]:
     for decided in explanation.decided:
         yield f"{decided.protocol:<{width}}  {_verdict(decided)}"
         if decided.scores is not None:
-            cells = ["-" if math.isnan(score) else f"{score:.4f}" for score in decided.scores]
+            cells = [
+                "-" if math.isnan(score) else f"{'≤ ' if bound else ''}{score:.4f}"
+                for score, bound in zip(decided.scores, decided.at_most, strict=True)
+            ]
             if decided.prediction >= 0:
                 cells[decided.prediction] = f"[{cells[decided.prediction]}]"
             score = decided.score if decided.calibration == "none" else f"{decided.score}, {decided.calibration}"
@@ -103,7 +109,7 @@ def _decisions(explanation: Explanation) -> Iterator[str]:
 
 def _verdict(decided: ItemDecision) -> str:
     if math.isnan(decided.credit):
-        return "missing"
+        return f"missing: {safe(decided.missing)}" if decided.missing else "missing"
     credit = {1.0: "right", 0.0: "wrong"}.get(decided.credit, f"credit {decided.credit:.3f}")
     predicted = "none" if decided.prediction < 0 else str(decided.prediction)
     verdict = f"predicts {predicted}, {credit}"

@@ -25,6 +25,13 @@ _RANGED, _NAMED = 13, 26
 """Columns of the terminal that a column of ranges takes, and the most that it takes for the sake of its title."""
 
 DOUBTS = {
+    "served-model": "the served model changed",
+    "positive": "log-probabilities above 0",
+    "placeholder": "log-probabilities that nobody measured",
+    "margins": "no score tells the choices apart",
+    "many-missing": "many items are missing",
+    "many-unparsed": "many texts name no option",
+    "many-tied": "many items are tied",
     "gold-constant": "the tie rule makes the number",
     "constant": "always the same position is predicted",
     "position": "answers depend on position",
@@ -35,6 +42,7 @@ DOUBTS = {
     "label/text": "letters and texts decide differently",
     "choices-only": "choices are enough without the question",
     "missing": "items are missing",
+    "unlisted": "the server does not list every answer",
     "invalid": "texts name no option",
     "unused": "content is not shown",
     "shots_dropped": "shots are dropped",

@@ -10,7 +10,8 @@ from rich.text import Text
 from choicewise.data.content import BLANK
 from choicewise.report.console import console
 from choicewise.report.visible_text import disarmed, safe
-from choicewise.results.diagnosis import FLAGS
+from choicewise.report.words import count
+from choicewise.results.diagnosis import ALARMS, FLAGS
 from choicewise.results.reasons import MissingReason
 from choicewise.results.row import Row
 from choicewise.scoring.statistics.clustered import FEWEST
@@ -21,6 +22,7 @@ _COUNTS = {
     "skipped": "skipped",
     "ties": "tied",
     "near_ties": "near-tied",
+    "unlisted": "with unlisted answers",
     "shots_dropped": "with shots dropped",
     "truncated": "truncated",
     "merged": "merged",
@@ -89,6 +91,11 @@ def legend(rows: Sequence[Row]) -> list[str]:
         noise = f"; {differ}" if any(noises) else ""
         dash = ", - where it is not known" if dashes else ""
         lines.append(f"numeric: range that rounding allows, nothing where it changes nothing{dash}{noise}")
+    if any(row.unlisted for row in rows):
+        lines.append(
+            "unlisted answers: the server lists only the likeliest next tokens; of these only an upper bound "
+            "is known; numeric is the range of whatever they are, and holds the items that they leave undecided"
+        )
     if any(row.interval == "clustered" and row.n and math.isnan(row.ci_low) for row in rows):
         lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
     if any(row.rank_low is not None for row in rows):
@@ -103,14 +110,41 @@ def sources(rows: Sequence[Row]) -> list[str]:
     return [safe(f"from the Hub: {', '.join(named)}")] if named else []
 
 
-def alarms(rows: Sequence[Row]) -> list[str]:
-    """What must not be overlooked: numbers that the tie rule decides."""
-    return [
-        f"warning: {safe(row.model)} under {row.protocol}: {row.ties} of {row.n} items are tied and the right choice "
-        "stands in the same place in all of them, so the tie rule decides the accuracy; shuffle the choices"
-        for row in rows
-        if "gold-constant" in row.diagnosis.flags
-    ]
+def alarms(rows: Sequence[Row], guesses_told: bool = False) -> list[str]:
+    """What speaks against numbers themselves, a line for each kind of alarm, however many numbers have it.
+
+    ``guesses_told``: whether it was said before that nothing is better than guessing.
+    """
+    lines = []
+    for flag in ALARMS:
+        own = [row for row in rows if flag in _unexplained(row)]
+        if own and not (flag == "chance" and guesses_told):
+            one = f"{safe(own[0].model)} under {own[0].protocol}"
+            which = one if len(own) == 1 else f"{len(own):,} of {count(len(rows), 'number')}, such as {one}"
+            lines.append(f"alarm: {flag}, {which}: {_alarm(flag, own[0])}")
+    return lines
+
+
+EXPLAINED = {
+    "gold-constant": {"margins", "constant", "many-tied", "chance"},
+    "margins": {"constant", "many-tied", "chance"},
+    "constant": {"chance"},
+}
+"""Alarm → those that follow from it, and need no line of their own."""
+
+
+def _unexplained(row: Row) -> set[str]:
+    raised = set(row.diagnosis.flags)
+    return raised - {follows for flag in raised for follows in EXPLAINED.get(flag, ())}
+
+
+def _alarm(flag: str, row: Row) -> str:
+    if flag == "gold-constant":
+        return (
+            f"{row.ties} of {row.n} items are tied and the right choice stands in the same place in all of them, so "
+            "the tie rule decides the accuracy; shuffle the choices"
+        )
+    return FLAGS[flag] + (f" ({safe(row.server_changed)})" if flag == "served-model" else "")
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:

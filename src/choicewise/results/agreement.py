@@ -123,7 +123,10 @@ _PLACED: Reductions = {
 
 def _retrieved(protocol: Protocol, portion: ObservedPortion) -> tuple[Floats, npt.NDArray[np.uint64], Integers] | None:
     options = combiner(protocol.reading).retrieved(protocol, portion)
-    return None if options is None else (options.sums, options.digests, options.counts)
+    if options is None:
+        return None
+    known = options.sums if options.at_most is None else np.where(options.at_most, np.nan, options.sums)
+    return known, options.digests, options.counts
 
 
 def _text(run: Run, measured: Measurement, item: int, choice: int) -> str:

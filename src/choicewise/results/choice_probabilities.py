@@ -20,16 +20,21 @@ FIELD = "human_counts"
 def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
     """(softmax, winner takes all), both float64 [rows]; NaN for an item with a missing choice.
 
+    An item with a choice that is known as an upper bound alone has no softmax, and a winner where that is sure.
+
     Raises UsageError when the temperature is not above 0, or when there are no scores.
     """
     if measured.scores is None:
         raise UsageError(f"{measured.name} reads generated text and has no scores to make probabilities of")
     if not (math.isfinite(temperature) and temperature > 0):
         raise UsageError(f"temperature is {temperature}; it must be above 0 (near 0, the best choice takes all)")
-    offsets, scores = measured.evidence.item_offsets, measured.scores
+    offsets, scores, low = measured.evidence.item_offsets, measured.known_scores, measured.low_scores
+    assert scores is not None
+    assert low is not None
     item = row_of(offsets)
-    best = reduce_rows(np.maximum, scores, offsets)[item]
-    at_top = np.where(np.isnan(best), np.nan, scores == best)
+    best = reduce_rows(np.maximum, low, offsets)[item]
+    undecided = (measured.decisions.missing & measured.unlisted)[item]
+    at_top = np.where(np.isnan(best) | undecided, np.nan, low == best)
     return choice_distribution(scores, offsets, temperature), at_top / reduce_rows(np.add, at_top, offsets)[item]
 
 

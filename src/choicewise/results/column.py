@@ -8,12 +8,13 @@ import numpy as np
 
 from choicewise.results.observed_portion import ObservedPortion
 from choicewise.scoring.decisions import Decisions
+from choicewise.scoring.lows import Lows
 
 Name = tuple[Any, ...]
 """What a column is called, such as ("lengths",)."""
 
 Column = Any
-"""An array whose last axis is the items or the rows; in tuples, dicts and Decisions several; or None."""
+"""An array whose last axis is the items or the rows; in tuples, dicts and Decisions several; or Lows, or None."""
 
 Reductions = Mapping[Name, Callable[[ObservedPortion], Column]]
 """How each column follows from what was observed of a portion.
@@ -32,6 +33,8 @@ def joined(chunks: Sequence[Column]) -> Column:
             return None
         case Decisions():
             return Decisions(*(joined([getattr(chunk, axis.name) for chunk in chunks]) for axis in fields(Decisions)))
+        case Lows():
+            return Lows.joined(chunks)
         case tuple():
             return tuple(joined(members) for members in zip(*chunks, strict=True))
         case dict():

@@ -10,6 +10,7 @@ from choicewise.protocols.option_orders import DRAWING, PERMUTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import axis_differences
 from choicewise.results.measurement import Measurement
+from choicewise.results.odd_numbers import PLACEHOLDER, POSITIVE
 from choicewise.results.pairing import paired_predictions, same_items
 from choicewise.scoring.calibration import order_predictions
 from choicewise.scoring.decisions import Decisions
@@ -19,7 +20,17 @@ from choicewise.scoring.statistics.length_bias import length_correlations
 from choicewise.scoring.statistics.position_bias import permutation_consistency, position_bias
 from choicewise.scoring.statistics.validity import low_mass_rate, validity
 
+MARGIN, TIED, MISSING, UNPARSED = 1e-12, 0.05, 0.01, 0.05
+"""Alarms: margins up to so much are zero; a greater share of items is tied, missing, or names no option."""
+
 FLAGS = {
+    "served-model": "the server answered the same probe otherwise at the end: these numbers may be of two models",
+    "positive": "log-probabilities above 0 were observed, which no probability has",
+    "placeholder": "log-probabilities that nobody measured: -9999, or 0 for several choices of an item",
+    "margins": "the best and the second best score are equal in every item: nothing tells the choices apart",
+    "many-missing": f"more than {MISSING:.0%} of the items are missing",
+    "many-unparsed": f"more than {UNPARSED:.0%} of the generated texts name no option, and count as wrong",
+    "many-tied": f"more than {TIED:.0%} of the items are tied: the tie rule decides them",
     "chance": "within one standard error of guessing",
     "constant": "the same position is predicted for every item",
     "gold-constant": "the right choice always stands in one place and there are ties: the tie rule makes the number",
@@ -32,6 +43,12 @@ FLAGS = {
     "choices-only": "with the choices alone, without the question, the accuracy is better than chance",
 }
 """Flag → what it means, in the order they are shown."""
+
+ALARMS = (
+    *("served-model", "positive", "placeholder", "gold-constant", "margins", "constant"),
+    *("many-missing", "many-unparsed", "many-tied", "chance"),
+)
+"""Flags that speak against the number itself, and not only for looking closer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +83,17 @@ class Diagnosis:
 
 
 def diagnose(
-    measured: Measurement, among: Mask, value: Value, chance: float, siblings: Sequence[Measurement]
+    measured: Measurement,
+    among: Mask,
+    value: Value,
+    chance: float,
+    siblings: Sequence[Measurement],
+    served_changed: bool = False,
 ) -> Diagnosis:
     """What the run's measurements (``siblings``) say of the items ``among`` (bool [items]), with mean ``value``.
 
-    ``chance``: the value that guessing is expected to have.
+    ``chance``: the value that guessing is expected to have.  ``served_changed``: whether the server of the run was
+    found to be otherwise after the last question.
     """
     evidence = measured.evidence
     rows = among[row_of(evidence.item_offsets)]
@@ -90,7 +113,17 @@ def diagnose(
     alone = None if choices is None else micro(choices.decisions)
     length = _length_rho(measured, rows, offsets)
     golds = evidence.gold_index[among]
+    odd = evidence.odd(measured.protocol.null)[among]
+    margins = decisions.margin[~np.isnan(decisions.margin)]
+    alike = len(margins) > 1 and bool((np.abs(margins) <= MARGIN).all())
     raised = {
+        "served-model": served_changed,
+        "positive": bool((odd & POSITIVE).any()),
+        "placeholder": bool((odd & PLACEHOLDER).any()),
+        "margins": alike,
+        "many-missing": value.missing > MISSING * (value.n + value.missing),
+        "many-unparsed": (measured.invalid & among).sum() > UNPARSED * value.n,
+        "many-tied": value.ties > TIED * value.n and not alike,
         "chance": signs.at_chance,
         "constant": signs.constant,
         "gold-constant": value.ties > 0 and len(golds) > 1 and golds[0] >= 0 and bool((golds == golds[0]).all()),
@@ -162,7 +195,8 @@ def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask
     if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
         return math.nan
     evidence = sibling.evidence
-    predictions = order_predictions(sibling.protocol.views, evidence.part_sums, evidence.item_offsets)
+    views, offsets = sibling.protocol.views, evidence.item_offsets
+    predictions = order_predictions(views, evidence.part_sums, offsets, evidence.part_lows)
     return permutation_consistency(predictions[:, among])
 
 

@@ -4,6 +4,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -83,6 +84,19 @@ class Evidence:
     def part_sums(self) -> list[Floats]:
         """The log-likelihoods of the parts in nats, float64 [rows] each."""
         return list(self.columns["part sums",])
+
+    @property
+    def part_lows(self) -> list[Floats]:
+        """The lowest that they may be."""
+        return list(self.columns["part lows",])
+
+    def unlisted(self, null: str | None) -> npt.NDArray[np.int8]:
+        """1 for items of which an answer is known as an upper bound alone, 2 where all are, 0 for others, [items]."""
+        return np.asarray(self.columns["unlisted", null], dtype=np.int8)
+
+    def odd(self, null: str | None) -> npt.NDArray[np.int8]:
+        """What no model says was observed of each item (:mod:`choicewise.results.odd_numbers`), int8 [items]."""
+        return np.asarray(self.columns["odd", null], dtype=np.int8)
 
     def sensitivity(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
         """Units of the score per nat of numeric noise in a likelihood, float64 [rows]; NaN where not known."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,7 +46,8 @@ class ScoredContinuation:
     log-probabilities, with the correction ``before`` subtracted and ``after`` added (all in nats).  ``value``: what was
     observed instead of log-probabilities, a loss or a cosine.  ``missing`` says so when a total or value is NaN.
     Of what another tool's log says, ``continuation`` is None where its text is not there, and no tokens are known;
-    ``token_count`` is how many there were, None where not even that is known.
+    ``token_count`` is how many there were, None where not even that is known.  ``at_most``: the log-probabilities and
+    their sum are upper bounds.
     """
 
     choice: int
@@ -68,6 +70,7 @@ class ScoredContinuation:
     tokens: tuple[Token, ...]
     generated: str | None
     token_count: int | None = None
+    at_most: bool = False
 
     @property
     def logged(self) -> bool:
@@ -101,8 +104,8 @@ class AskedPrompt:
 class ItemDecision:
     """What a protocol decides about the item; ``scores`` per choice (None: not scored), ``prediction`` -1 for none.
 
-    ``credit`` NaN: missing.  ``margin``: best minus second best score.  ``near_tie``: numeric noise could change
-    it; None: not known.
+    ``credit`` NaN: missing, ``missing`` says why.  ``margin``: best minus second best score.  ``near_tie``: numeric
+    noise could change it; None: not known.  ``lows``: the lowest that each score may be, where some are upper bounds.
     """
 
     protocol: str
@@ -114,6 +117,14 @@ class ItemDecision:
     margin: float
     tied: bool
     near_tie: bool | None
+    lows: tuple[float, ...] | None = None
+    missing: str | None = None
+
+    @property
+    def at_most(self) -> tuple[bool, ...]:
+        """Which of the scores are upper bounds."""
+        scores = self.scores or ()
+        return tuple(low < high for low, high in zip(self.lows or scores, scores, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +271,8 @@ def _scored(
         about["context_tokens"] += chains.get(span["part"], 0)
     about |= {"missing": missing, "before": before, "after": after, "total": total, "value": value}
     known = None if answer is None else answer["token_count"]
-    return ScoredContinuation(**about, tokens=tokens, generated=text, token_count=known)
+    bound = answer is not None and bool(answer["at_most"])
+    return ScoredContinuation(**about, tokens=tokens, generated=text, token_count=known, at_most=bound)
 
 
 def _total(answer: Record | None) -> float | None:
@@ -299,6 +311,7 @@ class _Decided:
         self.name, self.protocol, self._measured = measured.name, measured.protocol, measured
         self._places = {item: place for place, item in enumerate(measured.ids.to_pylist())}
         self._near_ties, self._bounded = measured.near_ties, measured.bounded
+        self._lows = measured.low_scores if measured.lows is not None and len(measured.lows.places) else None
 
     def rescored(self, item: str) -> bool:
         """Whether the answers of a float32 copy of the model count for the item."""
@@ -316,4 +329,11 @@ class _Decided:
         near_tie = bool(self._near_ties[place]) if self._bounded[place] else None
         prediction, credit, margin, tied = (column[place].item() for column in columns)
         names = self.name, self.protocol.score, self.protocol.calibration
-        return ItemDecision(*names, scores, prediction, credit, margin, tied, near_tie)
+        lows = None if self._lows is None else tuple(self._lows[rows].tolist())
+        lows = None if lows == scores else lows
+        return ItemDecision(*names, scores, prediction, credit, margin, tied, near_tie, lows, self._missing(place))
+
+    def _missing(self, place: int) -> str | None:
+        """Why the item is missing, where it is."""
+        only = np.arange(len(self._measured.credit)) == place
+        return next((each.reason for each in self._measured.missing_reasons(only)), None)

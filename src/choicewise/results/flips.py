@@ -45,15 +45,15 @@ def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:
 
     Scores of different protocols are not comparable: NaN and None as well.
     """
-    left, right = pair
-    if left.scores is None or right.scores is None or left.protocol != right.protocol:
+    left, right = (each.known_scores for each in pair)
+    if left is None or right is None or pair[0].protocol != pair[1].protocol:
         return math.nan, None
     _, places = shared_items(pair)
     offsets = [each.evidence.item_offsets for each in pair]
     counts = [np.diff(each)[place] for each, place in zip(offsets, places, strict=True)]
     alike = counts[0] == counts[1]
     rows = [_rows(own[:-1][place[alike]], counts[0][alike]) for own, place in zip(offsets, places, strict=True)]
-    one, other = left.scores[rows[0]], right.scores[rows[1]]
+    one, other = left[rows[0]], right[rows[1]]
     with np.errstate(invalid="ignore"):  # equal infinities do not differ
         differences = np.where(one == other, 0.0, np.abs(one - other))
     known = differences[~np.isnan(differences)]

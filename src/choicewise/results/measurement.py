@@ -17,14 +17,24 @@ from choicewise.results.evidence import Evidence
 from choicewise.results.reasons import MissingReason, Reasons
 from choicewise.results.reductions import reductions
 from choicewise.results.run_evidence import RunEvidence
+from choicewise.scoring.bounded_decisions import decided, decided_between
 from choicewise.scoring.calibration import NOISE, calibrated
+from choicewise.scoring.calibration_range import calibrated_range
 from choicewise.scoring.credits import guess
 from choicewise.scoring.decisions import Decisions
+from choicewise.scoring.lows import Lows
 from choicewise.scoring.metrics import AGGREGATIONS, Value, number
 from choicewise.scoring.ragged import Floats, Integers, Mask, row_of
-from choicewise.scoring.readings import Decision, decided
+from choicewise.scoring.readings import Decision
 from choicewise.scoring.scores.lacks import LACKS
 from choicewise.scoring.statistics.numeric_range import credit_range
+
+UNLISTED = (
+    "",
+    "an answer is not among the likeliest next tokens that the server lists: the score is known as a bound alone",
+    "none of the answers is among the likeliest next tokens that the server lists",
+)
+"""Why an item is missing that has answers known as upper bounds alone, by how many of them: none, some, all."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,7 @@ class Measurement:
     evidence: Evidence
     scores: Floats | None
     decisions: Decisions
+    lows: Lows | None = None
     noise: float | None = None
     categories: Categories = field(default_factory=dict)
     reasons: Reasons = field(default_factory=Reasons)
@@ -84,12 +95,19 @@ class Measurement:
         return self.values("micro")["all"].value
 
     def extremes(self, aggregation: str | None = None) -> dict[str, tuple[float, float]]:
-        """Group name → the lowest and highest value that numeric noise allows; NaN where the noise of an item is not
-        known."""
+        """Group name → the lowest and highest value that numeric noise and answers known as upper bounds allow.
+
+        NaN where the noise of an item is not known, unless there are such answers: then it is what they allow.  Items
+        that they leave undecided count here, though no value has them.
+        """
         low, high, _ = self._range
-        credits = (low, high, np.where(self.decisions.missing, np.nan, ~self.bounded))
+        credits = (low, high, np.where(self.decisions.missing, np.nan, np.isnan(low)))
         lows, highs, unknown = (self._values(replace(self.decisions, credit=each), aggregation) for each in credits)
-        bounds = {group: (lows[group].value, highs[group].value) for group in lows}
+        values = self._values(self.decisions, aggregation)
+        bounds = {
+            group: (float(np.fmin(lows[group].value, value)), float(np.fmax(highs[group].value, value)))
+            for group, value in ((group, each.value) for group, each in values.items())
+        }
         return {group: (np.nan, np.nan) if unknown[group].value > 0 else bounds[group] for group in bounds}
 
     def chances(self, aggregation: str | None = None) -> dict[str, float]:
@@ -113,12 +131,29 @@ class Measurement:
     @property
     def near_ties(self) -> Mask:
         """Items without a tie more than one choice of which could be the best within the noise, bool [items]."""
-        return np.asarray(self._range[2] & ~self.decisions.tied, dtype=np.bool_)
+        return np.asarray(self._range[2] & ~self.decisions.tied & ~self.decisions.missing, dtype=np.bool_)
 
     @property
     def bounded(self) -> Mask:
         """Items whose credit is known to stay within bounds, and those that are missing, bool [items]."""
-        return np.asarray(~np.isnan(self._range[0]) | self.decisions.missing, dtype=np.bool_)
+        known = ~np.isnan(self._range[0]) & self._noise_known
+        return np.asarray(known | self.decisions.missing, dtype=np.bool_)
+
+    @property
+    def low_scores(self) -> Floats | None:
+        """The lowest that each score may be, float64 [rows]: the score itself but for upper bounds."""
+        return self.scores if self.scores is None or self.lows is None else self.lows.filled(self.scores)
+
+    @property
+    def known_scores(self) -> Floats | None:
+        """The scores, float64 [rows]: NaN where no more than bounds are known."""
+        low = self.low_scores
+        return None if self.scores is None or low is None else np.where(low < self.scores, np.nan, self.scores)
+
+    @property
+    def unlisted(self) -> Mask:
+        """Items of which an answer is known as an upper bound alone, bool [items]."""
+        return np.asarray(self.evidence.unlisted(self.protocol.null) > 0, dtype=np.bool_)
 
     def missing_reasons(self, among: Mask) -> tuple[MissingReason, ...]:
         """Why items ``among`` (bool [items]) are missing, the most common reason first."""
@@ -126,11 +161,13 @@ class Measurement:
         numbers = self.evidence.columns["reasons", self.protocol.null][places]
         if (lacks := self.evidence.columns.get(("lacks", self.protocol.score, self.protocol.null))) is not None:
             numbers = np.where(numbers < 0, -1 - lacks[places].astype(np.int64), numbers)
+        unlisted = self.evidence.unlisted(self.protocol.null)[places].astype(np.int64)
+        numbers = np.where((numbers == -1) & (unlisted > 0), -1 - len(LACKS) - unlisted, numbers)
         known, first, counts = np.unique(numbers, return_index=True, return_counts=True)
         ids = self.evidence.about["item"]
         reasons = [
             MissingReason(
-                self.reasons.text(number) if number >= 0 else LACKS[-1 - number] or self._no_reason,
+                self.reasons.text(number) if number >= 0 else (*LACKS, *UNLISTED)[-1 - number] or self._no_reason,
                 count,
                 ids[int(places[place])].as_py(),
             )
@@ -147,17 +184,30 @@ class Measurement:
             return "the generated text begins with no option"
         return f"what was observed gives no number for score {self.protocol.score}"
 
+    @property
+    def _noise_known(self) -> bool:
+        return self.noise is not None and self.likelihoods and self.metric.predicted
+
     @cached_property
     def _range(self) -> tuple[Floats, Floats, Mask]:
-        known = self.likelihoods and self.metric.predicted
-        if self.noise is None or self.scores is None or not known:
+        bounds = self.lows is not None and len(self.lows.places) > 0 and self.metric.predicted
+        if self.scores is None or not (self._noise_known or bounds):
             unknown = np.full(len(self.decisions.credit), np.nan)
             return unknown, unknown, np.zeros(len(unknown), dtype=np.bool_)
+        epsilon = self._epsilon if self._noise_known else np.zeros(len(self.scores))
+        low = self.low_scores
+        rows = self.scores, self.evidence.item_offsets, self.evidence.right
+        return credit_range(*rows, self.decisions, epsilon, low)
+
+    @property
+    def _epsilon(self) -> Floats:
+        """How far noise moves each score, float64 [rows]; NaN where not known."""
         axes = self.protocol
+        assert self.noise is not None
         epsilon = NOISE[axes.calibration] * self.noise * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
         if axes.calibration == "none":  # else the noise of other items, or of the prior, is in the score, too
             epsilon = np.where(self.evidence.rescored[row_of(self.evidence.item_offsets)], 0.0, epsilon)
-        return credit_range(self.scores, self.evidence.item_offsets, self.evidence.right, self.decisions, epsilon)
+        return np.asarray(epsilon, dtype=np.float64)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
         aggregate = AGGREGATIONS[aggregation or self.protocol.aggregation]
@@ -193,5 +243,9 @@ def measure(
 def _decision(protocol: Protocol, read: Evidence) -> Decision:
     if protocol.calibration == "none":
         return cast(Decision, read.columns["decision", protocol])
-    scores = calibrated(protocol.calibration, protocol.views, read.part_sums, read.item_offsets)
-    return scores, decided(protocol, scores, read.item_offsets, read.right)
+    how, offsets = (protocol.calibration, protocol.views), read.item_offsets
+    if not read.unlisted(protocol.null).any():
+        scores = calibrated(*how, read.part_sums, offsets)
+        return scores, decided(protocol, scores, offsets, read.right), Lows.of(scores, scores)
+    low, high = calibrated_range(*how, (read.part_lows, read.part_sums), offsets)
+    return high, decided_between(protocol, (low, high), offsets, read.right), Lows.of(low, high)

@@ -13,11 +13,14 @@ from choicewise.results.run_tables import RunTables, offsets_of
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import gold_rows
 from choicewise.scoring.distribution import option_mass
+from choicewise.scoring.lows import Range
 from choicewise.scoring.outside import OUTSIDE
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
 from choicewise.scoring.scores import SCORES, lengths
 from choicewise.scoring.scores.lacks import lacking
+from choicewise.scoring.scores.score_range import score_range
 from choicewise.scoring.scores.sensitivity import sensitivity
+from choicewise.scoring.statistics.validity import HALF
 
 
 class ObservedPortion:
@@ -55,6 +58,24 @@ class ObservedPortion:
         """The log-likelihoods of the parts in nats, float64 [rows] each."""
         return [part.sums for part in self.parts()]
 
+    @property
+    def part_lows(self) -> list[Floats]:
+        """The lowest that the log-likelihoods of the parts may be in nats, float64 [rows] each."""
+        return [part.lowest().sums for part in self.parts()] if self.bounded else self.part_sums
+
+    @property
+    def bounded(self) -> bool:
+        """Whether of any answer no more than an upper bound is known."""
+        return self._spans.bounded
+
+    def unlisted(self, null: str | None) -> npt.NDArray[np.int8]:
+        """1 for items of which an answer is known as an upper bound alone, 2 where all are, 0 for others, [items]."""
+        return self._spans.unlisted(null)
+
+    def odd(self, null: str | None) -> npt.NDArray[np.int8]:
+        """What no model says among the observations of each item (:mod:`choicewise.results.odd_numbers`), [items]."""
+        return self._spans.odd(null)
+
     def values(self) -> Floats:
         """What was observed of every choice that is no log-probability, float64 [rows]; NaN where there is nothing."""
         return self._spans.values()
@@ -66,6 +87,11 @@ class ObservedPortion:
             observed = OUTSIDE[outside](self.continuations())
             self._scores[key] = SCORES[name](observed, None if null is None else self.continuations(null))
         return self._scores[key]
+
+    def score_range(self, name: str, null: str | None = None, outside: str = "keep") -> Range:
+        """The lowest and the highest that the score of that name may be, float64 [rows] each."""
+        after_null = None if null is None else self.continuations(null)
+        return score_range(SCORES[name], OUTSIDE[outside](self.continuations()), after_null)
 
     def sensitivity(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
         """Units of the score per nat of numeric noise in a likelihood, float64 [rows]; NaN where not known."""
@@ -107,8 +133,14 @@ class ObservedPortion:
 
     @property
     def mass(self) -> Floats:
-        """The probability of an item's continuations together, float64 [items]."""
-        return option_mass(self.scores("sum"), self.item_offsets)
+        """The probability of an item's continuations together, float64 [items].
+
+        Where no more than bounds of it are known, the one that says on which side of a half it lies, or NaN.
+        """
+        if not self.bounded:
+            return option_mass(self.scores("sum"), self.item_offsets)
+        least, most = (option_mass(sums, self.item_offsets) for sums in self.score_range("sum"))
+        return np.where(least >= HALF, least, np.where(most < HALF, most, np.nan))
 
     @property
     def doubts(self) -> dict[str, Mask]:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from choicewise.records.tables import GENERATED
 from choicewise.results.elsewhere import KEYS
+from choicewise.results.odd_numbers import PLACEHOLDER, certain_twice
 from choicewise.results.row_bytes import row_bytes
 from choicewise.results.run_tables import RunTables
 from choicewise.scoring.continuations import Continuations
@@ -35,6 +36,8 @@ class PromptSpans:
         self._choice = self._spans["choice"].to_numpy()
         self._answers = tables.answers[0][chosen]
         self._no_number = tables.no_number[chosen]
+        self._unlisted = tables.unlisted[chosen]
+        self._odd, self._certain = tables.odd[chosen], tables.certain[chosen]
         place = np.cumsum(chosen) - 1
         self._unanswered = [(int(place[span]), reason) for span, reason in tables.unanswered if chosen[span]]
         self._corrections = [nats[chosen] for nats in tables.corrections]
@@ -108,14 +111,41 @@ class PromptSpans:
         return row_bytes(pa.chunked_array([by_item]))
 
     @property
+    def bounded(self) -> bool:
+        """Whether of anything no more than an upper bound is known."""
+        return bool(self._unlisted.any())
+
+    def unlisted(self, null: str | None) -> npt.NDArray[np.int8]:
+        """1 for the items of which an answer is known as an upper bound alone, 2 where all are, int8 [items].
+
+        ``null``: as in :meth:`reasons`.
+        """
+        scored = self._read(null).to_numpy() & (self._choice >= 0)
+        asked, bounds = (
+            np.bincount(self._item[spans], minlength=self._items) for spans in (scored, scored & self._unlisted)
+        )
+        return ((bounds > 0).astype(np.int8) + ((bounds > 0) & (bounds == asked))).astype(np.int8)
+
+    def odd(self, null: str | None) -> npt.NDArray[np.int8]:
+        """What no model says among the observations of each item, after these two contexts; int8 [items]."""
+        read = self._read(null).to_numpy()
+        odd = np.zeros(self._items, dtype=np.int8)
+        np.bitwise_or.at(odd, self._item[read], self._odd[read])
+        certain = read & self._certain & (self._choice >= 0)
+        if certain.any():
+            codes = np.asarray(pc.fill_null(self._spans["null"].combine_chunks().dictionary_encode().indices, -1))
+            asked = np.stack([self._item, self._spans["part"].to_numpy(), codes]).astype(np.int64)
+            odd[certain_twice(asked, self._answers, certain)] |= PLACEHOLDER
+        return odd
+
+    @property
     def no_number(self) -> Mask:
         """Items about which the model answered with NaN somewhere, bool [items]."""
         return _filled(self._items, False, self._item[self._no_number], True)
 
     def reasons(self, null: str | None) -> Iterator[tuple[int, str]]:
         """(place of an item, why something that is asked about it has no number), after these two contexts."""
-        own = pc.is_null(self._spans["null"])
-        read = own if null is None else pc.or_(own, pc.fill_null(pc.equal(self._spans["null"], null), False))
+        read = self._read(null)
         lost = pc.and_(pc.is_valid(self._spans["key"]), pa.array(self._answers < 0))
         causes = {LOST: lost, NO_NUMBER: pa.array(self._no_number)}
         missing = self._spans["missing"]
@@ -125,6 +155,11 @@ class PromptSpans:
         yield from ((int(self._item[span]), reason) for span, reason in self._unanswered if wanted[span])
         for cause, spans in causes.items():
             yield from ((item, cause) for item in self._item[pc.and_(read, spans).to_numpy()].tolist())
+
+    def _read(self, null: str | None) -> pa.ChunkedArray:
+        """Which spans come after the request's own context or after the ``null`` context."""
+        own = pc.is_null(self._spans["null"])
+        return own if null is None else pc.or_(own, pc.fill_null(pc.equal(self._spans["null"], null), False))
 
     def _scored(self, null: str | None, part: int) -> tuple[Mask, Integers]:
         """Which spans score a choice after this context, bool [spans], and the row of each."""

@@ -26,6 +26,8 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
         ("doubts",): lambda portion: portion.doubts,
         ("lengths",): lambda portion: np.nan_to_num(portion.lengths, nan=-1.0).astype(np.int32),
         ("no number",): lambda portion: portion.no_number,
+        ("unlisted", protocol.null): lambda portion: portion.unlisted(protocol.null),
+        ("odd", protocol.null): lambda portion: portion.odd(protocol.null),
         ("reasons", protocol.null): lambda portion: _reasons(portion, protocol.null, reasons),
     }
     for null in dict.fromkeys((None, protocol.null)):
@@ -34,6 +36,7 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
         wanted["decision", protocol] = lambda portion: combiner(protocol.reading).decision(protocol, portion)
     if protocol.calibration != "none" or protocol.views in PERMUTED:
         wanted["part sums",] = lambda portion: np.array(portion.part_sums)
+        wanted["part lows",] = lambda portion: np.array(portion.part_lows)
     if READINGS[protocol.reading].one_likelihood:
         wanted["mass",] = lambda portion: portion.mass
         wanted["lacks", protocol.score, protocol.null] = lambda portion: portion.lacks(protocol.score, protocol.null)

@@ -12,7 +12,7 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.signature import short_signature, signature
 from choicewise.protocols.unused import unused
 from choicewise.records.manifest import Manifest, Selection, SkippedRow
-from choicewise.results.diagnosis import Diagnosis, diagnose
+from choicewise.results.diagnosis import ALARMS, Diagnosis, diagnose
 from choicewise.results.identity import data_id, run_id, text_id, token_id
 from choicewise.results.interval import check_clusters, interval
 from choicewise.results.json_value import json_value
@@ -36,7 +36,9 @@ class Row:
     :attr:`share` says so, NaN where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and
     ``high`` bound the value that numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the
     items that are tied exactly, ``near_ties`` the further ones that noise leaves open; NaN and None where the effect of
-    noise is not known.
+    noise is not known.  ``unlisted`` counts the items of which an answer is known as an upper bound alone, because a
+    server lists only the likeliest tokens: ``low`` and ``high`` hold whatever those answers are (then of unknown noise
+    nothing more), and the items that they leave undecided, which are in ``missing`` and not in the value.
     ``n`` counts the items the value is a mean over, ``missing`` those that could not be scored, ``invalid`` those of
     ``n`` whose generated text names no option, ``skipped`` the rows of the data that could not be used at all.
 
@@ -92,6 +94,8 @@ class Row:
     skipped_reasons: tuple[MissingReason, ...] = ()
     model_source: str = ""
     dataset_source: str = ""
+    unlisted: int = 0
+    server_changed: str = ""
 
     @property
     def share(self) -> bool:
@@ -107,7 +111,9 @@ class Row:
         """The row as JSON knows it: NaN and infinity become null, flags stand beside the numbers."""
         content = asdict(self)
         diagnosis = content.pop("diagnosis")
-        return json_value({**content, "chance": self.chance, "flags": diagnosis.pop("flags"), "diagnosis": diagnosis})
+        flags = diagnosis.pop("flags")
+        raised = {"flags": flags, "alarms": [flag for flag in flags if flag in ALARMS]}
+        return json_value({**content, "chance": self.chance, **raised, "diagnosis": diagnosis})
 
 
 def rows(
@@ -125,7 +131,8 @@ def rows(
     groups = np.array([group_of[name] for name in evidence.subjects], dtype=object)
     if intervals == "clustered":
         check_clusters(dataset.name, groups.tolist(), evidence.subjects)
-    counted = {"invalid": measured.invalid, **evidence.doubts}
+    counted = {"invalid": measured.invalid, "unlisted": measured.unlisted, **evidence.doubts}
+    changed = "" if manifest.server is None else manifest.server.changed
     report = []
     for group, mean in measured.values(aggregation).items():
         among = np.asarray(groups == group, dtype=np.bool_)
@@ -152,12 +159,13 @@ def rows(
             skipped=len(dataset.skipped),
             **asdict(value),
             **{name: int((items & among).sum()) for name, items in counted.items()},
-            diagnosis=diagnose(measured, among, value, chances[group], siblings),
+            diagnosis=diagnose(measured, among, value, chances[group], siblings, bool(changed)),
             unused=unused(protocol, dataset.content),
             missing_reasons=measured.missing_reasons(among),
             skipped_reasons=skipped_reasons(dataset.skipped),
             model_source=manifest.model.source,
             dataset_source=dataset.source,
+            server_changed=changed,
         )
         report.append(row)
     return report

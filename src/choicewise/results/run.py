@@ -143,7 +143,8 @@ class Run:
 
         They are what scores are made of: of an item that was rescored, the answers of the float32 copy, under keys that
         end in ``:float32``.  ``correction_first`` and ``correction_last`` are the nats that a boundary policy adds at
-        the first and the last token, 0 where it corrects nothing.  ``missing``: why nothing was asked, or not answered.
+        the first and the last token, 0 where it corrects nothing.  ``missing``: why nothing was asked, or not answered;
+        ``at_most``: whether the log-probabilities are upper bounds.
         """
         tables, table = self.tables, self.tables.spans
         rows = [pa.array(answers, mask=answers < 0) for answers in tables.answers]
@@ -160,8 +161,9 @@ class Run:
         return table
 
     def scores(self, protocol: str | None = None) -> pa.Table:
-        """One row per protocol, item and choice: ``protocol, item, choice, score, prediction, credit``.
+        """One row per protocol, item and choice: ``protocol, item, choice, score, prediction, credit, low``.
 
+        ``low``: the lowest that the score may be, where it is known as an upper bound alone; else the score.
         ``protocol``: only this one, or these where the name means several, as :meth:`choose` does and with its errors.
         """
         chosen = self.choose(None if protocol is None else [protocol])
@@ -220,7 +222,7 @@ def count_items(blocks: Sequence[BlockRecord]) -> int:
 
 _SCORES = pa.schema(
     {"protocol": pa.string(), "item": pa.string(), "choice": pa.int16()}
-    | {"score": pa.float64(), "prediction": pa.int64(), "credit": pa.float64()}
+    | {"score": pa.float64(), "prediction": pa.int64(), "credit": pa.float64(), "low": pa.float64()}
 )
 
 
@@ -228,5 +230,6 @@ def _score_rows(measured: Measurement, choices: Mapping[str, pa.Array]) -> pa.Ta
     item = row_of(measured.evidence.item_offsets)
     decided = {"prediction": measured.prediction[item], "credit": measured.credit[item]}
     named = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(item), dtype=np.int8)), [measured.name])
-    columns = {**choices, "protocol": named.cast(pa.string()), "score": measured.scores, **decided}
+    scored = {"score": measured.scores, "low": measured.low_scores}
+    columns = {**choices, "protocol": named.cast(pa.string()), **scored, **decided}
     return pa.table({name: columns[name] for name in _SCORES.names}, schema=_SCORES)

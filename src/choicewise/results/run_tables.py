@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from choicewise.records.manifest import Manifest
 from choicewise.records.tables import FLOAT32, OBSERVATIONS, REQUESTS, SPANS
 from choicewise.results.elsewhere import KEYS, named
+from choicewise.results.odd_numbers import odd_numbers
 from choicewise.results.portion import Portion
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
@@ -21,6 +22,9 @@ from choicewise.store.tables import SCHEMAS, block_file, read_batches, read_bloc
 
 CORRECTIONS = KEYS[1:]
 """Columns of the spans with the keys of what is subtracted at the first token and added at the last."""
+
+FLAT = ("tokens", "logprobs", "sizes", "ranks")
+"""Columns of the observations that have one entry per token."""
 
 GIVEN = {"totals": "total", "token_counts": "token_count", "all_greedy": "greedy"}
 """What an observation without tokens has, by its name in :class:`choicewise.scoring.continuations.Continuations`."""
@@ -66,11 +70,30 @@ class RunTables:
 
     @cached_property
     def corrections(self) -> tuple[Floats, Floats]:
-        """What each span adds at its first and at its last token, in nats, float64 [spans]; 0 where nothing."""
-        totals = np.append(self._totals, np.nan)  # row -1: none
+        """What each span adds at its first and at its last token, in nats, float64 [spans]; 0 where nothing.
+
+        NaN where no more than an upper bound of it is known: what is subtracted can't be that.
+        """
+        totals = np.append(np.where(self._at_most, np.nan, self._totals), np.nan)  # row -1: none
         named = (pc.is_valid(self.spans[column]).to_numpy() for column in CORRECTIONS)
         before, after = (np.where(name, totals[rows], 0.0) for name, rows in zip(named, self.answers[1:], strict=True))
         return 0.0 - before, after  # 0.0 - 0.0 is 0.0, where -0.0 would be printed with its sign
+
+    @cached_property
+    def unlisted(self) -> Mask:
+        """The spans of whose answer, or of a correction of it, no more than an upper bound is known, bool [spans]."""
+        return np.asarray(np.append(self._at_most, False)[self.answers].any(axis=0), dtype=np.bool_)
+
+    @cached_property
+    def odd(self) -> npt.NDArray[np.int8]:
+        """What no model says (:mod:`choicewise.results.odd_numbers`) in the answers that a span names, int8 [spans]."""
+        odd = np.append(odd_numbers(self._flat["logprobs"], self.offsets, self._totals), 0)  # row -1: none
+        return np.asarray(np.bitwise_or.reduce(odd[self.answers], axis=0), dtype=np.int8)
+
+    @cached_property
+    def certain(self) -> Mask:
+        """The spans whose own answer is a log-likelihood of exactly 0, bool [spans]."""
+        return np.asarray(np.append(self._totals == 0, False)[self.answers[0]], dtype=np.bool_)
 
     @cached_property
     def unanswered(self) -> list[tuple[int, str]]:
@@ -107,13 +130,25 @@ class RunTables:
         flat = np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])
         columns = {name: values[flat] for name, values in self._flat.items()}
         given = {name: np.append(values, np.nan)[rows] for name, values in self._given.items()}
-        return Continuations(**columns, offsets=offsets, text=text, item_offsets=item_offsets, **given)
+        at_most = np.append(self._at_most, False)[rows] if self._at_most.any() else None
+        return Continuations(
+            columns["tokens"],
+            columns["logprobs"],
+            columns["sizes"],
+            columns["ranks"],
+            offsets,
+            text,
+            item_offsets,
+            at_most=at_most,
+            totals=given.get("totals"),
+            token_counts=given.get("token_counts"),
+            all_greedy=given.get("all_greedy"),
+        )
 
     @cached_property
     def _flat(self) -> dict[str, npt.NDArray[Any]]:
         """The columns of the observations that have one entry per token, token after token."""
-        columns = ("tokens", "logprobs", "sizes", "ranks")
-        return {name: pc.list_flatten(self.observations[name]).to_numpy() for name in columns}
+        return {name: pc.list_flatten(self.observations[name]).to_numpy() for name in FLAT}
 
     @cached_property
     def _given(self) -> dict[str, Floats]:
@@ -121,6 +156,11 @@ class RunTables:
         columns = {name: self.observations[column] for name, column in GIVEN.items()}
         known = {name: column for name, column in columns.items() if column.null_count < len(column)}
         return {name: pc.fill_null(pc.cast(column, pa.float64()), np.nan).to_numpy() for name, column in known.items()}
+
+    @cached_property
+    def _at_most(self) -> Mask:
+        """The observations whose log-probabilities are upper bounds, bool [observations]."""
+        return np.asarray(pc.fill_null(self.observations["at_most"], False).to_numpy(), dtype=np.bool_)
 
     @cached_property
     def _totals(self) -> Floats:

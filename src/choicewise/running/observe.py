@@ -12,6 +12,9 @@ from choicewise.requests.prompt_rows import BlockQuestion
 from choicewise.tokens.byte_probability import ByteProbability, TokenQuestion
 from choicewise.tokens.coverings import answer_with_bytes, sizes, token_sizes
 
+NO_TOKENS = "the server names no tokens of the text that it generated, so nothing can be scored after it"
+"""Why what follows a generation has no answer."""
+
 
 def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[ObservationRow]:
     """One observation per question of ``wanted`` (by key), in the order in which the model answers.
@@ -32,11 +35,14 @@ def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[Obser
         if not isinstance(question, Conclusion):
             if key not in needed:
                 asked[key] = question
-        elif (reason := generated[question.generation.key].missing) is not None:
-            lost[key] = question.span, reason
+            continue
+        chain = generated[question.generation.key]
+        if chain.missing is not None:
+            lost[key] = question.span, chain.missing
+        elif chain.text and not len(chain.tokens):
+            lost[key] = question.span, NO_TOKENS
         else:
-            tokens = generated[question.generation.key].tokens
-            asked[key] = question.after(np.asarray(tokens, dtype=np.int32))
+            asked[key] = question.after(np.asarray(chain.tokens, dtype=np.int32))
     bytes_of = token_sizes(model.tokenizer)
     yield from (_unanswered(key, question, reason, bytes_of) for key, (question, reason) in lost.items())
     yield from _answers(model, asked)

@@ -85,16 +85,22 @@ def calibrated(name: str, views: str, parts: Sequence[Floats], item_offsets: Int
     return scores
 
 
-def order_predictions(views: str, parts: Sequence[Floats], item_offsets: Integers) -> Integers:
+def order_predictions(
+    views: str, parts: Sequence[Floats], item_offsets: Integers, lows: Sequence[Floats] | None = None
+) -> Integers:
     """The likeliest option of every item in each order, int64 [orders, items]; -1 where one is missing.
 
+    ``lows``: the lowest that each of the ``parts`` may be; -1 also where it is not known which is the likeliest.
     An item with fewer orders than there are ``parts``, because others have more options, repeats its first prediction.
     """
     predictions = np.full((len(parts), len(item_offsets) - 1), -1, dtype=np.int64)
     for items, rows in by_length(item_offsets):
-        observed = np.stack([part[rows] for part in parts])
-        best = np.where(np.isnan(observed).any(axis=-1), -1, observed.argmax(axis=-1))
-        orders = _orders(views, rows.shape[1], len(parts))
+        observed, lowest = (np.stack([part[rows] for part in ends]) for ends in (parts, lows or parts))
+        best = lowest.argmax(axis=-1)
+        others = np.where(np.arange(rows.shape[1]) == best[..., None], -np.inf, observed).max(axis=-1)
+        unsure = (others > lowest.max(axis=-1)) | np.isnan(observed).any(axis=-1)
+        best = np.where(unsure, -1, best)
+        orders = option_orders(views, rows.shape[1], len(parts))
         if orders is not None:
             best[len(orders) :] = best[0]
             predictions[:, items] = best
@@ -108,7 +114,7 @@ def _calibrated(name: str, views: str, observed: Floats) -> Floats:
         return batch(given)
     if name == "contextual":  # with the content-free inputs of each item, which differ where header or shots do
         return without(given, view_mean(observed[:, 1:]))
-    orders = _orders(views, observed.shape[2], observed.shape[1])
+    orders = option_orders(views, observed.shape[2], observed.shape[1])
     if orders is None:
         return np.full_like(given, np.nan)
     ordered = observed[:, : len(orders)]
@@ -117,7 +123,7 @@ def _calibrated(name: str, views: str, observed: Floats) -> Floats:
     return without(given, label_prior(np.take_along_axis(ordered, orders[None], axis=-1)))
 
 
-def _orders(views: str, options: int, most: int) -> Integers | None:
+def option_orders(views: str, options: int, most: int) -> Integers | None:
     """For every order the option under each label, int64 [orders, options]; None where there are more than ``most``."""
     if views == "full" and options > MOST:
         return None  # not listed first, because 12 options have half a billion orders

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from choicewise.errors import StoreError
-from choicewise.scoring.ragged import Floats, Integers, reduce_rows
+from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows, row_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +29,8 @@ class Continuations:
     float64 [rows], NaN elsewhere and where it is not known, None where no row has any.  A row without tokens and
     without a total is missing.
 
+    ``at_most``: the rows whose log-probabilities are no more than upper bounds, bool [rows]; None where there are none.
+
     Raises StoreError when the arrays don't fit together.
     """
 
@@ -42,6 +44,7 @@ class Continuations:
     totals: Floats | None = None
     token_counts: Floats | None = None
     all_greedy: Floats | None = None
+    at_most: Mask | None = None
 
     def __post_init__(self) -> None:
         for name in ("logprobs", "sizes", "ranks"):
@@ -51,7 +54,7 @@ class Continuations:
         _check_offsets("item_offsets", self.item_offsets, len(self.text))
         if len(self.offsets) != len(self.text) + 1:
             raise StoreError(f"{len(self.text)} continuation texts but {len(self.offsets) - 1} rows of tokens")
-        for name in ("totals", "token_counts", "all_greedy"):
+        for name in ("totals", "token_counts", "all_greedy", "at_most"):
             given = getattr(self, name)
             if given is not None and len(given) != len(self.text):
                 raise StoreError(f"{len(self.text)} continuation texts but {len(given)} {name}; check the run folder")
@@ -96,6 +99,14 @@ class Continuations:
         logprobs[self.offsets[1:][present] - 1] += last[present]
         totals = None if self.totals is None else self.totals + first + last
         return replace(self, logprobs=logprobs.astype(np.float32), totals=totals)
+
+    def lowest(self) -> Continuations:
+        """The same with every upper bound at the lowest that it allows: impossible."""
+        if self.at_most is None:
+            return self
+        logprobs = np.where(self.at_most[row_of(self.offsets)], np.float32(-np.inf), self.logprobs)
+        totals = None if self.totals is None else np.where(self.at_most, -np.inf, self.totals)
+        return replace(self, logprobs=logprobs, totals=totals, at_most=None)
 
     def reduce(self, ufunc: np.ufunc, values: npt.ArrayLike) -> Floats:
         """``ufunc.reduce`` of each row's share of ``values`` [tokens], float64 [rows]; NaN where missing."""

@@ -19,13 +19,20 @@ def mc1(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Decisi
     An item's other right choices are not asked, and may be missing.  TruthfulQA's MC1, whose best answer comes first
     (lm_eval/tasks/truthfulqa.py@b281b09).
     """
-    index = np.arange(len(scores))
-    best = index == reduce_rows(np.minimum, np.where(gold, index, np.inf), item_offsets)[row_of(item_offsets)]
-    asked = np.flatnonzero(best | ~gold)
+    asked = np.flatnonzero(compared("mc1", item_offsets, gold))
     offsets = np.searchsorted(asked, item_offsets)
-    decisions = argmax(scores[asked], offsets, best[asked], ties)
+    decisions = argmax(scores[asked], offsets, gold[asked], ties)
     predicted = asked[np.minimum(offsets[:-1] + decisions.prediction, len(asked) - 1)] - item_offsets[:-1]
     return replace(decisions, prediction=np.where(decisions.prediction < 0, -1, predicted))
+
+
+def compared(metric: str, item_offsets: Integers, gold: Mask) -> Mask:
+    """The rows whose scores are compared, bool [rows]: under mc1 not those of right choices after the first."""
+    if metric != "mc1":
+        return np.ones(len(gold), dtype=np.bool_)
+    index = np.arange(len(gold))
+    first = reduce_rows(np.minimum, np.where(gold, index, np.inf), item_offsets)[row_of(item_offsets)]
+    return np.asarray((index == first) | ~gold, dtype=np.bool_)
 
 
 def mc2(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Decisions:

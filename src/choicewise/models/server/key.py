@@ -16,6 +16,9 @@ HIDDEN: Final = "[key]"
 
 _LOGGERS: Final = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "proxy", "socks")))
 
+_TELLING: Final = 4
+"""Characters of a key that say something of it."""
+
 
 class Key:
     """A key; ``header`` is what is sent.  Neither its text nor its repr says what it is."""
@@ -45,9 +48,12 @@ class Key:
         return f"Bearer {self._text}"
 
     def hidden(self, text: str) -> str:
-        """``text`` with ``HIDDEN`` for every occurrence of the key."""
+        """``text`` with ``HIDDEN`` for every occurrence of the key, also for one that breaks off at its end."""
         for spelling in self._spellings if self._text else ():
             text = text.replace(spelling, HIDDEN)
+            for length in range(len(spelling) - 1, _TELLING - 1, -1):
+                if text.endswith(spelling[:length]):
+                    text = text[:-length] + HIDDEN
         return text
 
     @property

@@ -6,11 +6,14 @@ from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
 
+import numpy as np
+
 from choicewise.protocols.protocol import Protocol as Recipe
+from choicewise.scoring.bounded_decisions import decided, decided_between
 from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.credits import CREDITS
-from choicewise.scoring.decisions import Decisions, greedy_match
-from choicewise.scoring.ragged import Floats, Integers, Mask
+from choicewise.scoring.decisions import Decisions
+from choicewise.scoring.lows import Lows, Range, not_known
+from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows, row_of
 
 
 class Observed(Protocol):
@@ -39,6 +42,17 @@ class Observed(Protocol):
     def scores(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
         """The score of that name, float64 [rows]: greater is better, NaN is missing."""
 
+    @property
+    def bounded(self) -> bool:
+        """Whether of anything no more than an upper bound is known."""
+
+    def score_range(self, name: str, null: str | None = None, outside: str = "keep") -> Range:
+        """The lowest and the highest that the score of that name may be."""
+
+    @property
+    def part_lows(self) -> list[Floats]:
+        """The lowest that the log-likelihoods of the parts may be, float64 [rows] each."""
+
     def generated(self) -> Sequence[str | None]:
         """The generated text of every item; None where there is none."""
 
@@ -52,8 +66,8 @@ class Observed(Protocol):
         """The choices of every item as they were shown; empty where it could not be asked."""
 
 
-Decision = tuple[Floats | None, Decisions]
-"""Scores, float64 [rows], or None where a letter is read from text; and what was decided."""
+Decision = tuple[Floats | None, Decisions, Lows | None]
+"""Scores, float64 [rows], or None where a letter is read from text; what was decided; and how low scores may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +76,37 @@ class Combiner:
 
     ``scores``: float64 [rows], greater is better, NaN is missing.  ``retrieved``: the scored tokens of each choice, one
     row per choice, where the reading retrieves the likelihood of the choice's text; None where it does not.
-    ``decide``: scores and decisions, where they are not simply made from ``scores``.
+    ``decide``: scores and decisions, where they are not simply made from ``scores``.  ``ranges``: the lowest and the
+    highest that the scores may be; where it is not given, a score that is made of an upper bound is not known.
     """
 
     scores: Callable[[Recipe, Observed], Floats]
     retrieved: Callable[[Recipe, Observed], Continuations | None] = lambda protocol, observed: None
-    decide: Callable[[Recipe, Observed], Decision] | None = None
+    decide: Callable[[Recipe, Observed], tuple[Floats | None, Decisions]] | None = None
+    ranges: Callable[[Recipe, Observed], Range] | None = None
 
     def decision(self, protocol: Recipe, observed: Observed) -> Decision:
         """Scores and decisions under ``protocol``."""
         if self.decide is not None:
-            return self.decide(protocol, observed)
+            scores, decisions = self.decide(protocol, observed)
+            return scores, decisions, None if scores is None else Lows.of(scores, scores)
+        if not observed.bounded:
+            known = self.scores(protocol, observed)
+            return known, decided(protocol, known, observed.item_offsets, observed.right), Lows.of(known, known)
+        low, high = self.range(protocol, observed)
+        return high, decided_between(protocol, (low, high), observed.item_offsets, observed.right), Lows.of(low, high)
+
+    def range(self, protocol: Recipe, observed: Observed) -> Range:
+        """The lowest and the highest that every score may be; NaN where it is missing, or not known."""
+        if self.ranges is not None:
+            return self.ranges(protocol, observed)
+        bounds = [part.at_most for part in observed.parts() if part.at_most is not None]
         scores = self.scores(protocol, observed)
-        return scores, decided(protocol, scores, observed.item_offsets, observed.right)
-
-
-def decided(protocol: Recipe, scores: Floats, item_offsets: Integers, right: Mask) -> Decisions:
-    """What follows from the ``scores`` [rows], of which item i has those between its offsets."""
-    if protocol.decision == "greedy-match":
-        return greedy_match(scores, item_offsets, right)
-    return CREDITS[protocol.metric](scores, item_offsets, right, protocol.ties)
+        if not bounds:
+            return scores, scores
+        item = row_of(observed.item_offsets)
+        in_item = np.nan_to_num(reduce_rows(np.maximum, np.any(bounds, axis=0), observed.item_offsets))
+        return not_known(scores, in_item[item])
 
 
 @cache

@@ -9,8 +9,8 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import Decisions, letter_match
 from choicewise.scoring.extraction import NUMBERS, RULES
-from choicewise.scoring.ragged import Integers, Mask
-from choicewise.scoring.readings import Combiner, Decision, Observed
+from choicewise.scoring.ragged import Floats, Integers, Mask
+from choicewise.scoring.readings import Combiner, Observed
 from choicewise.scoring.scores import SCORES
 
 
@@ -99,7 +99,7 @@ def _longest_said(generated: Continuations, item: int, texts: Sequence[str]) -> 
     return choice, ends.index(end) + 1 if end in ends else 0
 
 
-def _decide(protocol: Protocol, observed: Observed) -> Decision:
+def _decide(protocol: Protocol, observed: Observed) -> tuple[Floats | None, Decisions]:
     if protocol.decision == "letter-match":
         return None, letter_match(observed.generated(), observed.options(), observed.gold, protocol.letters)
     if protocol.decision == "option-match":

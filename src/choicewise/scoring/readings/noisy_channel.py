@@ -2,4 +2,4 @@
 
 from choicewise.scoring.readings import Combiner, loglikelihood
 
-COMBINER = Combiner(loglikelihood.COMBINER.scores)
+COMBINER = Combiner(loglikelihood.COMBINER.scores, ranges=loglikelihood.COMBINER.ranges)

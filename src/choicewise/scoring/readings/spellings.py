@@ -29,4 +29,10 @@ def _held(parts: Sequence[Continuations], place: int, row: int) -> bool:
     return any(own[: len(other)] == other and (len(other) < len(own) or number < place) for number, other in others)
 
 
-COMBINER = Combiner(lambda protocol, observed: log_sum(observed.parts()))
+COMBINER = Combiner(
+    lambda protocol, observed: log_sum(observed.parts()),
+    ranges=lambda protocol, observed: (
+        log_sum([part.lowest() for part in observed.parts()]),
+        log_sum(observed.parts()),
+    ),
+)

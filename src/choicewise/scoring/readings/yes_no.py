@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from choicewise.scoring.continuations import Continuations
+from choicewise.scoring.lows import Range
 from choicewise.scoring.ragged import Floats
 from choicewise.scoring.readings import Combiner
 
@@ -15,4 +16,14 @@ def difference(parts: Sequence[Continuations]) -> Floats:
         return parts[0].sums - parts[1].sums
 
 
-COMBINER = Combiner(lambda protocol, observed: difference(observed.parts()))
+def difference_range(parts: Sequence[Continuations]) -> Range:
+    """The lowest and the highest that it may be."""
+    low, high = difference([parts[0].lowest(), parts[1]]), difference([parts[0], parts[1].lowest()])
+    either = np.isnan(low) | np.isnan(high)
+    return np.where(either, np.nan, low), np.where(either, np.nan, high)
+
+
+COMBINER = Combiner(
+    lambda protocol, observed: difference(observed.parts()),
+    ranges=lambda protocol, observed: difference_range(observed.parts()),
+)

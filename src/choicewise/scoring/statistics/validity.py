@@ -10,6 +10,9 @@ from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.ragged import Floats, Integers, Mask
 from choicewise.scoring.statistics.clustered import standard_error
 
+HALF = 0.5
+"""Below so much probability an item's labels hold little of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Validity:
@@ -45,7 +48,7 @@ def validity(decisions: Decisions, item_offsets: Integers, gold: Mask, metric: s
     return Validity(chance, at_chance, constant, most_common, float(decisions.tied[scored].mean()))
 
 
-def low_mass_rate(mass: Floats, threshold: float = 0.5) -> float:
+def low_mass_rate(mass: Floats, threshold: float = HALF) -> float:
     """Share of items whose choices hold less than ``threshold`` of the model's probability (``option_mass`` [items]).
 
     Where it is high the model prefers to say something else, and the order of the choices says little.

@@ -124,7 +124,7 @@ def item_page(shelf: Shelf, item: ShownItem, links: Links, view: View, **further
         item=item,
         view=view,
         letter=letter,
-        known_of=lambda scores: [score for score in scores if not math.isnan(score)],
+        known_of=lambda scores: [score for score in scores if math.isfinite(score)],
         shown_line=shown_line,
         **further,
     )

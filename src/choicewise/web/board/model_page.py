@@ -21,6 +21,7 @@ COUNTS = {
     "skipped": "rows of the data skipped",
     "ties": "tied",
     "near_ties": "near-tied",
+    "unlisted": "with unlisted answers",
     "shots_dropped": "with shots dropped",
     "truncated": "truncated",
     "lossy": "with text lost",

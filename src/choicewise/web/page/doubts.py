@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from choicewise.report.visible_text import safe
-from choicewise.results.diagnosis import FLAGS
+from choicewise.results.diagnosis import ALARMS, FLAGS
 from choicewise.results.row import Row
 from choicewise.web.number import count, interval, listed
 from choicewise.web.study import ShownRun, Study
@@ -33,6 +33,11 @@ COUNTS = {
         "items are nearly tied",
         "Rounding could change which option is best: trust the number only within the range that the table gives.",
     ),
+    "unlisted": (
+        "items have answers that the server does not list",
+        "Of these no more than an upper bound is known. Where that leaves the best answer open the item is missing, "
+        "and the range of the number says what they allow. Ask the server for more tokens, or take another route.",
+    ),
     "merged": (
         "items have a token across the end of the prompt",
         "The protocol's boundary says which tokens are scored; another tool may score others.",
@@ -47,6 +52,13 @@ COUNTS = {
 """Count of a row → what it counts, and what it means for the number."""
 
 ADVICE = {
+    "served-model": "Find out what was loaded when, and run it again into a new folder.",
+    "positive": "Distrust the log or the server: they are no probabilities. Check it with choicewise check.",
+    "placeholder": "Distrust the log or the server: it had no number there. Check it with choicewise check.",
+    "margins": "The number is the tie rule's. Look whether log-probabilities came at all: read an item in E.",
+    "many-missing": "The number is about the others. Repeat the run line, which asks again what had no answer.",
+    "many-unparsed": "The number is about format as much as about knowledge. Read some of the texts in E.",
+    "many-tied": "The tie rule decides them: take a protocol that splits ties, or run the model in float32.",
     "chance": "Don't rank models by it: guessing would give the same.",
     "constant": "The model answers with a position, not with knowledge. Score the answers' texts instead.",
     "gold-constant": "Shuffle the options of the data: the tie rule makes this number.",
@@ -60,7 +72,7 @@ ADVICE = {
 }
 """Flag → what to do about it."""
 
-ALARMS = ("constant", "gold-constant", "missing", "lossy", "unknown")
+SHOWN_AS_ALARMS = (*ALARMS, "missing", "lossy", "unknown")
 """Doubts that are shown as alarms."""
 
 
@@ -108,12 +120,15 @@ def words(row: Row) -> str:
     """The doubts about one number, as short as a table needs them."""
     counts = [f"{getattr(row, name):,} {_short(name)}" for name in COUNTS if getattr(row, name)]
     unused = [f"does not show {', '.join(row.unused)}"] if row.unused else []
-    rounding = [f"{interval(row.low, row.high)} by rounding"] if row.low < row.high else []
+    causes = " and ".join(filter(None, ("unlisted answers" * bool(row.unlisted), "rounding" * bool(row.noise))))
+    rounding = [f"{interval(row.low, row.high)} by {causes or 'rounding'}"] if row.low < row.high else []
     return ", ".join([*row.diagnosis.flags, *unused, *counts, *rounding])
 
 
 def _short(name: str) -> str:
-    return {"invalid": "name no option", "ties": "tied", "near_ties": "near ties"}.get(name, name.replace("_", " "))
+    return {"invalid": "name no option", "ties": "tied", "near_ties": "near ties", "unlisted": "unlisted answers"}.get(
+        name, name.replace("_", " ")
+    )
 
 
 def _states(run: ShownRun) -> Iterator[str]:
@@ -124,6 +139,8 @@ def _states(run: ShownRun) -> Iterator[str]:
             f"{run.label} is still being written, or was interrupted{so_far}: its numbers are about the items that are "
             "there so far. Repeat its run line to go on."
         )
+    if run.manifest.server is not None and run.manifest.server.changed:
+        yield f"{run.label}: {FLAGS['served-model']} ({run.manifest.server.changed})."
     for damage in run.damages:
         split, subject, start, stop = damage.block.place
         yield (
@@ -135,10 +152,10 @@ def _states(run: ShownRun) -> Iterator[str]:
 def _doubts(study: Study) -> Iterator[Doubt]:
     for flag, meaning in FLAGS.items():
         if where := _places(study, partial(_flagged, flag=flag), False):
-            yield Doubt(flag, _sentence(meaning), ADVICE[flag], flag in ALARMS, where)
+            yield Doubt(flag, _sentence(meaning), ADVICE[flag], flag in SHOWN_AS_ALARMS, where)
     for name, (what, meaning) in COUNTS.items():
         if where := _places(study, partial(_counted, name=name), True):
-            yield Doubt(f"{_short(name)}: {what}", "", meaning, name in ALARMS, where)
+            yield Doubt(f"{_short(name)}: {what}", "", meaning, name in SHOWN_AS_ALARMS, where)
     if unused := sorted({name for row in study.rows for name in row.unused}):
         where = _places(study, lambda row: len(row.unused), False)
         advice = "What is asked may need them: take a protocol whose templates have them."

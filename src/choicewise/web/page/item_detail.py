@@ -99,6 +99,7 @@ def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
         f"{scored.bos} BOS tokens": scored.bos > 1,
         f"{scored.tokens_dropped} tokens of the context cut off": scored.tokens_dropped,
         disarmed(f"missing: {scored.missing}"): scored.missing,
+        "no more than an upper bound is known": scored.at_most,
         f"{len(scored.tokens) - MOST_TOKENS} more tokens": len(scored.tokens) > MOST_TOKENS,
     }
     text = scored.continuation if scored.generated is None else scored.generated
@@ -113,6 +114,7 @@ def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
         "part": scored.part or None,
         "context": None if scored.context is None else texts.add(scored.context),
         "value": _rounded(scored.value),
+        "most": scored.at_most or None,
         "before": _rounded(scored.before),
         "after": _rounded(scored.after),
         "doubts": [words for words, true in doubts.items() if true] or None,
@@ -121,10 +123,14 @@ def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
 
 
 def _decided(decided: ItemDecision, number: dict[str, int]) -> list[Any]:
-    """Protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, the scores in three digits."""
+    """Protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, the scores in three digits.
+
+    And, where some of these are upper bounds, 1 for each that is.
+    """
     tie = 2 if decided.tied else 1 if decided.near_tie else 0
     scores = None if decided.scores is None else [_rounded(score) for score in decided.scores]
-    return [number[decided.protocol], decided.prediction, _rounded(decided.credit), tie, scores]
+    about = [number[decided.protocol], decided.prediction, _rounded(decided.credit), tie, scores]
+    return [*about, [int(bound) for bound in decided.at_most]] if any(decided.at_most) else about
 
 
 def _rounded(value: float | None) -> float | None:

@@ -26,24 +26,26 @@ const itemAt = async (listed, place, id) => {
   return item ? { item, texts: kept.texts } : null;
 };
 
-// A score as a bar from the lowest to the highest of its row, with its number.
-const bar = (score, scores, chosen) => {
+// A score as a bar from the lowest to the highest of its row, with its number; `most`: it is an upper bound.
+const bar = (score, scores, chosen, most) => {
   const known = scores.filter((each) => each !== null);
   const [low, high] = [Math.min(...known), Math.max(...known)];
   const filled = el("span", { class: chosen ? "bar chosen" : "bar" });
   filled.style.width = score === null ? "0" : `${high > low ? 4 + (96 * (score - low)) / (high - low) : 100}%`;
   return el("td", { class: chosen ? "score chosen" : "score" },
-    el("span", { class: "track", "aria-hidden": "true" }, filled), fixed(score));
+    el("span", { class: "track", "aria-hidden": "true" }, filled), bound(most) + fixed(score));
 };
+
+const bound = (most) => (most ? "≤ " : "");
 
 const decisions = (item, decided) => {
   const right = (place) => (item.gold.includes(place) ? " (right)" : "");
   const heads = item.choices.map((_, place) => el("th", { scope: "col" }, letter(place) + right(place)));
-  const rows = decided.map(([protocol, predicted, credit, tie, scores]) => {
+  const rows = decided.map(([protocol, predicted, credit, tie, scores, most]) => {
     const verdict = credit === null ? "missing" : credit === 1 ? "right" : credit === 0 ? "wrong" : `credit ${fixed(credit)}`;
     const doubt = tie === 2 ? ", tie" : tie === 1 ? ", nearly tied" : "";
     const cells = item.choices.map((_, place) => (scores
-      ? bar(scores[place] ?? null, scores, place === predicted)
+      ? bar(scores[place] ?? null, scores, place === predicted, most?.[place])
       : el("td", { class: "score" }, place === predicted ? "chosen" : "")));
     const name = page.protocols[protocol];
     const row = el("tr", {}, el("th", { scope: "row" }, name), ...cells,
@@ -60,12 +62,12 @@ const decisions = (item, decided) => {
 const tokensOf = (scored) => {
   const doubts = scored.doubts ? el("div", { class: "quiet" }, scored.doubts.join("; ")) : null;
   const shown = scored.tokens.length
-    ? el("code", {}, ...scored.tokens.map(([text, logprob]) => el("span", { class: "token" }, text, el("small", {}, nats(logprob)))))
+    ? el("code", {}, ...scored.tokens.map(([text, logprob]) => el("span", { class: "token" }, text, el("small", {}, bound(scored.most) + nats(logprob)))))
     : el("code", {}, scored.text);
   return el("tr", {},
     el("th", { scope: "row" }, scored.choice < 0 ? "text" : letter(scored.choice) + (scored.part ? `, part ${scored.part + 1}` : "")),
     el("td", {}, shown, doubts),
-    el("td", { class: "number" }, fixed(scored.total ?? scored.value)));
+    el("td", { class: "number" }, bound(scored.most) + fixed(scored.total ?? scored.value)));
 };
 
 const nullsOf = (nulls) => {

@@ -1,6 +1,6 @@
 """A million two-choice questions from end to end: memory and seconds of each command, in a process of its own.
 
-python benchmarks/items.py [--items 100000 --items 1000000] [--ending .jsonl] [--protocol options/cloze:sum] [--step open ...]
+python benchmarks/items.py [--items 100000 ...] [--ending .jsonl] [--protocol options/cloze:sum] [--step open ...]
 """
 
 from __future__ import annotations

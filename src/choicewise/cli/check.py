@@ -10,7 +10,7 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.download import show_download
 from choicewise.cli.evaluation import tell_other_base
-from choicewise.cli.output import print_json, print_parts, show
+from choicewise.cli.output import print_json, print_parts, show, tell
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -42,6 +42,7 @@ def check(
         adapter=adapter,
         tokenizer=tokenizer,
         progress=show_download(),
+        say=tell,
     )
     tell_other_base(model, adapter)
     if model.startswith("server:"):

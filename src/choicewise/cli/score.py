@@ -7,7 +7,7 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.download import show_download
 from choicewise.cli.evaluation import tell_other_base
-from choicewise.cli.output import print_json, print_parts
+from choicewise.cli.output import print_json, print_parts, tell
 
 
 def score(
@@ -60,6 +60,7 @@ def score(
         adapter=adapter,
         tokenizer=tokenizer,
         progress=show_download(),
+        say=tell,
     )
     tell_other_base(model, adapter)
     table = score_texts(language_model, context, choice, reading=reading, boundary=boundary, premise=premise)

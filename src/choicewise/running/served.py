@@ -20,6 +20,7 @@ class _Facts(Protocol):
     tokenizer: str
     probes: Mapping[str, float]
     noise: float
+    named: str
 
 
 class Served(Protocol):
@@ -48,7 +49,7 @@ def server_record(model: Model) -> ServerRecord | None:
         return None
     facts = served.facts
     names = facts.model, facts.route, facts.root, facts.software, facts.tokenizer
-    return ServerRecord(*names, dict(facts.probes), facts.noise)
+    return ServerRecord(*names, dict(facts.probes), facts.noise, named=facts.named)
 
 
 def note_change(folder: RunFolder, model: Model) -> None:
@@ -60,7 +61,7 @@ def note_change(folder: RunFolder, model: Model) -> None:
     if (served := served_model(model)) is None or before is None:
         return
     try:
-        now = replace(before, probes=dict(served.probe_again()))
+        now = replace(before, probes=dict(served.probe_again()), named=served.facts.named)
     except ModelError as error:
         warnings.warn(f"the server was not probed again after the last question: {error}", stacklevel=3)
         return
@@ -69,6 +70,15 @@ def note_change(folder: RunFolder, model: Model) -> None:
         warnings.warn(
             f"the server answers otherwise than at the beginning of the run: {'; '.join(lines)}", stacklevel=3
         )
+
+
+def how_asked(model: Model) -> list[str]:
+    """Lines that say how the server that ``model`` is behind is asked, and what to know of that; none for others."""
+    if (served := served_model(model)) is None:
+        return []
+    facts = served.facts
+    asked = f"{facts.model} behind {facts.software or 'a server'} is asked by {facts.route or 'nothing'}"
+    return [asked, *(f"note: {note}" for note in served.notes)]
 
 
 def served_model(model: Model) -> Served | None:

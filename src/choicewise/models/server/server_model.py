@@ -6,7 +6,7 @@ import hashlib
 import os
 import weakref
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -20,6 +20,7 @@ from choicewise.models.server.chats import Chats
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import ServerFailed, Unanswerable
 from choicewise.models.server.label_ranks import with_label_ranks
+from choicewise.models.server.other_name import other_name
 from choicewise.models.server.probe import Probe, Ways
 from choicewise.models.server.routes.by_length import ByLength
 from choicewise.models.server.routes.call import Route
@@ -40,7 +41,8 @@ class ServedFacts:
 
     ``model``: the server's name of it; ``root``: where it says that the weights come from; ``software``: what it says
     that it is; ``tokenizer``: the name of ours; ``route``: the ways of asking; ``probes``: text → log-probability
-    (nats); ``noise``: how far two answers to the same question differ (nats a token).
+    (nats); ``noise``: how far two answers to the same question differ (nats a token).  ``named``: what its answers call
+    the model, where that is another name.
     """
 
     model: str
@@ -50,6 +52,7 @@ class ServedFacts:
     route: str
     probes: Mapping[str, float]
     noise: float
+    named: str = ""
 
 
 class ServerModel:
@@ -57,7 +60,7 @@ class ServerModel:
 
     ``tokenizer``: the name of its tokenizer (:func:`~.server_tokenizer.named_tokenizer`), by default where the server
     says that its weights come from.  ``window``: the most tokens of prompt and answer, at most what the server says.
-    ``notes``: what users should know of how it is asked.
+    ``notes``: what users should know of how it is asked; ``say`` gets a line now and then while a server is waited for.
 
     The server is asked at once what it serves, and how it can be asked when that first matters.  Raises ModelError
     where the model or its tokenizer can't be had, and whenever the server fails.
@@ -74,8 +77,9 @@ class ServerModel:
         window: int | None = None,
         progress: Download | None = None,
         client: Client | None = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.client = Client(address, os.environ.get(KEY_VARIABLE)) if client is None else client
+        self.client = Client(address, os.environ.get(KEY_VARIABLE), say=say) if client is None else client
         weakref.finalize(self, self.client.close)
         self.served: Served = read_served(self.client, address.model)
         self.name = self.served.model
@@ -88,7 +92,16 @@ class ServerModel:
     def ways(self) -> Ways:
         """How the server can be asked, found out by asking; raises ModelError as the class says."""
         probe = Probe(self.client, self.served, self.tokenizer, self._tokenizer_name, self._completions)
-        return probe.ways()
+        ways = probe.ways()
+        if named := self._named:
+            self.notes.append(
+                f"the server calls {self.served.model} {named} in its answers; another name stops the run"
+            )
+        return ways
+
+    @property
+    def _named(self) -> str:
+        return other_name(self.served, self.client.named)
 
     @property
     def window(self) -> int:
@@ -103,8 +116,10 @@ class ServerModel:
 
     @property
     def digest(self) -> str:
-        """64 hex digits of the server's name of the model, its root, the tokenizer and the ways of asking."""
-        identity = (self.served.model, self.served.root, self.tokenizer.digest, *self.ways.names)
+        """64 hex digits of the server's names of the model, its root, the tokenizer and the ways of asking."""
+        ways = self.ways  # found out first, as that says what answers call the model
+        named = (self._named,) if self._named else ()
+        identity = (self.served.model, self.served.root, self.tokenizer.digest, *ways.names, *named)
         return hashlib.sha256("\n".join(identity).encode()).hexdigest()
 
     @property
@@ -112,7 +127,7 @@ class ServerModel:
         """What is to be kept of it."""
         served, ways = self.served, self.ways
         names = served.model, served.root, served.software, self._tokenizer_name, "; ".join(ways.names)
-        return ServedFacts(*names, dict(ways.probes), ways.check.noise)
+        return ServedFacts(*names, dict(ways.probes), ways.check.noise, self._named)
 
     def probe_again(self) -> Mapping[str, float]:
         """The probe's log-probabilities (nats) as the server gives them now, by text.

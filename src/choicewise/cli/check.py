@@ -32,6 +32,7 @@ def check(
     numbers, and which protocols can be asked.
     """
     from choicewise.models.load import load_model
+    from choicewise.models.model import SERVER
 
     options.refuse_foreign(model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer)
     loaded = load_model(
@@ -44,7 +45,7 @@ def check(
         progress=show_download(),
     )
     tell_other_base(model, adapter)
-    if model.startswith("server:"):
+    if loaded.device == SERVER:
         from choicewise.cli.check_server import measure_server, show_server
 
         measured = measure_server(loaded)

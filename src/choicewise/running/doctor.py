@@ -11,11 +11,11 @@ from choicewise.records.manifest import Manifest
 from choicewise.results.run import count_items
 from choicewise.results.summary_file import summary_problem
 from choicewise.store.atomic import disk_errors, write_text
+from choicewise.store.copies import copy_of
 from choicewise.store.examine import examine, usable_manifest
 from choicewise.store.lock import is_locked, locked
 from choicewise.store.repair import WriteItems, repair
 from choicewise.store.sweep import is_sweep, read_sweep
-from choicewise.store.twice import copy_of
 
 ROUNDS = 6
 """How often a folder is examined and repaired at most: a repair can uncover what could not be judged before."""

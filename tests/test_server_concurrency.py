@@ -22,17 +22,7 @@ from choicewise.models.server.request_threads import ServerRequest
 from tests.misbehaving_server import Server, serving
 from tests.server_faults import other_model, reset, stall, status, truncated_json
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses() -> Iterator[None]:
-    with stamina.set_testing(True, attempts=20):
-        yield
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving() as world:
-        yield world
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 @pytest.fixture

@@ -87,10 +87,8 @@ class RunTables:
     @cached_property
     def impossible(self) -> npt.NDArray[np.int8]:
         """Which numbers no model says (:func:`impossible_logprobs`) are in a span's answers, bits as int8 [spans]."""
-        impossible = np.append(
-            impossible_logprobs(self._flat["logprobs"], self.offsets, self._totals), 0
-        )  # row -1: none
-        return np.asarray(np.bitwise_or.reduce(impossible[self.answers], axis=0), dtype=np.int8)
+        rows = impossible_logprobs(self._flat["logprobs"], self.offsets, self._totals)
+        return np.asarray(np.bitwise_or.reduce(np.append(rows, 0)[self.answers], axis=0), dtype=np.int8)  # row -1: none
 
     @cached_property
     def certain(self) -> Mask:

@@ -21,7 +21,7 @@ def answered(
     """(place of the request in ``requests``, its answer), each once, in the order in which answers come.
 
     Requests begin in the given order, read from ``requests`` as they are needed, ``most`` at once and fewer where the
-    server takes fewer: the client keeps that limit from call to call (:mod:`~choicewise.models.server.concurrency_limit`).
+    server takes fewer: the client keeps that limit from call to call (``concurrency_limit``).
     ``model``: the name that every answer must give, where it gives one.
 
     A request that can't be answered has an Unanswerable for an answer.  That is held back until another request is

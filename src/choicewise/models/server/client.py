@@ -165,7 +165,7 @@ class Client:
     def again(self, path: str) -> str | None:
         """Why the request to ``path`` that was answered last has no answer now; None where it has one.
 
-        So it can be told whether the server fails, or some requests do.
+        This shows whether the server fails, or some requests do.
         """
         if (content := self._answered.get(path)) is None:
             return "and none was ever answered"

@@ -25,7 +25,7 @@ class TopTokens(OnePart):
     """One request for every context, for the ``count`` likeliest next tokens; continuations of one token alone.
 
     Tokens come by their text (``by_id`` where a server names them by id): a token that shares its text with another
-    one can't be told from it.
+    one can't be distinguished from it.
     """
 
     cost = "one request for every context; what is not among the likeliest tokens gets an upper bound"
@@ -96,7 +96,7 @@ class TopTokens(OnePart):
         return listed
 
     def likeliest(self, listed: Mapping[Any, float]) -> int | None:
-        """The likeliest token of those ``listed``; None where it can't be told from others."""
+        """The likeliest token of those ``listed``; None where others have the same text."""
         name = max(listed, key=lambda each: listed[each])
         if self._by_id:
             return int(name)

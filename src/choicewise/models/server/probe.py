@@ -110,7 +110,7 @@ class Probe:
                 first, second = self._spans(check, chosen, top), self._spans(check, whole, top)
                 if first is not None and second is not None:
                     try:
-                        self._held(check, chosen, whole, first)
+                        self._compare(check, chosen, whole, first)
                     except Refused:
                         return whole, second  # ranks and all tokens are checked there
                     longest = None if self.served.window is None else self.served.window - 1
@@ -143,7 +143,7 @@ class Probe:
         if texts is not None:
             yield texts
 
-    def _held(self, check: RouteCheck, chosen: Route, whole: Route, measured: Measured) -> None:
+    def _compare(self, check: RouteCheck, chosen: Route, whole: Route, measured: Measured) -> None:
         """Refuse ``chosen`` where the two ways give different numbers."""
         apart = check.apart(chosen, whole)
         if apart > measured.tolerance:

@@ -69,15 +69,15 @@ class ServerModel:
 
     @cached_property
     def chosen(self) -> ChosenRoutes:
-        """How the server can be asked, found out by asking; raises ModelError as the class says."""
+        """How the server can be asked, as its probe says; raises ModelError as the class says."""
         probe = Probe(self.client, self.served, self.tokenizer, self._tokenizer_name, self._completions)
         return probe.chosen_routes()
 
     @property
     def window(self) -> int:
         """The most input tokens: a prompt of them has room for one generated token, or one more and that."""
-        chosen = isinstance(self.chosen.score, ByLength | ChosenTokens)
-        return self._window - (1 if chosen else 2)
+        generates_last = isinstance(self.chosen.score, ByLength | ChosenTokens)
+        return self._window - (1 if generates_last else 2)
 
     @property
     def supports(self) -> frozenset[type]:

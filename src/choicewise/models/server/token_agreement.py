@@ -32,11 +32,15 @@ def text_front(client: Client, served: ServerFacts, tokenizer: Tokenizer, name: 
         count = len(theirs) - len(ours)
         if count < 0 or theirs[count:] != ours:
             if count > 0 and theirs[: len(ours)] == ours:
-                raise ModelError(f"the server puts tokens after every text ({theirs[len(ours) :]}); it can't be asked")
+                raise ModelError(
+                    f"the server puts tokens after every text ({theirs[len(ours) :]}); serve the model without that"
+                )
             raise _disagreement(name, text, f"ours are {_few(ours)}, the server's {_few(theirs)}")
         fronts.add(tuple(theirs[:count]))
     if len(fronts) > 1:
-        raise ModelError(f"the server puts now these, now those tokens before a text ({fronts}); it can't be asked")
+        raise ModelError(
+            f"the server puts now these, now those tokens before a text ({fronts}); serve the model without that"
+        )
     return fronts.pop()
 
 
@@ -66,7 +70,9 @@ def _counted_front(client: Client, served: ServerFacts, tokenizer: Tokenizer, na
     if more == {0}:
         return ()
     if tokenizer.bos_id is None:
-        raise ModelError(f"the server puts a token before every text, and the tokenizer {name} has no BOS")
+        raise ModelError(
+            f"the server puts a token before every text, and the tokenizer {name} has no BOS; name another"
+        )
     return (tokenizer.bos_id,)
 
 

@@ -22,7 +22,7 @@ help:
 
 $(STAMP): EXTRAS := hf,serve,dev
 .venv-peers/.installed: EXTRAS := peers
-.venv-ours/.installed: EXTRAS := hf
+.venv-ours/.installed: EXTRAS := hf,server
 %/.installed: pyproject.toml constraints.txt
 	test -x $*/bin/python || $(PYTHON) -m venv $*
 	$*/bin/python $(INSTALL) '.[$(EXTRAS)]'

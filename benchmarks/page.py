@@ -47,7 +47,7 @@ def main() -> None:
             readme = HERE.parent / "README.md"
             readme.write_text(in_readme(readme.read_text(), found))
         pages = {"board": board, "gpu": gpu, "host": host, "html_page": html_page, "items": items, "report": report}
-        pages |= {"side_by_side": side_by_side, "subjects": subjects, "suite": suite}
+        pages |= {"server": server, "side_by_side": side_by_side, "subjects": subjects, "suite": suite}
         parts.append(pages[file.stem](found) if file.stem in pages else peer(file.stem, found))
     (HERE.parent / "docs" / "benchmarks.md").write_text("\n".join(parts))
 
@@ -276,10 +276,10 @@ million took 1.8 GB while they were asked and 5.7 GB at the final table.
 
 def items(found: Sequence[Mapping[str, Any]]) -> str:
     """One row a step."""
-    head = "| step | items | format | protocols | seconds | CPU seconds | peak GB |"
+    head = "| step | items | format | protocols | seconds | CPU seconds | CPU seconds a million items | peak GB |"
     rows = (
         f"| {one['step']} | {one['items']:,} | {one['ending'][1:]} | {', '.join(one['protocols'])} "
-        f"| {one['seconds']:.1f} | {one['cpu']:.1f} | {one['peak']:.2f} |"
+        f"| {one['seconds']:.1f} | {one['cpu']:.1f} | {one['cpu'] / one['items'] * 1e6:.0f} | {one['peak']:.2f} |"
         for one in found
     )
     return _section(ITEMS, found, head, rows)
@@ -324,6 +324,42 @@ def html_page(found: Sequence[Mapping[str, Any]]) -> str:
     return _section(HTML_PAGE, found, head, rows)
 
 
+SERVER = """\
+## server: `python benchmarks/server.py`
+
+A vLLM server on this machine, its prefix cache emptied before each command, asked the same by the harness's
+`local-completions` (echo of token ids, as vLLM's users run it) and by `choicewise run`, in turn; every log-likelihood
+is compared. What the server computes and its CPU seconds are its own counts; it caches whole blocks of 32 tokens, the
+smallest that its CPU build has. Columns with ÷ are the harness's figure divided by ours: wall seconds of the whole
+commands, seconds of asking, CPU seconds of the server. The harness is handed rendered texts; ours reads the data and
+probes the server first.
+"""
+
+
+def server(found: Sequence[Mapping[str, Any]]) -> str:
+    """One row a workload."""
+    head = (
+        "| workload | model | questions | log-likelihoods | unique tokens | requests, harness and ours "
+        "| computed ÷ unique, harness | ours | wall ÷ | asking ÷ | server CPU ÷ | seconds harness, ours "
+        "| largest difference |"
+    )
+    rows = []
+    for one in found:
+        both = [[turn[name] for turn in one["turns"]] for name in ("local-completions", "choicewise")]
+        cells = [
+            *(one[name] for name in ("workload", "model", "questions")),
+            f"{one['log-likelihoods']:,}",
+            f"{one['unique']:,}",
+            ", ".join(f"{turns[-1]['requests']:,.0f}" for turns in both),
+            *(_spread(one[f"{name} / unique"], 2) for name in ("local-completions", "choicewise")),
+            *(_spread(one[name]) for name in ("wall", "inner", "server cpu")),
+            ", ".join(f"{turns[-1]['wall']:.0f}" for turns in both),
+            f"{one['largest difference']:.0e}",
+        ]
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    return _section(SERVER, found, head, rows)
+
+
 def _optional(one: Mapping[str, Any], name: str, form: str) -> str:
     return format(one[name], form) if name in one else ""
 
@@ -336,7 +372,9 @@ def _section(words: str, found: Sequence[Mapping[str, Any]], head: str, rows: It
 def _machine(one: Mapping[str, Any]) -> str:
     where = one["machine"]
     versions = [
-        f"{name} {where[name]}" for name in ("python", "torch", "transformers", "lm_eval", "minicons") if name in where
+        f"{name} {where[name]}"
+        for name in ("python", "torch", "transformers", "lm_eval", "minicons", "vllm")
+        if name in where
     ]
     data = "" if one.get("real", True) else " Made-up data."
     clock = " In CPU seconds." if one.get("clock") == "cpu" else ""

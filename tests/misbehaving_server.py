@@ -11,10 +11,11 @@ from now on, and ``server.model.noise`` makes every answer differ.
 """
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -57,7 +58,9 @@ class Server:
         self.at_once = self.most_at_once = self.broken_off = 0
         self.ended = threading.Event()
         self.lock = threading.Lock()
+        self.connections = set[socket.socket]()
         self.port = 0
+        self.listener: ThreadingHTTPServer | None = None
         self._next, self._always = list[Fault | None](), None
         self._when = list[tuple[Callable[[Received], bool], Fault]]()
 
@@ -85,6 +88,17 @@ class Server:
         """What happens to requests that are ``concerned``, before all else."""
         self._when.append((concerned, fault))
 
+    def end(self) -> None:
+        """End listening and every connection, as the end of the process would."""
+        self.ended.set()
+        if self.listener is not None:
+            self.listener.shutdown()
+            self.listener.server_close()
+            self.listener = None
+        for connection in [*self.connections]:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
     def fault(self, request: Received) -> Fault | None:
         with self.lock:
             for concerned, fault in self._when:
@@ -98,6 +112,10 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     world: Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.world.connections.add(self.connection)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -173,15 +191,10 @@ class _Listener(ThreadingHTTPServer):
 def serving(ability: Ability = VLLM, port: int = 0) -> Iterator[Server]:
     """A server with ``ability``; after it nothing of it runs any more."""
     world = Server(ability)
-    handler = type("ServingHandler", (Handler,), {"world": world})
-    httpd = _Listener(("127.0.0.1", port), handler)
-    world.port = httpd.server_port
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
+    httpd = _Listener(("127.0.0.1", port), type("ServingHandler", (Handler,), {"world": world}))
+    world.listener, world.port = httpd, httpd.server_port
+    threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
         yield world
     finally:
-        world.ended.set()
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
+        world.end()

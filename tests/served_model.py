@@ -123,7 +123,7 @@ class ServedModel:
         """The tokens that the model reads for ``prompt``."""
         can = self.ability
         if isinstance(prompt, str):
-            return [BOS] * ((can.bos and special) + can.bos_always) + [*prompt.encode()]
+            return [BOS] * ((can.bos and special) + can.bos_always) + [*prompt.encode(errors="replace")]
         if not can.token_prompts:
             raise Refused(500, _error("'list' object has no attribute 'encode'", "internal_server_error", None))
         return [BOS] * can.bos_always + [*prompt]

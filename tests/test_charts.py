@@ -267,6 +267,13 @@ def test_two_hundred_models_are_drawn() -> None:
     assert drawn(ranks.spec(ranks.values(rows))).tag.endswith("svg")
 
 
+def test_ten_thousand_numbers_are_drawn() -> None:
+    rows = table({"m": {f"p{at}": at % 101 / 101 for at in range(10_000)}})
+    image = drawn(strip.spec(strip.values(rows)))
+    dots = [each for each in image.iter() if each.get("aria-roledescription") == "point" and each.get("aria-label")]
+    assert len(dots) == 10_000
+
+
 def test_ranks_count_the_protocols(study: Study) -> None:
     values = ranks.values(study.rows)
     for model in study.labels:

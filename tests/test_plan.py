@@ -19,6 +19,7 @@ from choicewise.cli.plan import token_savings
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Span
+from choicewise.records.manifest import Spent
 from choicewise.running.plan import Plan, measure_speed, plan, unique_tokens
 from tests.worlds import write_mmlu
 
@@ -134,7 +135,9 @@ def test_a_probe_asks_more_until_it_takes_long_enough() -> None:
 
 def test_an_estimate_is_tokens_by_speed() -> None:
     assert Plan(1, 600, 300, {}, 0, 0, 100.0).seconds == 3.0
-    assert token_savings(575660, 22836) == "asked 575,660 tokens, computed 22,836: 25.2 × fewer"
+    assert token_savings(Spent(575660, 22836, 1.0)) == "asked 575,660 tokens, computed 22,836: 25.2 × fewer"
+    served = token_savings(Spent(1000, 100, 1.0, requests=7))
+    assert served == "asked 1,000 tokens in 7 requests; the server computed 100 at most: 10.0 × fewer"
 
 
 def test_the_command_says_what_it_plans_and_what_it_saved(data: Path, tmp_path: Path) -> None:
@@ -150,4 +153,4 @@ def test_the_command_says_what_it_plans_and_what_it_saved(data: Path, tmp_path: 
     assert "tree path" in told
     planned = json.loads(choicewise("--dry-run", "--json").stdout)
     ran = choicewise("--batch-tokens", "64", "--out", str(tmp_path / "run")).stderr
-    assert token_savings(planned["tokens_asked"], planned["tokens_unique"]) in ran
+    assert token_savings(Spent(planned["tokens_asked"], planned["tokens_unique"], 1.0)) in ran

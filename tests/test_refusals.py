@@ -15,7 +15,7 @@ from choicewise.errors import ModelError, UsageError
 from choicewise.models import load
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions import Answers, Mass, Question, Span
+from choicewise.questions import Answers, Ids, Mass, Question, Span
 from choicewise.results.refused import refused_lines
 from choicewise.results.run import open_run
 from choicewise.running.evaluate import evaluate
@@ -25,13 +25,13 @@ DATA = "bundled:merrowick"
 LETTER, CLOZE, CHOSEN = "mmlu/original", "mmlu/cloze", "mmlu/helm"
 SHORT = "it gives probabilities of two tokens at most, and this needs more"
 NO_TEXT = "fake:hash does not support Generation, which reading generate needs"
-SCORES = ("char_mean_bare", "sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "pmi-empty", "pmi-answer")
 
 
 class TwoTokens(HashModel):
     """Answers what is about two tokens at most, as a server does that has no probabilities of the prompt."""
 
     supports = frozenset({Span, Mass})
+    device = "server"
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,9 +92,24 @@ def test_a_later_line_may_add_what_is_refused_and_takes_back_what_no_longer_is(t
         run = evaluate(model=TwoTokens(), data=DATA, protocols=[LETTER, CHOSEN], limit=1, out=tmp_path)
     assert run.manifest.complete
     assert run.manifest.refused == {CHOSEN: NO_TEXT}
-    run = evaluate(model=HashModel(), data=DATA, protocols=[CHOSEN], limit=1, out=tmp_path)
+    heals = HashModel()
+    heals.device = "server"
+    run = evaluate(model=heals, data=DATA, protocols=[CHOSEN], limit=1, out=tmp_path)
     assert run.manifest.refused == {}
     assert [*run.manifest.protocols] == [LETTER, CHOSEN]
+
+
+def test_a_model_that_runs_here_is_shown_no_question_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = HashModel()
+    evaluate(model=model, data=DATA, protocols=[LETTER], limit=1, out=tmp_path)
+
+    def encode(texts: Sequence[str], *, special: bool) -> list[Ids]:
+        raise AssertionError("a finished run is shown without a tokenizer")
+
+    monkeypatch.setattr(model.tokenizer, "encode", encode)
+    assert evaluate(model=model, data=DATA, protocols=[LETTER], limit=1, out=tmp_path).manifest.complete
 
 
 def test_a_plan_counts_what_is_asked_and_names_the_rest() -> None:

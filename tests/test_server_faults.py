@@ -31,7 +31,7 @@ from choicewise.models.server.faults import Passing, ServerFailed, Unanswerable
 from choicewise.models.server.json_answer import Unreadable, json_answer
 from choicewise.models.server.key import Key, quoted
 from choicewise.models.server.retry_after import retry_after
-from tests.misbehaving_server import Fault, Server, serving
+from tests.misbehaving_server import Fault, Handler, Server, serving
 from tests.server_faults import (
     TRANSPORT_FAULTS,
     gzip_bomb,
@@ -451,6 +451,14 @@ def test_retries_are_not_logged_and_those_of_others_are(
     assert [record.name for record in caplog.records if record.name == "stamina"] == ["stamina"]
 
 
+def _breaks_off(handler: Handler, body: bytes) -> None:
+    handler.send_response(500)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(body)
+    handler.close_connection = True
+
+
 ECHOED = [
     status(400, b'{"error":{"message":"bad key sk-planted/0123456789!"}}'),
     status(400, json.dumps({"error": {"message": f"Bearer {KEY}"}}).replace("/", r"\/").encode()),
@@ -464,6 +472,8 @@ ECHOED = [
     says(f'{{"{KEY}": NaN}}'.encode()),
     says(f"{KEY} is no JSON".encode()),
     redirect(f"http://evil/{KEY}"),
+    status(400, b" " * 1985 + KEY.encode()),
+    Fault(wire=lambda handler, body: _breaks_off(handler, b'{"error":"' + KEY[:-3].encode())),
     other_model(KEY),
 ]
 

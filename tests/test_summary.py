@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -233,9 +234,12 @@ def test_a_read_only_folder_is_summarized_without_keeping(run: Run) -> None:
 
 
 def test_what_cannot_be_written_is_not_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    (run.folder / f"{SUMMARY}.partial").mkdir()
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
     assert_as_fresh(summarize(run.folder))
-    assert not (run.folder / SUMMARY).exists()
+    assert not list(run.folder.glob(f"{SUMMARY}*"))
 
 
 def _delete(block: Path) -> None:

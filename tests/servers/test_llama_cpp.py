@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from choicewise.errors import StoreError
 from tests.servers.commands import DATA, checked, choicewise, largest_difference, observations, report, trials
 from tests.servers.conftest import MODEL, MODEL_WITH_BOS
 from tests.servers.running_server import RunningServer, llama_cpp, write_gguf
@@ -90,10 +91,10 @@ def test_a_server_with_another_model_of_the_same_name_is_refused(tmp_path: Path)
         _change_weights(folder / "model.safetensors")
         write_gguf(folder, tmp_path / "model.gguf")
         server.start()
-        refused = choicewise(*asked, "--limit", "2", "--subject", "law", code=1)
+        refused = choicewise(*asked, "--limit", "2", "--subject", "law", code=StoreError.exit_code)
     finally:
         server.kill()
-    assert "another model" in refused.stderr
+    assert "the server answers otherwise than when" in refused.stderr
     assert observations(out) == before
 
 

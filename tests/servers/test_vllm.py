@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from choicewise.errors import ModelError
 from tests.servers.commands import (
     DATA,
     begin,
@@ -42,7 +43,9 @@ def test_next_tokens_and_prompts_are_both_exact(vllm_server: RunningServer) -> N
 
 
 def test_another_tokenizer_than_the_servers_is_refused(vllm_server: RunningServer) -> None:
-    done = choicewise("check", "--model", vllm_server.model, "--tokenizer", "bundled:merrow-bpe-512", code=1)
+    done = choicewise(
+        "check", "--model", vllm_server.model, "--tokenizer", "bundled:merrow-bpe-512", code=ModelError.exit_code
+    )
     assert "the tokenizer bundled:merrow-bpe-512 is not the server's" in done.stderr
 
 
@@ -74,7 +77,7 @@ def test_a_run_whose_server_was_killed_goes_on_to_the_same_table(
     run.wait()
     kept = observations(out)
     assert 0 < len(kept) < len(observations(served))
-    stopped = choicewise(*line, code=1)  # nobody answers
+    stopped = choicewise(*line, code=ModelError.exit_code)  # nobody answers
     assert "run the same line again" in stopped.stderr
     assert observations(out) == kept
 

@@ -15,18 +15,20 @@ def measure_server(model: Model) -> dict[str, Any]:
     """What the probe found: the server, each way of asking that was tried, noise (nats a token), and protocols."""
     from choicewise.protocols.readings import supported_readings
     from choicewise.running.servable import servable
-    from choicewise.running.served import server_record
+    from choicewise.running.served import served_model, server_record
 
-    record, check, judged = server_record(model), model.selfcheck, servable(model)
+    served, record, check, judged = served_model(model), server_record(model), model.selfcheck, servable(model)
+    assert served is not None
     assert record is not None
     assert check is not None
     return {
         "model": model.name,
         "server": asdict(record),
         "window": model.window,
+        "front": None if served.front is None else [*served.front],
         "readings": supported_readings(model.supports),
         **asdict(check),
-        "notes": [*getattr(model, "notes", ())],
+        "notes": [*served.notes],
         "protocols": asdict(judged),
     }
 
@@ -41,7 +43,7 @@ def show_server(measured: dict[str, Any]) -> None:
     facts = {
         "server": server["software"] or "it does not say what it is",
         "model": server["model"] + (f", from {server['root']}" if server["root"] else ""),
-        "tokenizer": f"{server['tokenizer']}: the tokens of the probe's texts agree",
+        "tokenizer": f"{server['tokenizer']}: {_agreement(measured['front'])}",
         "window": f"{measured['window']:,} input tokens",
         "asked by": server["route"] or "nothing: no way of asking gives right numbers",
     }
@@ -70,12 +72,21 @@ def show_server(measured: dict[str, Any]) -> None:
     counts.add_row("served", str(len(protocols["served"])), _some(protocols["served"]))
     for reason, names in by_reason(protocols["refused"]).items():
         counts.add_row("refused", str(len(names)), safe(f"{reason}: {_some(names)}"))
+    if protocols["chats"]:
+        number = str(len(protocols["chats"]))
+        counts.add_row("of these, served with --chat message", number, _some(protocols["chats"]))
     if protocols["untried"]:
         counts.add_row(
             "not tried", str(len(protocols["untried"])), "they need questions of another form; a run says it"
         )
     print_parts([counts])
     tell(*(f"note: {note}" for note in measured["notes"]))
+
+
+def _agreement(front: list[int] | None) -> str:
+    if front is None:
+        return "the server does not say how it encodes texts"
+    return f"its tokens are the server's, which puts {f'tokens {front}' if front else 'nothing'} before a text"
 
 
 def _some(names: list[str] | tuple[str, ...]) -> str:

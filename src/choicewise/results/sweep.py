@@ -1,21 +1,25 @@
 """Folders of several runs, read back: which runs there are, what is missing and which suites they belong to."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from warnings import warn
 
-from choicewise.errors import UsageError
+from choicewise.errors import StoreError, UsageError
 from choicewise.records.format import MANIFEST
 from choicewise.records.sweep import Sweep
+from choicewise.store.manifest import read_manifest
 from choicewise.store.sweep import is_sweep, read_sweep
+from choicewise.store.tables import check_items
 
 
 def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     """The folders, with the runs that are there in place of every folder of several, or of one model's; each once.
 
-    A folder that is no run and no sweep stands for the runs directly in it, in the order of their names.
+    A folder that is no run and no sweep stands for the runs directly in it, in the order of their names.  Of several
+    runs that a folder stands for, those that can't be read at all are left out, each with a warning.
 
     Raises StoreError for a folder of several runs that is damaged, UsageError for one in which no run is there.
     """
@@ -23,15 +27,30 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     for folder in map(Path, folders):
         sweep = _sweep(folder)
         if sweep is None:
-            runs += _within(folder) or [folder]
+            runs += _readable(_within(folder)) or [folder]
             continue
         there = [sweep[0] / cell.folder for cell in sweep[1].cells]
         there = [run for run in there if (run / MANIFEST).exists()]
         if not there:
             reasons = dict.fromkeys(cell.failure for cell in sweep[1].cells if cell.failure)
             raise UsageError(f"no run is there in {folder}; repeat the line that made it", list(reasons))
-        runs += there
+        runs += _readable(there)
     return list(dict.fromkeys(runs))
+
+
+def _readable(runs: Sequence[Path]) -> Sequence[Path]:
+    """The runs with a manifest and an item table that can be used; all of them where that is none."""
+    reasons: dict[Path, str] = {}
+    for run in runs:
+        try:
+            check_items(run, read_manifest(run))
+        except StoreError as error:
+            reasons[run] = error.message
+    if len(reasons) == len(runs):
+        return runs
+    for reason in reasons.values():
+        warn(f"a run is left out: {reason}", stacklevel=3)
+    return [run for run in runs if run not in reasons]
 
 
 def sweeps(folders: Iterable[str | Path]) -> list[tuple[Path, Sweep]]:

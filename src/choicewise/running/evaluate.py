@@ -53,7 +53,7 @@ def evaluate(
     rescore_near_ties: Callable[[], Model] | None = None,
     progress: Progress | bool | None = None,
     command: Sequence[str] = (),
-    say: Callable[[str], None] = lambda line: None,
+    say: Callable[[str], None] | None = None,
 ) -> Run:
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
@@ -114,7 +114,9 @@ def evaluate(
             _observe(folder, executor, work, stretches, progress)
             give_memory_back()
         if unanswered:
-            say(ask_again(folder, executor, work, unanswered, progress).text)
+            again = ask_again(folder, executor, work, unanswered, progress)
+            if say is not None:
+                say(again.text)
         if stretches or unanswered:
             note_change(folder, model)
         if rescore_near_ties is not None and (undecided := open_items(open_run(out))):

@@ -20,7 +20,7 @@ from choicewise.tokens.byte_probability import ByteProbability
 from choicewise.tokens.coverings import parts
 
 TRIED = 16
-"""Items whose questions a server may object to; the first of a section.  Models that run here are shown one."""
+"""Items whose questions a server may object to: the first of a section."""
 
 
 def refusals(
@@ -32,13 +32,14 @@ def refusals(
 ) -> dict[str, str]:
     """By name why protocols can't be asked: kinds of question, chats without a template, and what the model says.
 
-    The model is shown the questions about the first items of ``sections``.  What is wrong with items is no matter here.
+    A model behind a server is shown the questions about the first items of ``sections``; others answer every question
+    of a kind that they support, and a finished run is shown without making any.  What is wrong with items is no matter.
     """
     refused: dict[str, str] = {}
     by_prompt: dict[frozenset[str], str | None] = {}
     for name, protocol in protocols.items():
         reason = lacking(model, protocol)
-        if reason is None:
+        if reason is None and model.device == "server":
             prompt = frozenset(ask.name for ask in list_asks({name: protocol}))
             if prompt not in by_prompt:
                 try:
@@ -95,8 +96,7 @@ def objection(
     if section is None:
         return None
     asks = list_asks({"": protocol})
-    tried = TRIED if model.device == "server" else 1
-    block = Block(section.split, section.subject, 0, section.items[:tried], asks, 0)
+    block = Block(section.split, section.subject, 0, section.items[:TRIED], asks, 0)
     try:
         prepared = prepare_block(data, block, model, skip_bad_items=True, rendered=rendered)
     except ModelError as error:

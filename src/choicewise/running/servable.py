@@ -33,18 +33,20 @@ QUIZZES = tuple(map(_quiz, (4, 2, 5)))
 class Servable:
     """Names of the catalogue's protocols.
 
-    ``served``: those that the model can be asked under; ``refused``: the others, with the reason.  ``untried``: those
-    that these questions don't fit; of them is known only that the model lacks nothing that they always need.
+    ``served``: those that the model can be asked under; ``refused``: the others, with the reason.  ``chats``: those of
+    the refused ones that it can be asked under in a chat.  ``untried``: those that these questions don't fit; of them
+    is known only that the model lacks nothing that they always need.
     """
 
     served: tuple[str, ...]
     refused: Mapping[str, str]
+    chats: tuple[str, ...]
     untried: tuple[str, ...]
 
 
 def servable(model: Model) -> Servable:
     """What ``model`` can be asked under, without shots; nothing is asked."""
-    served, untried, refused = list[str](), list[str](), dict[str, str]()
+    served, chats, untried, refused = list[str](), list[str](), list[str](), dict[str, str]()
     for name, protocol in ((name, each) for entry in entries() for name, each in entry.protocols.items()):
         reason = lacking(model, protocol)
         if reason is None:
@@ -57,7 +59,18 @@ def servable(model: Model) -> Servable:
             served.append(name)
         else:
             refused[name] = reason
-    return Servable(tuple(served), refused, tuple(untried))
+            if model.tokenizer.chat is not None and _in_chat(model, protocol):
+                chats.append(name)
+    return Servable(tuple(served), refused, tuple(chats), tuple(untried))
+
+
+def _in_chat(model: Model, protocol: Protocol) -> bool:
+    """Whether the model can be asked under the protocol where everything stands in one message."""
+    try:
+        chat = replace(protocol, split=None, shots=0, chat="message")
+        return lacking(model, chat) is None and _objection(model, chat) is None
+    except (DataError, ProtocolError):
+        return False
 
 
 def _objection(model: Model, protocol: Protocol) -> str | None:

@@ -28,6 +28,10 @@ class Served(Protocol):
     notes: Sequence[str]
 
     @property
+    def front(self) -> tuple[int, ...] | None:
+        """The tokens that the server puts before a text; None where it does not say."""
+
+    @property
     def facts(self) -> _Facts:
         """What is to be kept of it."""
 

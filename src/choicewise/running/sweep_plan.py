@@ -1,5 +1,6 @@
 """A sweep as a TOML file says it: models, data and protocols; all that is wrong is said at once, with its key."""
 
+import os
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -154,7 +155,7 @@ def _models(table: Mapping[str, Any], common: Mapping[str, Any]) -> Iterator[Swe
     for revision in table.get("revisions", [None]):
         if revision is not None and name.startswith(SERVED):
             raise UsageError(f"models: {name} is the server's choice and has no use for revisions")
-        inside = f"{name}/{revision}" if Path(name).is_dir() else f"{name}@{revision}"
+        inside = f"{name}/{revision}" if os.path.isdir(name) else f"{name}@{revision}"
         yield SweepModel(name if revision is None else inside, options, table.get("chat"), table.get("system"))
 
 

@@ -15,7 +15,7 @@ from choicewise.protocols.suite import Suite
 from choicewise.records.format import MANIFEST, SWEEP
 from choicewise.records.sweep import CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.running.source import Source
-from choicewise.running.sweep_model import SweepModel, folder_name
+from choicewise.running.sweep_model import SweepModel, folder_name, free_name
 from choicewise.store.atomic import PARTIAL, disk_errors
 from choicewise.store.manifest import read_manifest
 from choicewise.store.sweep import is_sweep, read_sweep
@@ -52,9 +52,9 @@ def with_cells(
     cells: dict[tuple[str, str], CellRecord] = {}
     asked_of = {source.name: source.asked for source in sources}
     for model in models:
-        folder = folders.setdefault(model.label, _free(model.folder, folders.values()))
+        folder = folders.setdefault(model.label, free_name(model.folder, folders.values()))
         for source in sources:
-            inside = data.setdefault(source.name, _free(folder_name(Path(source.name).stem), data.values()))
+            inside = data.setdefault(source.name, free_name(folder_name(Path(source.name).stem), data.values()))
             content = [__version__, model.state, asked_of[source.name], chosen]
             asked = hashlib.sha256(json.dumps(content).encode()).hexdigest()
             new = CellRecord(model.label, source.name, f"{folder}/{inside}", asked)
@@ -84,15 +84,6 @@ def replaced(sweep: Sweep, cell: CellRecord) -> Sweep:
 def _is_other(path: Path) -> bool:
     """Whether it is nothing that another process writes which begins a sweep in the same folder now."""
     return path.name not in (SWEEP, copy_of(Path(SWEEP)).name) and not path.name.endswith(PARTIAL)
-
-
-def _free(name: str, taken: Iterable[str]) -> str:
-    """``name``, with a number where it is taken."""
-    used, number = set(taken), 2
-    free = name
-    while free in used:
-        free, number = f"{name}-{number}", number + 1
-    return free
 
 
 def _suite_record(suite: Suite) -> SuiteRecord:

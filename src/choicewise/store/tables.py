@@ -179,7 +179,7 @@ def read_items(run: Path, manifest: Manifest) -> pa.Table:
 
 def check_items(run: Path, manifest: Manifest) -> None:
     """Raise StoreError when the item table is missing, or not the file that ``manifest`` describes."""
-    path, advice = run / ITEM_FILE, "restore it from a copy, or evaluate again into a new folder"
+    path, advice = run / ITEM_FILE, "repeat the line that made the run, or see `choicewise doctor`"
     if reason := damage(path, manifest.files.get(ITEM_FILE)):
         raise StoreError(f"{path} is not the file the manifest describes: it {reason}; {advice}")
 

@@ -14,7 +14,7 @@ from choicewise.interchange.logs.run_of_log import run_of_log
 from choicewise.records.format import MANIFEST
 from choicewise.records.sweep import CellRecord, Sweep
 from choicewise.results.run import Run, open_run
-from choicewise.running.sweep_model import folder_name
+from choicewise.running.sweep_model import folder_name, free_name
 from choicewise.running.sweep_record import begun_sweep
 from choicewise.store.atomic import disk_errors
 from choicewise.store.lock import locked
@@ -142,16 +142,13 @@ def _folder(sweep: Sweep, log: Log) -> str:
         if (cell.model, cell.dataset) == (log.model, log.task):
             return cell.folder
     models = {cell.model: cell.folder.partition("/")[0] for cell in sweep.cells}
-    model = models.get(log.model) or _free(folder_name(log.model.rstrip("/").rpartition("/")[2]), models.values())
+    model = models.get(log.model) or _free(log.model.rstrip("/").rpartition("/")[2], models.values())
     taken = {cell.folder.partition("/")[2] for cell in sweep.cells if cell.model == log.model}
-    return f"{model}/{_free(folder_name(log.task), taken)}"
+    return f"{model}/{_free(log.task, taken)}"
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
-    used, number, free = set(taken), 2, name
-    while free in used or free == MANIFEST:
-        free, number = f"{name}-{number}", number + 1
-    return free
+    return free_name(folder_name(name), (*taken, MANIFEST))
 
 
 def _with(sweep: Sweep, cell: CellRecord) -> Sweep:

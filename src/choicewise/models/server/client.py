@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import httpx2
 
 from choicewise.errors import ModelError
 from choicewise.models.server.address import ServerAddress
+from choicewise.models.server.answer_reader import AnswerReader
 from choicewise.models.server.faults import (
     AGAIN,
     Passing,
@@ -19,13 +20,11 @@ from choicewise.models.server.faults import (
     Unanswerable,
     failed,
     of_error,
-    of_status,
-    silent,
 )
-from choicewise.models.server.json_answer import JSON, Unreadable, json_answer
+from choicewise.models.server.json_answer import JSON
 from choicewise.models.server.key import HidingLog, Key, quoted
+from choicewise.models.server.pace import Pace
 from choicewise.models.server.retries import healed
-from choicewise.models.server.retry_after import retry_after
 from choicewise.models.server.sockets import Sockets
 from choicewise.models.server.usage import Usage
 
@@ -35,8 +34,9 @@ MOST_BYTES: Final = 32 * 2**20
 MOST_AT_ONCE: Final = 64
 """Connections to a server."""
 
-_SAID_BYTES: Final = 2000
-"""Bytes of an answer that is no answer which are read, to say what the server says."""
+
+def _never() -> bool:
+    return False
 
 
 class Client:
@@ -66,11 +66,15 @@ class Client:
         del key  # so that no traceback shows it among the variables of this call
         self._key.check()
         self._log = HidingLog(self._key)
-        self._timeout, self._patience, self._most_bytes = timeout, patience, most_bytes
+        self.timeout, self._patience = timeout, patience
+        self._reader = AnswerReader(self._key, 2 * timeout, most_bytes)
         self._proxied = address.is_proxied
         self.usage = Usage()
-        self._sockets = Sockets()
+        self._sockets, self._closed = Sockets(), False
         self._answered = dict[str, bytes]()
+        self.pace = Pace(MOST_AT_ONCE, slow=timeout / 10)
+        self.unanswered = 0
+        """Requests that had no answer since the last that had one; counted by those who make many at once."""
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "choicewise"}
         try:
             self._http = httpx2.Client(
@@ -100,6 +104,7 @@ class Client:
 
     def close(self) -> None:
         """End every connection."""
+        self._closed = True
         self.abandon()
         self._http.close()
         self._log.end()
@@ -128,23 +133,31 @@ class Client:
         *,
         model: str | None = None,
         hear: Callable[[Passing], None] = lambda fault: None,
-        stopped: Callable[[], bool] = lambda: False,
+        stopped: Callable[[], bool] = _never,
     ) -> JSON:
         """The same of any method; ``hear`` is told of every fault that may heal, and no try begins once ``stopped``."""
         content = None if body is None else _encoded(body)
+
+        def ended() -> bool:
+            return self._closed or stopped()
+
         try:
-            answer = healed(lambda: self._once(method, path, content), self._patience, hear, stopped)
+            answer = healed(lambda: self._once(method, path, content, ended), self._patience, hear, ended)
         except ServerFailed as error:
             failure = failed(f"{self.address.url}: {error.message}", error.status)
         else:
             if model is None or not isinstance(answer.get("model"), str) or answer["model"] == model:
                 if content is not None:
-                    self._answered[path] = content
+                    self._answered[path], self.unanswered = content, 0
                     self.usage.add(answer)
                 return answer
             failure = self._of_other(answer.pop("model"), model)
             del answer  # a traceback may show variables, and an answer what it likes
         raise failure
+
+    def has_answered(self, path: str) -> bool:
+        """Whether a request to ``path`` was ever answered."""
+        return path in self._answered
 
     def again(self, path: str) -> str | None:
         """Why the request to ``path`` that was answered last has no answer now; None where it has one.
@@ -157,10 +170,13 @@ class Client:
             healed(lambda: self._once("POST", path, content), self._patience)
         except (Unanswerable, ServerFailed) as error:
             return f"and one that was answered before has none now ({error})"
+        self.unanswered = 0
         return None
 
-    def _once(self, method: str, path: str, content: bytes | None) -> JSON:
+    def _once(self, method: str, path: str, content: bytes | None, stopped: Callable[[], bool] = _never) -> JSON:
         """One try.  Faults are raised where no other exception is handled, so that none hangs on them."""
+        if self._closed:
+            raise failed("the connection to the server is closed")
         begun = time.monotonic()
         headers = {} if content is None else {"Content-Type": "application/json"}
         fault: Exception
@@ -170,96 +186,26 @@ class Client:
                 self.address.at(path),
                 content=content,
                 headers=headers,
-                extensions={"trace": self._sockets.hear},
+                extensions={"trace": partial(self._sockets.hear, stopped=stopped)},
             ) as response:
                 if response.status_code == 200:
-                    return self._read(response, begun)
-                fault = self._refusal(response, begun)
+                    return self._reader.read(response, begun)
+                fault = self._reader.refusal(response, begun)
         except httpx2.HTTPError as error:
-            fault = of_error(error, self._timeout, self._proxied)
+            fault = of_error(error, self.timeout, self._proxied)
         except (httpx2.InvalidURL, httpx2.StreamError) as error:
             fault = failed(f"the request can't be sent ({type(error).__name__})")
-        except Unreadable as error:
-            fault = self._unreadable(error)
         except (Passing, Unanswerable, ServerFailed) as error:
             fault = error
         if isinstance(fault, Passing):
             fault.begun = begun
         raise fault.with_traceback(None)
 
-    def _read(self, response: httpx2.Response, begun: float) -> JSON:
-        body = bytearray()
-        announced = response.headers.get("Content-Length", "")
-        if announced.isdigit() and int(announced[:20]) > self._most_bytes:
-            raise self._too_large()
-        for chunk in response.iter_bytes():
-            body += chunk
-            if len(body) > self._most_bytes:
-                raise self._too_large()
-            if time.monotonic() - begun > 2 * self._timeout:
-                raise silent(2 * self._timeout)
-        try:
-            answer = json_answer(bytes(body))
-        except Unreadable as error:
-            said = self._quoted(bytes(body[:_SAID_BYTES]).decode(errors="replace"))
-            raise Unreadable(f"{error.reason}: {said}", error.deliberate) from None
-        if answer.get("error") is None or "choices" in answer:
-            return answer
-        raise self._named(answer["error"])
-
-    def _refusal(self, response: httpx2.Response, begun: float) -> Exception:
-        """The fault of any status but 200; a few bytes of what the server says are read."""
-        body = bytearray()
-        try:
-            for chunk in response.iter_bytes():
-                body += chunk
-                if len(body) > _SAID_BYTES or time.monotonic() - begun > 2 * self._timeout:
-                    break
-        except httpx2.HTTPError:
-            pass  # what the server says is a courtesy
-        wait = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
-        said = bytes(body[:_SAID_BYTES]).decode(errors="replace")
-        if response.has_redirect_location:
-            said = httpx2.URL(response.headers["Location"]).host or "another path"
-        return of_status(response.status_code, self._quoted(_message(said)), wait, bool(self._key))
-
-    def _named(self, error: Any) -> Exception:
-        """The fault that an answer of status 200 names in place of an answer."""
-        code = error.get("code") if isinstance(error, dict) else None
-        said = self._quoted(_message(json.dumps({"error": error}, ensure_ascii=False)))
-        if isinstance(code, int) and 400 <= code < 600:
-            return of_status(code, said, None, bool(self._key))
-        return Passing(f"the server answers with an error: {said}")
-
-    def _unreadable(self, error: Unreadable) -> Exception:
-        reason = f"the answer can't be read: {error.reason}"
-        return Unanswerable(reason, 200) if error.deliberate else Passing(reason, 200)
-
-    def _too_large(self) -> Unanswerable:
-        return Unanswerable(f"the answer has more than {self._most_bytes / 2**20:.3g} MiB", 200)
-
     def _of_other(self, named: str, model: str) -> ServerFailed:
-        return failed(
-            f"{self.address.url}: the answer is of model {self._quoted(named)}, not {self._quoted(model)}; serve"
-            f" {self._quoted(model)} again, and {AGAIN}"
-        )
-
-    def _quoted(self, text: str) -> str:
-        return quoted(text, self._key)
+        other, own = quoted(named, self._key), quoted(model, self._key)
+        return failed(f"{self.address.url}: the answer is of model {other}, not {own}; serve {own} again, and {AGAIN}")
 
 
 def _encoded(body: JSON) -> bytes:
     r"""UTF-8; a lone surrogate, which no text that is sent has, stays an escape as ``"\ud800"``."""
     return json.dumps(body, allow_nan=False, separators=(",", ":")).encode("ascii")
-
-
-def _message(said: str) -> str:
-    """What an error's body says: its ``message`` where it is of OpenAI's form, else all of it."""
-    try:
-        error = json_answer(said.encode(errors="replace"))
-    except Unreadable:
-        return said
-    error = error.get("error", error)
-    if isinstance(error, dict):
-        return next((str(error[name]) for name in ("message", "detail") if error.get(name)), said)
-    return str(error)

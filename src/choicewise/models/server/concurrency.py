@@ -9,7 +9,6 @@ from typing import Final
 from choicewise.models.server.client import MOST_AT_ONCE, Client
 from choicewise.models.server.faults import AGAIN, Passing, ServerFailed, Unanswerable, failed
 from choicewise.models.server.json_answer import JSON
-from choicewise.models.server.pace import Pace
 from choicewise.models.server.work import Ended, ServerRequest, Work
 
 FAILED_IN_A_ROW: Final = 5
@@ -22,43 +21,49 @@ def answered(
     """(place of the request in ``requests``, its answer), each once, in the order in which answers come.
 
     Requests begin in the given order, read from ``requests`` as they are needed, ``most`` at once and fewer where the
-    server is overloaded (:class:`~choicewise.models.server.pace.Pace`).  ``model``: the name that every answer must
-    give, where it gives one.
+    server takes fewer (:class:`~choicewise.models.server.pace.Pace`, which the client keeps from call to call).
+    ``model``: the name that every answer must give, where it gives one.
 
     A request that can't be answered has an Unanswerable for an answer.  That is held back until another request is
-    answered or all have ended.  Where ``FAILED_IN_A_ROW`` are held back, the request that the client saw answered last
-    is made again: where it is answered, the fault is those requests'; where it is not, or where there is none, it is
-    the server's, and nothing is known of them.  Raises ServerFailed then, and where no request can be answered.
+    answered.  Where that does not happen before the end, or before ``FAILED_IN_A_ROW`` have failed (also in several
+    calls), the request that the client saw answered last is made again: where it is answered, the fault is those
+    requests'; where it is not, it is the server's, and nothing is known of them.  Raises ServerFailed then, where
+    ``FAILED_IN_A_ROW`` fail at a server that never answered any, and where no request can be answered.
 
     Closing the generator, or an exception in the thread that reads it, ends everything under way.
     """
-    pace, unanswered = Pace(most), _Unanswered(client)
+    pace, unanswered = client.pace, _Unanswered(client)
     queue = enumerate(requests)
     work = Work(client, model)
     try:
-        more = True
-        while more or work.under_way:
-            while more and work.under_way < pace.limit and time.monotonic() >= pace.resume:
+        more, ready = True, list[tuple[int, JSON | Unanswerable]]()
+        while more or work.under_way or ready:
+            while more and work.under_way < min(pace.limit, most) and time.monotonic() >= pace.resume:
                 following = next(queue, None)
                 if more := following is not None:
                     work.begin(*following)
-            pause = pace.resume - time.monotonic() if more and work.under_way < pace.limit else None
+            if ready:  # the server has work again while these are read
+                yield from ready
+                ready.clear()
+                continue
+            pause = pace.resume - time.monotonic() if more and work.under_way < min(pace.limit, most) else None
             if not work.under_way and pause is None:
                 continue
             match work.hear(pause):
                 case Passing(busy=True) as fault:
                     pace.overloaded(fault.begun, time.monotonic(), fault.wait)
-                case Ended(index, request, Unanswerable() as reason):
+                case Ended(index, request, _, Unanswerable() as reason):
                     if failure := unanswered.add(index, request.path, reason):
                         yield from work.answered_meanwhile()
                         raise failure
-                case Ended(_, _, BaseException() as error):
+                case Ended(_, _, _, BaseException() as error):
                     yield from work.answered_meanwhile()
                     raise error
-                case Ended(index, _, dict() as answer):
-                    pace.answered()
-                    yield from unanswered.settled()
-                    yield index, answer
+                case Ended(index, _, took, dict() as answer):
+                    pace.answered(took, work.under_way + 1)
+                    ready = [*unanswered.settled(), (index, answer)]
+        if failure := unanswered.at_end():
+            raise failure
         yield from unanswered.settled()
     finally:
         work.end()
@@ -68,23 +73,29 @@ class _Unanswered:
     """Requests without an answer, of which it is not known yet whether the server or they are at fault."""
 
     def __init__(self, client: Client) -> None:
-        self._client, self._limit = client, FAILED_IN_A_ROW
+        self._client = client
         self._held = list[tuple[int, Unanswerable]]()
+        self._path = ""
 
     def add(self, index: int, path: str, reason: Unanswerable) -> ServerFailed | None:
         """Another, of a request to ``path``; the failure where it is the server's fault."""
         self._held.append((index, reason))
-        if len(self._held) < self._limit:
-            return None
-        if (again := self._client.again(path)) is not None:
-            return failed(
-                f"{self._client.address.url}: {len(self._held)} requests in a row have no answer ({reason.reason})"
-                f" {again}; {AGAIN}"
-            )
-        self._limit *= 2
-        return None
+        self._path = path
+        self._client.unanswered += 1
+        return self._failure() if self._client.unanswered >= FAILED_IN_A_ROW else None
+
+    def at_end(self) -> ServerFailed | None:
+        """The failure where the last requests have no answer and that is the server's fault."""
+        return self._failure() if self._held and self._client.has_answered(self._path) else None
 
     def settled(self) -> Iterator[tuple[int, Unanswerable]]:
-        """All of them: the server answers others."""
+        """All of them: it is not the server's fault."""
         yield from self._held
-        self._held, self._limit = [], FAILED_IN_A_ROW
+        self._held = []
+
+    def _failure(self) -> ServerFailed | None:
+        count, (_, reason) = self._client.unanswered, self._held[-1]
+        if (again := self._client.again(self._path)) is None:
+            return None
+        several = f"{count} requests in a row have no answer" if count > 1 else "a request has no answer"
+        return failed(f"{self._client.address.url}: {several} ({reason.reason}) {again}; {AGAIN}")

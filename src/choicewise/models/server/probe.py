@@ -40,7 +40,8 @@ class Ways:
     """The ways of asking that were taken; None where the server has none for it.
 
     ``score`` and ``generate`` are for texts, ``chat_score`` and ``chat_generate`` for messages.  ``check``: what was
-    measured.  ``probes``: log-probabilities (nats) of the probe's texts.
+    measured.  ``probes``: log-probabilities (nats) of the probe's texts.  ``front``: the tokens that the server puts
+    before a text, all others being ours; None where it does not say.
     """
 
     score: Route | None
@@ -49,6 +50,7 @@ class Ways:
     chat_generate: Route | None
     check: SelfCheck
     probes: Mapping[str, float]
+    front: tuple[int, ...] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -73,6 +75,7 @@ class Probe:
         trial = Trial(self.client, self.served.model, self.tokenizer)
         score: Route | None = None
         generate: Route | None = None
+        front: tuple[int, ...] | None = None
         measured: Measured | None = None
         if self.completions:
             front = text_front(self.client, self.served, self.tokenizer, self.name)
@@ -84,7 +87,7 @@ class Probe:
         chat = isinstance(self.tokenizer.chat, ServedChat)
         chat_score = self._chat_score() if chat else None
         chat_generate = self._chat_generate() if chat else None
-        return Ways(score, generate, chat_score, chat_generate, self._check(score, measured), _probes(measured))
+        return Ways(score, generate, chat_score, chat_generate, self._check(score, measured), _probes(measured), front)
 
     def _is(self, software: str) -> bool:
         return self.served.software.startswith(software)
@@ -177,10 +180,12 @@ class Probe:
                 try:
                     trial.listed(top, context.tolist())
                 except Unanswerable as error:
+                    refused = Tried(f"next tokens, prompts as {prompts.name}", None, error.reason)
                     if error.status is not None and error.status >= 500:
                         break
                     continue
                 return top
+            self._tried.append(refused)
         return None
 
     def _generate(self, trial: Trial, prompts: Prompts | None) -> Route | None:

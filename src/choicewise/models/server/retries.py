@@ -42,7 +42,7 @@ def healed(
     _ours.retrying = True
     try:
         for attempt in stamina.retry_context(
-            on=again, attempts=None, timeout=patience, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
+            on=again, attempts=None, timeout=None, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
         ):
             with attempt:
                 tried += 1

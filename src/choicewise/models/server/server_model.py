@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from choicewise.models.server.asking import ask, unanswered
 from choicewise.models.server.chats import Chats
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.label_ranks import with_label_ranks
 from choicewise.models.server.probe import Probe, Ways
 from choicewise.models.server.routes.by_length import ByLength
 from choicewise.models.server.routes.call import Route
@@ -74,6 +76,7 @@ class ServerModel:
         client: Client | None = None,
     ) -> None:
         self.client = Client(address, os.environ.get(KEY_VARIABLE)) if client is None else client
+        weakref.finalize(self, self.client.close)
         self.served: Served = read_served(self.client, address.model)
         self.name = self.served.model
         self.notes = list[str]()
@@ -139,6 +142,11 @@ class ServerModel:
         return None
 
     @property
+    def front(self) -> tuple[int, ...] | None:
+        """The tokens that the server puts before a text, all others being ours; None where it does not say."""
+        return self.ways.front
+
+    @property
     def requests(self) -> int:
         """Requests that the server answered so far."""
         return self.client.usage.requests
@@ -176,7 +184,12 @@ class ServerModel:
             routes[id(route)] = route
             by_route[id(route)].append((index, question))
         for key, asked in by_route.items():
-            yield from ask(self.client, routes[key], asked, self.served.model)
+            route, given = routes[key], ask(self.client, routes[key], asked, self.served.model)
+            longest = max(question.inputs + 1 for _, question in asked)
+            if isinstance(route, ByLength) and (whole := route.ranking(longest)) is not None:
+                table = self.tokenizer.token_bytes
+                given = with_label_ranks(self.client, whole, given, dict(asked), self.served.model, table)
+            yield from given
 
     def close(self) -> None:
         """End every connection."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any
 from weakref import WeakSet
+
+from choicewise.models.server.faults import Passing
 
 
 class Sockets:
@@ -16,11 +18,15 @@ class Sockets:
     def __init__(self) -> None:
         self._lock, self._open = Lock(), WeakSet[socket.socket]()
 
-    def hear(self, event: str, info: Mapping[str, Any]) -> None:
-        """Keep the socket of a connection that was made."""
+    def hear(self, event: str, info: Mapping[str, Any], stopped: Callable[[], bool]) -> None:
+        """Keep the socket of a connection that was made; raises Passing where it was ``stopped`` in the meantime."""
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            stream = info["return_value"]
             with self._lock:
-                self._open.add(info["return_value"].get_extra_info("socket"))
+                self._open.add(stream.get_extra_info("socket"))
+            if stopped():  # before it was kept, so that nobody else has ended it
+                stream.close()
+                raise Passing("nobody waits for an answer any more")
 
     def end(self) -> None:
         """End all of them: who waits for one hears at once that it is over, and the server that nobody waits.

@@ -64,8 +64,8 @@ class Trial:
     def spans(self, route: Route, top: TopTokens | None, front: tuple[int, ...] = ()) -> Measured:
         """How exact ``route`` is on a span of several tokens; raises Refused where it is wrong.
 
-        ``front``: what the server puts before texts.  ``top``: lists next tokens; where there is one, the numbers are held against it, so that log-probabilities of
-        the wrong row show.
+        ``front``: what the server puts before texts.  ``top`` lists next tokens: where there is one, the numbers are
+        held against it, so that log-probabilities of the wrong row show.
         """
         context, continuation = self._span(route, front)
         whole = Span(context, continuation)
@@ -103,8 +103,11 @@ class Trial:
             raise Refused("no text has the tokens of the probe")
         try:
             first, again = (self.listed(top, context.tolist()) for _ in range(2))
+            others = [self.listed(top, prefix) for prefix in self._beginnings(top.prompts, context)]
         except Unanswerable as error:
             raise Refused(error.reason) from None
+        if others and len({max(each.values()) for each in (first, *others)}) == 1:
+            raise Refused(f"the likeliest token has {max(first.values()):.6g} after every text")
         if len(first) > 1 and len(set(first.values())) == 1:
             raise Refused(f"all listed log-probabilities are {next(iter(first.values())):.6g}")
         common = first.keys() & again.keys()
@@ -112,6 +115,11 @@ class Trial:
         likeliest = top.likeliest(first)
         probes = {} if likeliest is None else {self._tokenizer.decode(context): max(first.values())}
         return Measured(floor, floor, floor, TOLERANCE, len(context), probes)
+
+    def _beginnings(self, prompts: Prompts, context: Ids) -> list[list[int]]:
+        """Up to three beginnings of ``context`` that can be sent."""
+        beginnings = (context[:count].tolist() for count in range(2, len(context) - 1, 3))
+        return [each for each in beginnings if prompts.objection(each) is None][:3]
 
     def listed(self, top: TopTokens, prefix: Sequence[int]) -> dict[object, float]:
         """What ``top`` lists after ``prefix``; raises Unanswerable."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
 from choicewise.models.server.client import Client
-from choicewise.models.server.faults import Passing
+from choicewise.models.server.faults import Passing, Unanswerable
 from choicewise.models.server.json_answer import JSON
 
 
@@ -22,10 +23,11 @@ class ServerRequest:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What came of the request ``index``: its answer, an Unanswerable, or the exception that ends all."""
+    """What came of the request ``index`` in ``took`` seconds: its answer, an Unanswerable, or what ends all."""
 
     index: int
     request: ServerRequest
+    took: float
     answer: JSON | BaseException
 
 
@@ -78,10 +80,16 @@ class Work:
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None and not self._stopped.is_set():
             index, request = task
+            begun = time.monotonic()
+            answer: JSON | BaseException
             try:
-                self._heard.put(Ended(index, request, self._ask(request)))
+                answer = self._ask(request)
+            except Unanswerable as reason:
+                answer = reason.with_traceback(None)  # thousands may be kept, and must not keep what they came of
             except BaseException as error:
-                self._heard.put(Ended(index, request, error))
+                answer = error
+            self._heard.put(Ended(index, request, time.monotonic() - begun, answer))
+            del task, request, answer
 
     def _ask(self, request: ServerRequest) -> JSON:
         return self._client.ask(

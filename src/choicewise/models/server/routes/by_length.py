@@ -35,6 +35,11 @@ class ByLength:
         self.name, self.supports = f"{chosen.name}, {whole.name} of long continuations", chosen.supports
         self.cost = f"{chosen.cost}; of long continuations {whole.cost}"
 
+    def ranking(self, longest: int) -> Route | None:
+        """The way that tells ranks of next tokens, where prompts of ``longest`` tokens can be asked so."""
+        fits = self._longest is None or longest <= self._longest
+        return self._whole if fits and not self._cached else None
+
     def objection(self, question: Question) -> str | None:
         """What the way of asking that is chosen objects."""
         return self._of(question).objection(question)

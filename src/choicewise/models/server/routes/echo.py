@@ -65,7 +65,7 @@ class Echo:
         top = given.get("top_logprobs")
         scores, ranks = list[float](), list[int]()
         for place in range(whole.first - hidden, len(whole.tokens) - hidden):
-            if place < 0:
+            if place < 0 or (place == 0 and logprobs[0] is None):
                 raise Unanswerable("the server gives no log-probability of the first token after its own BOS")
             scores.append(reading.number(logprobs[place]))
             ranks.append(_rank(scores[-1], top[place] if isinstance(top, list) and place < len(top) else None))

@@ -1,6 +1,6 @@
 """A million two-choice questions from end to end: memory and seconds of each command, in a process of its own.
 
-python benchmarks/items.py [--items 1000000] [--ending .jsonl] [--protocol options/cloze:sum] [--step open ...]
+python benchmarks/items.py [--items 100000 ...] [--ending .jsonl] [--protocol options/cloze:sum] [--step open ...]
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def steps(data: Path, out: Path, protocols: list[str]) -> dict[str, list[str | P
 def main() -> None:
     """Print one line of JSON a step and keep them all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--items", type=int, action="append", help="repeatable; 1000000")
     parser.add_argument("--ending", action="append", choices=ENDINGS, help="repeatable; .jsonl")
     parser.add_argument("--protocol", action="append", help="repeatable; options/cloze:sum")
     parser.add_argument("--step", action="append", choices=["import", "open", "run", "report"], help="repeatable; all")
@@ -98,13 +99,13 @@ def main() -> None:
     protocols = choice.protocol or ["options/cloze:sum"]
     kept = []
     with tempfile.TemporaryDirectory() as folder:
-        for ending in choice.ending or [".jsonl"]:
-            with made(Path(folder), choice.items, ending) as data:
-                for step, command in steps(data, Path(folder) / f"run{ending}", protocols).items():
+        for count, ending in product(choice.items or [1_000_000], choice.ending or [".jsonl"]):
+            with made(Path(folder), count, ending) as data:
+                for step, command in steps(data, Path(folder) / f"run-{count}{ending}", protocols).items():
                     if choice.step is None or step in choice.step:
                         measured = measure([sys.executable, *command], {})
                         kept.append(
-                            {"step": step, "items": choice.items, "ending": ending, "protocols": protocols}
+                            {"step": step, "items": count, "ending": ending, "protocols": protocols}
                             | asdict(measured)
                             | {"machine": machine()}
                         )

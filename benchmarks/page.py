@@ -276,10 +276,10 @@ million took 1.8 GB while they were asked and 5.7 GB at the final table.
 
 def items(found: Sequence[Mapping[str, Any]]) -> str:
     """One row a step."""
-    head = "| step | items | format | protocols | seconds | CPU seconds | peak GB |"
+    head = "| step | items | format | protocols | seconds | CPU seconds | CPU seconds a million items | peak GB |"
     rows = (
         f"| {one['step']} | {one['items']:,} | {one['ending'][1:]} | {', '.join(one['protocols'])} "
-        f"| {one['seconds']:.1f} | {one['cpu']:.1f} | {one['peak']:.2f} |"
+        f"| {one['seconds']:.1f} | {one['cpu']:.1f} | {one['cpu'] / one['items'] * 1e6:.0f} | {one['peak']:.2f} |"
         for one in found
     )
     return _section(ITEMS, found, head, rows)

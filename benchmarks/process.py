@@ -32,4 +32,4 @@ def measure(command: Sequence[str | Path], extra: Mapping[str, str]) -> Measured
         if child.returncode:
             words.seek(0)
             raise RuntimeError(f"{command[0]} ended with {child.returncode}:\n{words.read()[-3000:]}")
-    return Measured(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e6)
+    return Measured(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e9)

@@ -20,6 +20,7 @@ from choicewise.scoring.calibration_range import calibrated_range
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.decisions import gold_rows
 from choicewise.scoring.lows import Lows, Range
+from choicewise.scoring.outside import limited
 from choicewise.scoring.readings.chain_of_thought import OVER_CHAINS, RANGES
 from choicewise.scoring.readings.rating import expected_rating, rating_range
 from choicewise.scoring.readings.spellings import COMBINER as SPELLINGS
@@ -62,7 +63,10 @@ def hidden(items: Sequence[np.ndarray], choices: Sequence[int], listed: int) -> 
     at_most = np.array([c not in order for order, count in zip(orders, choices, strict=True) for c in range(count)])
     bound = np.repeat(np.array(bounds), choices)
     logprobs = np.where(at_most, bound, true.logprobs).astype(np.float32)
-    ranks = np.where(at_most, -1, true.ranks).astype(np.int32)
+    likelier = [int((each > each[c]).sum()) for each, count in zip(items, choices, strict=True) for c in range(count)]
+    true = replace(true, ranks=np.array(likelier, dtype=np.int32))
+    least = np.repeat([int((each > bound).sum()) for each, bound in zip(items, bounds, strict=True)], choices)
+    ranks = np.where(at_most, -1 - least, true.ranks).astype(np.int32)
     return Hidden(true, replace(true, logprobs=logprobs, ranks=ranks, at_most=at_most if at_most.any() else None))
 
 
@@ -119,6 +123,17 @@ def test_scores_and_decisions_of_listed_tokens(worlds: list[Hidden], seed: int, 
     check_holds(true, told)
     protocol = mmlu_protocol(ties=ties)
     check_decisions(true, told, offsets, golds(world, seed), protocol)
+
+
+@settings(max_examples=200)
+@given(worlds(), st.integers(0, 3), st.integers(1, TOKENS))
+def test_letters_looked_up_in_a_list(worlds: list[Hidden], seed: int, top: int) -> None:
+    """As the original MMLU script reads them, from a list of another length than the server's."""
+    (world,) = worlds
+    true = SCORES["sum"](limited(world.true, top, -100.0))
+    told = score_range(SCORES["sum"], limited(world.told, top, -100.0), None)
+    check_holds(true, told)
+    check_decisions(true, told, world.true.item_offsets, golds(world, seed), mmlu_protocol())
 
 
 @given(worlds(), st.integers(0, 3))

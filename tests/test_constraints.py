@@ -10,13 +10,13 @@ from packaging.version import Version
 from tests.pinned import CONSTRAINTS, pins, unlike
 
 OLDEST = CONSTRAINTS.with_name("constraints-oldest.txt")
-TRIED = ("hub", "hf", "adapters", "sentencepiece", "page", "serve")
+TRIED = ("hub", "hf", "adapters", "sentencepiece", "page", "serve", "server")
 """Extras that CI installs with the oldest versions; other tools are tried with those of constraints.txt alone."""
 TORCH = "torch"
 """Of older versions there is no build for machines without a GPU that a registry has, so its bound is not tried."""
 
 
-@pytest.mark.parametrize("extra", ["hf", "serve", "dev"])
+@pytest.mark.parametrize("extra", ["hf", "serve", "server", "dev"])
 def test_what_is_installed_is_what_is_pinned(extra: str) -> None:
     assert unlike(extra) == {}
 

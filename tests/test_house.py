@@ -145,3 +145,26 @@ def test_options_of_the_command_line_are_spelled_in_its_room_alone() -> None:
 def test_no_name_says_only_that_something_was_found() -> None:
     vague = [f"{file}:{line}" for file in FILES for line, name in names(file) if name == "found"]
     assert not vague, "\n".join(vague)
+
+
+def test_nothing_is_unpickled_evaluated_or_kept_in_a_database() -> None:
+    """What is read as a pickle or evaluated is code of whoever wrote it; a database is damaged by a kill or a copy."""
+    modules = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "joblib", "sqlite3", "dbm", "diskcache"}
+    wrong = []
+    for file in FILES:
+        for node in ast.walk(tree(file)):
+            match node:
+                case ast.Import(names=names):
+                    named = {alias.name.split(".")[0] for alias in names} & modules
+                case ast.ImportFrom(module=str(module)):
+                    named = {module.split(".")[0]} & modules
+                case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" as name)):
+                    named = {name}
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="load")):
+                    named = {"torch.load"}
+                case ast.keyword(arg="allow_pickle", value=ast.Constant(value=True)):
+                    named = {"allow_pickle"}
+                case _:
+                    continue
+            wrong += [f"{file} has {name}" for name in named]
+    assert wrong == []

@@ -25,7 +25,6 @@ DATA = "bundled:merrowick"
 LETTER, CLOZE, CHOSEN = "mmlu/original", "mmlu/cloze", "mmlu/helm"
 SHORT = "it gives probabilities of two tokens at most, and this needs more"
 NO_TEXT = "fake:hash does not support Generation, which reading generate needs"
-SCORES = ("char_mean_bare", "sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "pmi-empty", "pmi-answer")
 
 
 class TwoTokens(HashModel):

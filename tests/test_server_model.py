@@ -133,7 +133,7 @@ def test_long_continuations_are_asked_whole() -> None:
     context, long = ids(256, *b"Where?"), ids(*b"in the tree by the sea, where it lives")
     with serving(VLLM) as server:
         model = model_at(server)
-        asked: list[Question] = [Span(context, long), Span(context, long[:1])]
+        asked: list[Question] = [Span(context, long), Span(context, ids(*b"\n"))]
         assert model.ways.score is not None
         before = len(server.posted())
         for given_, true in zip(answers(model, asked), answers(HASH, asked), strict=True):
@@ -162,8 +162,8 @@ def test_an_echo_that_is_off_by_one_is_found_and_named() -> None:
         assert model.selfcheck.rung == "top 100 next tokens, prompts as texts"
         span = Span(ids(*b"Where?"), ids(*b"ab"))
         assert model.objection(span) is not None
-        assert "this continuation has 2 tokens" in str(model.objection(span))
-        assert "2 tokens" in str(answers(model, [span])[0].missing)
+        assert "a continuation has several" in str(model.objection(span))
+        assert "a continuation has several" in str(answers(model, [span])[0].missing)
 
 
 def test_what_is_not_listed_gets_a_bound_that_holds() -> None:
@@ -271,3 +271,16 @@ def test_a_model_that_is_not_served_is_named() -> None:
         assert ServerModel(ServerAddress.parse(f"server:{url}"), tokenizer="bytes").name == "hash"
         with pytest.raises(ModelError, match="name the tokenizer"):
             ServerModel(ServerAddress.parse(f"server:{url}"))
+
+
+def test_unlikely_labels_get_their_ranks_from_a_prompt_of_their_own() -> None:
+    context = ids(256, *b"Where?")
+    asked: list[Question] = [Span(context, ids(token)) for token in b"ABCD\n"]
+    with served(VLLM) as model:
+        given_ = answers(model, asked)
+    for one, true in zip(given_, answers(HASH, asked), strict=True):
+        same(one, true)
+    unlikely = [one for one in given_[:4] if one.logprobs[0] < np.log(0.01)]
+    assert unlikely
+    assert all(one.ranks[0] >= 0 for one in unlikely)
+    assert given_[4].ranks[0] == -2

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from itertools import product
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.scoring.decisions import TIES, Decisions, argmax
+from choicewise.scoring.statistics import length_bias
 from choicewise.scoring.statistics.length_bias import length_correlations
 from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
 from choicewise.scoring.statistics.numeric_range import credit_range
@@ -135,11 +137,12 @@ def test_length_correlation_compares_choices_within_their_item() -> None:
 PAIRS = st.tuples(st.sampled_from([-3.0, -2.0, -1.0, NAN, -math.inf]), st.integers(1, 3))
 
 
-@given(items=st.lists(st.lists(PAIRS, max_size=5), max_size=5))
-def test_length_correlations_are_spearmans_item_by_item(items: list[list[tuple[float, int]]]) -> None:
+@given(items=st.lists(st.lists(PAIRS, max_size=5), max_size=5), at_once=st.sampled_from([1, 9, length_bias.AT_ONCE]))
+def test_length_correlations_are_spearmans_item_by_item(items: list[list[tuple[float, int]]], at_once: int) -> None:
     offsets = np.cumsum([0] + [len(item) for item in items])
     flat = np.array([pair for item in items for pair in item], dtype=float).reshape(-1, 2)
-    found = length_correlations(flat[:, 0], flat[:, 1], offsets)
+    with patch.object(length_bias, "AT_ONCE", at_once):
+        found = length_correlations(flat[:, 0], flat[:, 1], offsets)
     for item, rho in zip(items, found, strict=True):
         scores, lengths = np.array(item, dtype=float).reshape(-1, 2).T
         constant = len(np.unique(scores)) < 2 or len(np.unique(lengths)) < 2

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from choicewise.models.fake import HashModel
-from choicewise.questions import Answers, Generation, Mass, Question, Span, TokenScores
+from choicewise.questions import Answers, Question, Span, TokenScores
 
 REASON = "the server answers 500 after 5 tries: Internal Server Error"
 
@@ -27,7 +27,7 @@ class Silent(HashModel):
 
 
 class Listing(HashModel):
-    """Tells the ``top`` likeliest next tokens alone; of any other no more than that it is no likelier than these."""
+    """Of the last token asked about, tells whether it is among the ``top`` likeliest; else that it is no likelier."""
 
     def __init__(self, top: int, seed: int = 0) -> None:
         super().__init__(seed)
@@ -38,9 +38,10 @@ class Listing(HashModel):
             yield index, self._listed(questions[index], scores)
 
     def _listed(self, question: Question, scores: TokenScores) -> TokenScores:
-        if isinstance(question, Mass | Generation) or not isinstance(question, Span) or scores.ranks[0] < self._top:
+        if not isinstance(question, Span) or scores.ranks[-1] < self._top:
             return scores
-        weights = np.sort(self._weights(self._after(question.context)))[::-1]
+        before = np.concatenate([question.context, question.continuation[:-1]])
+        weights = np.sort(self._weights(self._after(before)))[::-1]
         bound = np.log(weights[self._top - 1] / weights.sum())
-        told = TokenScores.of(scores.tokens, [bound, *scores.logprobs[1:]], [-1] * len(scores.tokens))
+        told = TokenScores.of(scores.tokens, [*scores.logprobs[:-1], bound], [*scores.ranks[:-1], -1 - self._top])
         return replace(told, at_most=True)

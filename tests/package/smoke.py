@@ -1,6 +1,6 @@
 """An installed Choicewise does its work, in a folder far from the repository: what a new user would type.
 
-PYTHON tests/package/smoke.py base|full        PYTHON: of an environment that has the wheel (full: with [hf,serve])
+PYTHON tests/package/smoke.py base|full    PYTHON: of an environment that has the wheel (full: with [hf,serve,server])
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
+NOWHERE = "server:http://127.0.0.1:9/v1#none"
+"""Where no server is."""
 ASKED = ("--protocol", "mmlu/original", "--limit", "2")
 
 
@@ -60,6 +62,8 @@ def base(shell: Shell) -> None:
     _expect(rows and all(row["n"] > 0 for row in rows), "a report of a run has no rows")
     shell.run("choicewise", "protocols")
     _expect("choicewise[hf]" in shell.run("choicewise", "demo", code=5), "no advice where torch is missing")
+    told = shell.run("choicewise", "check", "--model", NOWHERE, code=5)
+    _expect("choicewise[server]" in told, "no advice where the client of servers is missing")
 
 
 def full(shell: Shell) -> None:
@@ -75,6 +79,8 @@ def full(shell: Shell) -> None:
     shell.run("choicewise", "plot", "run", "strip", "--out", "strip.svg")
     _expect("<svg" in (shell.home / "strip.svg").read_text(encoding="utf-8"), "no chart was drawn")
     shell.run("choicewise", "check", "--model", model)
+    told = shell.run("choicewise", "check", "--model", NOWHERE, code=5)
+    _expect("can't be reached" in told, "a server that is not there is not named")
 
 
 def _expect(true: object, otherwise: str) -> None:

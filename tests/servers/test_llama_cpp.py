@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from choicewise.errors import ModelError
+from choicewise.errors import StoreError
 from tests.servers.commands import DATA, checked, choicewise, largest_difference, observations, report, trials
 from tests.servers.conftest import MODEL, MODEL_WITH_BOS
 from tests.servers.running_server import RunningServer, llama_cpp, write_gguf
@@ -91,7 +91,7 @@ def test_a_server_with_another_model_of_the_same_name_is_refused(tmp_path: Path)
         _change_weights(folder / "model.safetensors")
         write_gguf(folder, tmp_path / "model.gguf")
         server.start()
-        refused = choicewise(*asked, "--limit", "2", "--subject", "law", code=ModelError.exit_code)
+        refused = choicewise(*asked, "--limit", "2", "--subject", "law", code=StoreError.exit_code)
     finally:
         server.kill()
     assert "the server answers otherwise than when" in refused.stderr

@@ -21,7 +21,8 @@ def token_savings(spent: Spent) -> str:
     fewer = f"{spent.tokens_asked / max(spent.tokens_computed, 1):.1f} × fewer"
     if spent.requests:
         asked = f"asked {spent.tokens_asked:,} tokens in {spent.requests:,} requests"
-        return f"{asked}; the server computed {spent.tokens_computed:,} at most: {fewer}"
+        known = f": {fewer}" if spent.tokens_computed < spent.tokens_asked else ", as it says nothing of its cache"
+        return f"{asked}; the server computed {spent.tokens_computed:,} at most{known}"
     return f"asked {spent.tokens_asked:,} tokens, computed {spent.tokens_computed:,}: {fewer}"
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from choicewise.results.item_table import read_item_rows
 from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.run import Run
+from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats
 from choicewise.scoring.scores import lengths
 from choicewise.scoring.scores.tokens import greedy
@@ -20,9 +21,10 @@ class AnsweredChoice:
     """A choice under a prompt.
 
     ``choice``: as the data have it; ``shown``: as the prompt shows it; ``context`` and ``continuation``: the texts that
-    were scored, None where the item could not be asked.  ``loglikelihood``: in nats, NaN where missing, or where the
-    choice was asked in several parts.  ``tokens``: how many were scored, and ``greedy``: whether every one was the
-    likeliest; None where not known.  ``after_null``: null context → log-likelihood after it, in nats.
+    were scored, None where the item could not be asked.  ``loglikelihood``: in nats, NaN where missing, where no more
+    than an upper bound is known, or where the choice was asked in several parts.  ``tokens``: how many were scored, and
+    ``greedy``: whether every one was the likeliest; None where not known.  ``after_null``: null context →
+    log-likelihood after it, in nats.
     """
 
     choice: str
@@ -116,9 +118,9 @@ def _choices(
     """The choices of every item in turn."""
     scored = portion.continuations()
     parts = portion.part_sums
-    sums: Floats = parts[0] if len(parts) == 1 else np.full(len(parts[0]), np.nan)
+    sums: Floats = _known(scored) if len(parts) == 1 else np.full(len(parts[0]), np.nan)
     likeliest = greedy(scored).tolist()
-    after = {null: portion.continuations(null).sums.tolist() for null in nulls}
+    after = {null: _known(portion.continuations(null)).tolist() for null in nulls}
     own, expected, shown = portion.own_contexts, portion.expected(), portion.options()
     loglikelihoods, counts = sums.tolist(), lengths.tokens(scored).tolist()
     for number, (start, end) in enumerate(pairwise(portion.item_offsets.tolist())):
@@ -139,3 +141,8 @@ def _choices(
                 greedy=None if np.isnan(likeliest[row]) else bool(likeliest[row]),
                 after_null={null: sums[row] for null, sums in after.items()},
             )
+
+
+def _known(observed: Continuations) -> Floats:
+    """The log-likelihood of each row in nats, float64 [rows]; NaN for upper bounds, which other formats lack."""
+    return observed.sums if observed.at_most is None else np.where(observed.at_most, np.nan, observed.sums)

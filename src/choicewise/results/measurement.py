@@ -144,7 +144,11 @@ class Measurement:
         """The lowest that each score may be, float64 [rows]: the score itself but for upper bounds."""
         return self.scores if self.scores is None or self.lows is None else self.lows.filled(self.scores)
 
-    @property
+    def unlisted_reason(self, place: int) -> str:
+        """Why the item at that place is missing, where it is because answers are known as upper bounds alone."""
+        return UNLISTED[int(self.evidence.unlisted(self.protocol.null)[place])]
+
+    @cached_property
     def known_scores(self) -> Floats | None:
         """The scores, float64 [rows]: NaN where no more than bounds are known."""
         low = self.low_scores

@@ -69,7 +69,7 @@ def _metadata(item: AnsweredItem, measured: Measurement) -> Iterator[tuple[str, 
     yield "prediction", str(int(measured.prediction[item.place]))
     if not measured.metric.counted:
         yield "is_correct", f"not defined by the metric {measured.protocol.metric}"
-    if measured.scores is not None:
-        yield "scores", json_text(measured.scores[item.row : item.row + len(item)].tolist())
+    if measured.known_scores is not None:
+        yield "scores", json_text(measured.known_scores[item.row : item.row + len(item)].tolist())
     if READINGS[measured.protocol.reading].one_likelihood:
         yield "loglikelihoods", json_text([choice.loglikelihood for choice in item.choices])

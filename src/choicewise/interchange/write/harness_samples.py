@@ -89,10 +89,10 @@ def _asked(item: AnsweredItem, measured: Measurement, unconditional: bool) -> li
 def _numbers(item: AnsweredItem, measured: Measurement) -> Iterator[tuple[AnsweredChoice, float]]:
     """Every choice with its log-likelihood, or with its score where the reading has another number for a choice."""
     for place, choice in enumerate(item.choices):
-        if measured.likelihoods or measured.scores is None:
+        if measured.likelihoods or measured.known_scores is None:
             yield choice, choice.loglikelihood
         else:
-            yield choice, float(measured.scores[item.row + place])
+            yield choice, float(measured.known_scores[item.row + place])
 
 
 def _filtered(item: AnsweredItem, measured: Measurement, answers: list[Any]) -> list[Any]:

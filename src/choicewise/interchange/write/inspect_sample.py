@@ -26,7 +26,7 @@ def sample(item: AnsweredItem, measured: Measurement, model: str, log: str) -> E
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ChatMessageUser, ModelOutput
 
-    scores = measured.scores
+    scores = measured.known_scores
     own = None if scores is None else scores[item.row : item.row + len(item)].tolist()
     chosen = int(measured.prediction[item.place])
     written = item.generated if item.generated is not None else _written(item, chosen)
@@ -61,7 +61,8 @@ def _score(item: AnsweredItem, measured: Measurement, own: list[float] | None, c
     answer = None if chosen < 0 else letter(chosen) if len(item) > 1 else _written(item, chosen)
     facts = {"tied": bool(measured.decisions.tied[item.place])}
     if math.isnan(credit):
-        why = item.missing or f"nothing was observed that gives a number for score {measured.protocol.score}"
+        why = item.missing or measured.unlisted_reason(item.place)
+        why = why or f"nothing was observed that gives a number for score {measured.protocol.score}"
         return Score.unscored(reason="missing", answer=answer, explanation=escape(why), metadata=facts)
     return Score(value=credit, answer=answer, explanation=_explanation(item, own, chosen), metadata=facts)
 

@@ -25,7 +25,8 @@ SCHEMA = pa.schema(
 """A row per model, dataset, protocol, item and choice.
 
 ``id``: the protocol's.  ``choice``: its index, from 0.  ``gold``, ``predicted``: whether it is right, and chosen.
-``score``: null where missing and for protocols that read generated text.  ``credit``: of the item, in each of its rows.
+``score``: null where missing, where only an upper bound is known, and for protocols that read generated text.
+``credit``: of the item, in each of its rows.
 """
 
 
@@ -43,7 +44,8 @@ def _scores(run: Run, measured: Measurement, model: str) -> pa.Table:
     everywhere = pa.array(np.zeros(len(item), dtype=np.int32))
     choices = evidence.choices
     choice = choices["choice"].to_numpy()
-    scores = np.full(len(item), np.nan) if measured.scores is None else measured.scores
+    known = measured.known_scores
+    scores = np.full(len(item), np.nan) if known is None else known
     columns = {
         **{name: pa.DictionaryArray.from_arrays(everywhere, [text]) for name, text in named.items()},
         **{name: choices[name].dictionary_encode() for name in ("subject", "item")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 from typing import Final
@@ -57,9 +58,10 @@ class Key:
 
     @property
     def _spellings(self) -> set[str]:
-        """As it is, and as it stands in JSON and in URLs."""
+        """As it is, and as it stands in JSON, in URLs and in base64."""
         in_json = json.dumps(self._text)[1:-1]
-        return {self._text, in_json, in_json.replace("/", r"\/"), quote(self._text, safe="")}
+        in_base64 = (each for start in range(3) for each in _in_base64(self._text.encode(), start))
+        return {self._text, in_json, in_json.replace("/", r"\/"), quote(self._text, safe=""), *in_base64}
 
 
 class HidingLog(logging.Filter):
@@ -83,6 +85,12 @@ class HidingLog(logging.Filter):
         """Keep nothing out any more."""
         for name in _LOGGERS:
             logging.getLogger(name).removeFilter(self)
+
+
+def _in_base64(text: bytes, start: int) -> set[str]:
+    """The letters of base64 that are of ``text`` alone, which begins ``start`` bytes into a group of three."""
+    letters = base64.b64encode(bytes(start) + text).decode()[-(-4 * start // 3) :].rstrip("=")[:-1]
+    return {letters, letters.translate(str.maketrans("+/", "-_"))} if len(letters) > 6 else set()
 
 
 def quoted(text: str, key: Key, most: int = 200) -> str:

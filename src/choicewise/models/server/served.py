@@ -8,7 +8,7 @@ from typing import Any
 
 from choicewise.errors import ModelError, did_you_mean
 from choicewise.models.server.client import Client
-from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.faults import AGAIN, ServerFailed, Unanswerable, failed
 from choicewise.models.server.json_answer import JSON
 
 NOT_THERE = {404, 405, 501}
@@ -40,6 +40,9 @@ def read_served(client: Client, name: str | None) -> Served:
         if error.status not in NOT_THERE or name is None:
             raise
         return Served(name)
+    except Unanswerable as error:
+        failure = failed(f"{client.address.url} does not say what it serves: {error}; {AGAIN}", error.status)
+        raise failure from None
     cards = {card["id"]: card for card in listed or () if isinstance(card, dict) and isinstance(card.get("id"), str)}
     if name is None and len(cards) != 1:
         known = ", ".join(list(cards)[:10]) or "none"

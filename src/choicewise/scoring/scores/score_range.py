@@ -7,8 +7,11 @@ from choicewise.scoring.lows import Range
 from choicewise.scoring.ragged import reduce_rows, row_of
 from choicewise.scoring.scores import Score
 
-COMPARING = ("greedy", "constrained_greedy", "locally_renormalised")
-"""Scores that don't simply rise with the choice's own log-probabilities: made of a bound they are not known."""
+COMPARING = ("constrained_greedy", "locally_renormalised")
+"""Scores that don't simply rise with the choice's own log-probabilities: made of a bound they are not known.
+
+``greedy`` looks at ranks alone, of which a bound does not take anything away.
+"""
 
 NULL_ALONE = ("domain_conditional",)
 """Scores that rise with the log-likelihood after the null context; all others fall."""

@@ -1,8 +1,13 @@
 """Do longer choices score better or worse, whatever they say?"""
 
+from typing import Final
+
 import numpy as np
 
 from choicewise.scoring.ragged import Floats, Integers, by_length
+
+AT_ONCE: Final = 1 << 18
+"""Pairs of choices that are compared together: some 10 MB."""
 
 
 def length_correlations(scores: Floats, lengths: Floats, item_offsets: Integers) -> Floats:
@@ -12,11 +17,18 @@ def length_correlations(scores: Floats, lengths: Floats, item_offsets: Integers)
     """
     correlations = np.full(len(item_offsets) - 1, np.nan)
     for items, rows in by_length(item_offsets):
-        left, right = _ranks(scores[rows]), _ranks(lengths[rows])
-        spread = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-        none = np.full(len(items), np.nan)
-        correlations[items] = np.divide((left * right).sum(axis=1), spread, out=none, where=spread > 0)
+        step = max(1, AT_ONCE // rows.shape[1] ** 2)
+        for start in range(0, len(items), step):
+            part = slice(start, start + step)
+            correlations[items[part]] = _correlations(scores[rows[part]], lengths[rows[part]])
     return correlations
+
+
+def _correlations(scores: Floats, lengths: Floats) -> Floats:
+    """The same of items with equally many choices: float64 [items] from [items, choices]."""
+    left, right = _ranks(scores), _ranks(lengths)
+    spread = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
+    return np.divide((left * right).sum(axis=1), spread, out=np.full(len(left), np.nan), where=spread > 0)
 
 
 def _ranks(values: Floats) -> Floats:

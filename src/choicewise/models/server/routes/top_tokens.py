@@ -51,10 +51,7 @@ class TopTokens:
     def token_objection(self, span: Span) -> str | None:
         """Why the continuation can't be found among listed tokens."""
         if len(span.continuation) > 1:
-            return (
-                "the server gives probabilities of the likeliest next tokens only, and this continuation has"
-                f" {len(span.continuation)} tokens"
-            )
+            return "the server gives probabilities of the likeliest next tokens only, and a continuation has several"
         token = int(span.continuation[0])
         if not self._by_id and self._names[self._spelled(token)] != 1:
             return f"the server names tokens by their text, and token {token} has none of its own"

@@ -187,8 +187,7 @@ class ServerModel:
             route, given = routes[key], ask(self.client, routes[key], asked, self.served.model)
             longest = max(question.inputs + 1 for _, question in asked)
             if isinstance(route, ByLength) and (whole := route.ranking(longest)) is not None:
-                table = self.tokenizer.token_bytes
-                given = with_label_ranks(self.client, whole, given, dict(asked), self.served.model, table)
+                given = with_label_ranks(self.client, whole, given, dict(asked), self.served.model)
             yield from given
 
     def close(self) -> None:

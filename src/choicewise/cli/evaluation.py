@@ -235,8 +235,8 @@ def tell_server(model: Model) -> None:
     from choicewise.running.served import served_model
 
     if (served := served_model(model)) is not None:
-        facts = served.facts
-        tell(f"{facts.model} behind {facts.software or 'a server'} is asked by {facts.route or 'nothing'}")
+        record = served.record
+        tell(f"{record.model} behind {record.software or 'a server'} is asked by {record.route or 'nothing'}")
         tell(*(f"note: {note}" for note in served.notes))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from choicewise.models.server.routes.call import Call, Route
+from choicewise.models.server.routes.route import Call, Route
 from choicewise.questions import Question, Span, TokenScores
 
 REQUEST: Final = 24

@@ -273,14 +273,21 @@ def test_a_model_that_is_not_served_is_named() -> None:
             ServerModel(ServerAddress.parse(f"server:{url}"))
 
 
-def test_unlikely_labels_get_their_ranks_from_a_prompt_of_their_own() -> None:
+def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_matter() -> None:
     context = ids(256, *b"Where?")
-    asked: list[Question] = [Span(context, ids(token)) for token in b"ABCD\n"]
-    with served(VLLM) as model:
+    asked: list[Question] = [Span(context, ids(token), ranked=True) for token in b"ABCD"]
+    with serving(VLLM) as server:
+        model = model_at(server)
+        assert model.ways.score is not None
+        before = len(server.posted())
         given_ = answers(model, asked)
-    for one, true in zip(given_, answers(HASH, asked), strict=True):
-        same(one, true)
-    unlikely = [one for one in given_[:4] if one.logprobs[0] < np.log(0.01)]
-    assert unlikely
-    assert all(one.ranks[0] >= 0 for one in unlikely)
-    assert given_[4].ranks[0] == -2
+        unlikely = [one for one in given_ if one.logprobs[0] < np.log(0.01)]
+        assert unlikely
+        assert all(one.ranks[0] >= 0 for one in unlikely)
+        assert len(server.posted()) == before + 1 + len(unlikely)
+        for one, true in zip(given_, answers(HASH, asked), strict=True):
+            same(one, true)
+        before = len(server.posted())
+        others = answers(model, [Span(context, ids(token)) for token in b"ABCD"])
+        assert len(server.posted()) == before + 1
+    assert {int(one.ranks[0]) for one in others} <= {0, -2}

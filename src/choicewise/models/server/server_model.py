@@ -174,8 +174,7 @@ class ServerModel:
             given = ask(self.client, route, asked, self.served.model)
             longest = max(question.inputs + 1 for _, question in asked)
             if isinstance(route, ByLength) and (whole := route.ranking(longest)) is not None:
-                table = self.tokenizer.token_bytes
-                given = with_label_ranks(self.client, whole, given, dict(asked), self.served.model, table)
+                given = with_label_ranks(self.client, whole, given, dict(asked), self.served.model)
             yield from given
 
     def close(self) -> None:

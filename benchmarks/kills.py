@@ -210,7 +210,9 @@ def _twice(table: Any) -> Any:
 
 def repaired(folder: Path) -> None:
     """``doctor --repair``, then the line that it prints."""
-    for examined in doctor.repair_runs(folder / "run", lambda run, manifest: manifest.files, lambda run, manifest: "line"):
+    for examined in doctor.repair_runs(
+        folder / "run", lambda run, manifest: manifest.files, lambda run, manifest: "line"
+    ):
         assert not examined.harmed, examined.harmed
     keep_summary(evaluate(model="fake:hash", data=folder / "data", protocols=PROTOCOLS, out=folder / "run"))
 

@@ -278,7 +278,7 @@ def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_
     asked: list[Question] = [Span(context, ids(token), ranked=True) for token in b"ABCD"]
     with serving(VLLM) as server:
         model = model_at(server)
-        assert model.ways.score is not None
+        assert model.chosen.score is not None
         before = len(server.posted())
         given_ = answers(model, asked)
         unlikely = [one for one in given_ if one.logprobs[0] < np.log(0.01)]

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 def measure_server(model: Model) -> dict[str, Any]:
     """What the probe measured: the server, each way of asking that was tried, noise (nats a token), and protocols."""
     from choicewise.protocols.readings import supported_readings
+    from choicewise.running.plausible import plausible
     from choicewise.running.servable import servable
     from choicewise.running.served import served_model
 
+    likely = plausible(model)
     served, check, judged = served_model(model), model.selfcheck, servable(model)
     assert served is not None
     assert check is not None
@@ -25,6 +27,7 @@ def measure_server(model: Model) -> dict[str, Any]:
         "server": asdict(served.record),
         "window": model.window,
         "front": None if served.front is None else [*served.front],
+        "plausible": {**asdict(likely), "text": likely.text},
         "readings": supported_readings(model.supports),
         **asdict(check),
         "notes": [*served.notes],
@@ -41,9 +44,12 @@ def show_server(measured: dict[str, Any]) -> None:
     server, protocols = measured["server"], measured["protocols"]
     facts = {
         "server": server["software"] or "it does not say what it is",
-        "model": server["model"] + (f", from {server['root']}" if server["root"] else ""),
+        "model": server["model"]
+        + (f", from {server['root']}" if server["root"] else "")
+        + (f", which its answers call {server['named']}" if server["named"] else ""),
         "tokenizer": f"{server['tokenizer']}: {_agreement(measured['front'])}",
         "window": f"{measured['window']:,} input tokens",
+        "plausible": measured["plausible"]["text"],
         "asked by": server["route"] or "nothing: no way of asking gives right numbers",
     }
     width = max(map(len, facts))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from choicewise.cli import options
 from choicewise.cli.download import show_download
 from choicewise.cli.evaluation import tell_other_base
+from choicewise.cli.output import tell
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -31,7 +32,14 @@ def load_one(
 
     progress = show_download()
     loaded = load_model(
-        model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer, progress=progress
+        model,
+        dtype=dtype,
+        device=device,
+        window=window,
+        adapter=adapter,
+        tokenizer=tokenizer,
+        progress=progress,
+        say=tell,
     )
     tell_other_base(model, adapter)
     return loaded

@@ -47,7 +47,7 @@ def note_change(folder: RunFolder, model: Model) -> None:
     if (served := served_model(model)) is None or before is None:
         return
     try:
-        now = replace(before, probes=dict(served.probe_again()))
+        now = replace(before, probes=dict(served.probe_again()), named=served.record.named)
     except ModelError as error:
         warnings.warn(f"the server was not probed again after the last question: {error}", stacklevel=3)
         return
@@ -56,6 +56,15 @@ def note_change(folder: RunFolder, model: Model) -> None:
         warnings.warn(
             f"the server answers otherwise than at the beginning of the run: {'; '.join(lines)}", stacklevel=3
         )
+
+
+def how_asked(model: Model) -> list[str]:
+    """Lines that say how the server that ``model`` is behind is asked, and what to know of that; none for others."""
+    if (served := served_model(model)) is None:
+        return []
+    record = served.record
+    asked = f"{record.model} behind {record.software or 'a server'} is asked by {record.route or 'nothing'}"
+    return [asked, *(f"note: {note}" for note in served.notes)]
 
 
 def served_model(model: Model) -> ServedModel | None:

@@ -27,6 +27,7 @@ from choicewise.models.server.key import HidingLog, Key, quoted
 from choicewise.models.server.open_sockets import OpenSockets
 from choicewise.models.server.retries import healed
 from choicewise.models.server.usage import Usage
+from choicewise.models.server.waits import Waits
 
 MOST_BYTES: Final = 32 * 2**20
 """Bytes of an answer, decompressed, beyond which it is refused."""
@@ -44,7 +45,8 @@ class Client:
 
     ``key`` is sent as ``Authorization: Bearer`` and shown nowhere.  ``timeout``: seconds that the server may be silent,
     half of those that one answer may take; ``connect``: seconds to a connection; ``patience``: seconds after which no
-    request is made again.  ``most_bytes`` of an answer are read.
+    request is made again.  ``most_bytes`` of an answer are read.  ``say`` gets a line now and then while the server is
+    waited for, from any thread.
 
     Redirects are not followed.  A server on this machine is reached directly; to others the proxies of the environment
     apply (``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY``, ``NO_PROXY``), as does ``SSL_CERT_FILE``.
@@ -60,6 +62,7 @@ class Client:
         patience: float = 600.0,
         most_bytes: int = MOST_BYTES,
         transport: httpx2.BaseTransport | None = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.address = address
         self._key = Key(key or "")
@@ -70,6 +73,9 @@ class Client:
         self._reader = AnswerReader(self._key, 2 * timeout, most_bytes)
         self._proxied = address.is_proxied
         self.usage = Usage()
+        self._waits = Waits(say)
+        self.named: str | None = None
+        """What the first answer of a model called it; None where no answer named any so far."""
         self._sockets, self._closed = OpenSockets(), False
         self._answered = dict[str, bytes]()
         self.concurrency = ConcurrencyLimit(MOST_AT_ONCE, slow=timeout / 10)
@@ -120,8 +126,9 @@ class Client:
     def post(self, path: str, body: JSON, *, model: str | None = None) -> JSON:
         """The answer to ``body``, sent to ``path`` (:meth:`ServerAddress.at`); the request may be made several times.
 
-        ``model``: the name that the answer must give, where it gives one.  Raises Unanswerable where this request can't
-        be answered, ServerFailed where none can.
+        ``model``: the name that the answer must give, where it gives one and no answer before gave another: a service
+        may call a model by a dated name, but always by the same.  Raises Unanswerable where this request can't be
+        answered, ServerFailed where none can.
         """
         return self.ask("POST", path, body, model=model)
 
@@ -144,17 +151,24 @@ class Client:
         def ended() -> bool:
             return self._closed or stopped()
 
+        def heard(fault: Passing) -> None:
+            self._waits.hear(fault)
+            on_fault(fault)
+
         try:
-            answer = healed(lambda: self._once(method, path, content, ended), self._patience, on_fault, ended)
+            answer = healed(lambda: self._once(method, path, content, ended), self._patience, heard, ended)
         except ServerFailed as error:
             failure = failed(f"{self.address.url}: {error.message}", error.status)
         else:
-            if model is None or not isinstance(answer.get("model"), str) or answer["model"] == model:
+            expected = model if self.named is None else self.named
+            named = self._key.hidden(str(answer.get("model") or "")) if "choices" in answer else ""
+            if named in ("", expected) or expected is None:
                 if content is not None:
+                    self.named = named or self.named
                     self._answered[path], self.unanswered = content, 0
                     self.usage.add(answer)
                 return answer
-            failure = self._of_other(answer.pop("model"), model)
+            failure = self._of_other(named, expected)
             del answer  # a traceback may show variables, and an answer what it likes
         raise failure
 
@@ -170,7 +184,7 @@ class Client:
         if (content := self._answered.get(path)) is None:
             return "and none was ever answered"
         try:
-            healed(lambda: self._once("POST", path, content), self._patience)
+            healed(lambda: self._once("POST", path, content), self._patience, self._waits.hear)
         except (Unanswerable, ServerFailed) as error:
             return f"and one that was answered before has none now ({error})"
         self.unanswered = 0
@@ -192,7 +206,9 @@ class Client:
                 extensions={"trace": partial(self._sockets.trace, stopped=stopped)},
             ) as response:
                 if response.status_code == 200:
-                    return self._reader.read(response, begun)
+                    answer = self._reader.read(response, begun)
+                    self._waits.answered()
+                    return answer
                 fault = self._reader.refusal(response, begun)
         except httpx2.HTTPError as error:
             fault = of_error(error, self.timeout, self._proxied)

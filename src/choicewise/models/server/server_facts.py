@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from choicewise.errors import ModelError, did_you_mean
@@ -20,13 +20,15 @@ class ServerFacts:
     """``model``: the server's own name; ``root``: where it says that the weights come from, or "".
 
     ``software``: what the server says that it is, with its version where it says so; "" where it does not.
-    ``window``: the most tokens of prompt and answer together, None where it does not say.
+    ``window``: the most tokens of prompt and answer together, None where it does not say.  ``others``: the other models
+    that it lists, name → root.
     """
 
     model: str
     root: str = ""
     software: str = ""
     window: int | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_server_facts(client: Client, name: str | None) -> ServerFacts:
@@ -37,7 +39,12 @@ def read_server_facts(client: Client, name: str | None) -> ServerFacts:
     try:
         listed = client.get("models").get("data")
     except ServerFailed as error:
-        if error.status not in NOT_THERE or name is None:
+        if error.status not in NOT_THERE:
+            raise
+        if not client.address.url.endswith("/v1") and answer_if_offered(client, "/v1/models"):
+            url = f"{client.address.url}/v1"
+            raise ModelError(f"{client.address.url} has no models, but {url} has: name that address") from None
+        if name is None:
             raise
         return ServerFacts(name)
     except Unanswerable as error:
@@ -49,8 +56,9 @@ def read_server_facts(client: Client, name: str | None) -> ServerFacts:
         raise ModelError(f"{client.address.url} serves {len(cards)} models: name one after # in the address ({known})")
     if name is not None and name not in cards:
         raise ModelError(f"{client.address.url} serves no model {name!r}; {did_you_mean(name, [*cards])}")
-    card = cards[name or next(iter(cards))]
-    return _described(client, card)
+    own = name or next(iter(cards))
+    others = {each: str(card.get("root") or "") for each, card in cards.items() if each != own}
+    return replace(_described(client, cards[own]), others=others)
 
 
 def _described(client: Client, card: Mapping[str, Any]) -> ServerFacts:

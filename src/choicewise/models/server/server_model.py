@@ -6,7 +6,7 @@ import hashlib
 import os
 import weakref
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from choicewise.models.server.chats import Chats
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import ServerFailed, Unanswerable
 from choicewise.models.server.label_ranks import with_label_ranks
+from choicewise.models.server.other_name import other_name
 from choicewise.models.server.probe import ChosenRoutes, Probe
 from choicewise.models.server.routes.by_length import ByLength
 from choicewise.models.server.routes.chosen_tokens import ChosenTokens
@@ -40,7 +41,7 @@ class ServerModel:
 
     ``tokenizer``: the name of its tokenizer (:func:`~.server_tokenizer.named_tokenizer`), by default where the server
     says that its weights come from.  ``window``: the most tokens of prompt and answer, at most what the server says.
-    ``notes``: what users should know of how it is asked.
+    ``notes``: what users should know of how it is asked; ``say`` gets a line now and then while a server is waited for.
 
     The server is asked at once what it serves, and how it can be asked when that first matters.  Raises ModelError
     where the model or its tokenizer can't be had, and whenever the server fails.
@@ -57,8 +58,9 @@ class ServerModel:
         window: int | None = None,
         progress: Download | None = None,
         client: Client | None = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.client = Client(address, os.environ.get(KEY_VARIABLE)) if client is None else client
+        self.client = Client(address, os.environ.get(KEY_VARIABLE), say=say) if client is None else client
         weakref.finalize(self, self.client.close)
         self.served: ServerFacts = read_server_facts(self.client, address.model)
         self.name = self.served.model
@@ -71,7 +73,16 @@ class ServerModel:
     def chosen(self) -> ChosenRoutes:
         """How the server can be asked, as its probe says; raises ModelError as the class says."""
         probe = Probe(self.client, self.served, self.tokenizer, self._tokenizer_name, self._completions)
-        return probe.chosen_routes()
+        chosen = probe.chosen_routes()
+        if named := self._named:
+            self.notes.append(
+                f"the server calls {self.served.model} {named} in its answers; another name stops the run"
+            )
+        return chosen
+
+    @property
+    def _named(self) -> str:
+        return other_name(self.served, self.client.named)
 
     @property
     def window(self) -> int:
@@ -86,8 +97,10 @@ class ServerModel:
 
     @property
     def digest(self) -> str:
-        """64 hex digits of the server's name of the model, its root, the tokenizer and the ways of asking."""
-        identity = (self.served.model, self.served.root, self.tokenizer.digest, *self.chosen.names)
+        """64 hex digits of the server's names of the model, its root, the tokenizer and the ways of asking."""
+        routes = self.chosen.names  # chosen first, as the probe shows what answers call the model
+        named = (self._named,) if self._named else ()
+        identity = (self.served.model, self.served.root, self.tokenizer.digest, *routes, *named)
         return hashlib.sha256("\n".join(identity).encode()).hexdigest()
 
     @property
@@ -102,6 +115,7 @@ class ServerModel:
             tokenizer=self._tokenizer_name,
             probes=dict(chosen.probes),
             noise=chosen.check.noise,
+            named=self._named,
         )
 
     def probe_again(self) -> Mapping[str, float]:

@@ -52,7 +52,7 @@ test: $(STAMP) .venv-peers/.installed
 	$(PEERS)/python -m pytest -n auto tests/peers
 
 test-servers: $(STAMP) .venv-vllm/.installed .venv-llama/.installed
-	$(BIN)/python -m pytest tests/servers
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/servers
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

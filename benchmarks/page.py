@@ -330,9 +330,10 @@ SERVER = """\
 A vLLM server on this machine, its prefix cache emptied before each command, asked the same by the harness's
 `local-completions` (echo of token ids, as vLLM's users run it) and by `choicewise run`, in turn; every log-likelihood
 is compared. What the server computes and its CPU seconds are its own counts; it caches whole blocks of 32 tokens, the
-smallest that its CPU build has. Columns with ÷ are the harness's figure divided by ours: wall seconds of the whole
-commands, seconds of asking, CPU seconds of the server. The harness is handed rendered texts; ours reads the data and
-probes the server first.
+smallest that its CPU build has. Ours probes the server before and after the questions, with a fixed number of short
+requests; what those compute is a column of its own, and their seconds are in the whole commands. Columns that end
+in ÷ are the harness's figure divided by ours: wall seconds of the whole commands, seconds of asking the questions, CPU
+seconds of the server. The harness is handed rendered texts; ours reads the data.
 """
 
 
@@ -340,8 +341,8 @@ def server(found: Sequence[Mapping[str, Any]]) -> str:
     """One row a workload."""
     head = (
         "| workload | model | questions | log-likelihoods | unique tokens | requests, harness and ours "
-        "| computed ÷ unique, harness | ours | wall ÷ | asking ÷ | server CPU ÷ | seconds harness, ours "
-        "| largest difference |"
+        "| computed ÷ unique, harness | ours | tokens of probes | wall ÷ | asking ÷ | server CPU ÷ "
+        "| seconds harness, ours | largest difference |"
     )
     rows = []
     for one in found:
@@ -352,6 +353,7 @@ def server(found: Sequence[Mapping[str, Any]]) -> str:
             f"{one['unique']:,}",
             ", ".join(f"{turns[-1]['requests']:,.0f}" for turns in both),
             *(_spread(one[f"{name} / unique"], 2) for name in ("local-completions", "choicewise")),
+            f"{both[1][-1]['probes']:,.0f}",
             *(_spread(one[name]) for name in ("wall", "inner", "server cpu")),
             ", ".join(f"{turns[-1]['wall']:.0f}" for turns in both),
             f"{one['largest difference']:.0e}",

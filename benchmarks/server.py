@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compare import HERE, OURS, flips, keep, spread
+from compare import HERE, OURS, flips, keep, spread, stored
 from data import SHARED, prepare
 from llama import SHAPES, folder
 from machine import machine
@@ -36,9 +36,8 @@ from tests.servers.running_server import RunningServer, interpreter, vllm
 
 from choicewise.engine.tree import build
 from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.results.run import open_run
 
-ASKED = {"mmlu-letters": 5, "mmlu-text": 3, "hellaswag-100": 20, "arc-challenge": 10}
+ASKED = {"mmlu-letters": 4, "mmlu-text": 2, "hellaswag-100": 20}
 """Questions (of every subject) of the workloads: echo computes every prompt whole, with the head for every token."""
 TOLERANCE = 1e-3
 """The most (nats) that a log-likelihood may differ; float32 in batches of other shapes makes 1e-4."""
@@ -67,13 +66,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Done:
-    """What one program found, what it took, and what it took of the server: counts, CPU seconds."""
+    """What one program found, what it took, and what it took of the server: counts, CPU seconds.
+
+    ``probes``: tokens of the counts that the server computed before and after the questions.
+    """
 
     sums: np.ndarray
     inner: float
     process: Measured
     counts: Mapping[str, float]
     server_cpu: float
+    probes: float
 
 
 def asked_by(case: Case, name: str, pairs: Pairs) -> Done:
@@ -82,36 +85,32 @@ def asked_by(case: Case, name: str, pairs: Pairs) -> Done:
     with urllib.request.urlopen(request):
         pass
     before, cpu = counts(case.server), server_cpu(case.server.pid)
-    sums, inner, process = {"local-completions": ask_harness, "choicewise": ask_ours}[name](case, pairs)
+    sums, inner, process, own = {"local-completions": ask_harness, "choicewise": ask_ours}[name](case, pairs)
     after = counts(case.server)
     used = {count: after[count] - before[count] for count in COUNTS}
-    return Done(sums, inner, process, used, server_cpu(case.server.pid) - cpu)
+    probes = 0.0 if own is None else used["computed"] - own
+    return Done(sums, inner, process, used, server_cpu(case.server.pid) - cpu, probes)
 
 
-def ask_harness(case: Case, pairs: Pairs) -> tuple[np.ndarray, float, Measured]:
-    """Sums of log-probabilities (nats), seconds of asking, the process."""
+def ask_harness(case: Case, pairs: Pairs) -> tuple[np.ndarray, float, Measured, float | None]:
+    """Sums of log-probabilities (nats), seconds of asking, the process, tokens computed for the questions if known."""
     requests, out = case.work / "requests.json", case.work / "peer.json"
     requests.write_text(json.dumps([[context, text] for _, _, context, text in pairs]))
     where = [case.server.url, case.server.name, case.model, str(case.concurrent)]
     process = measure([case.peers, HERE / "peers" / "completions_peer.py", *where, requests, out], THREADS)
     found = json.loads(out.read_text())
-    return np.asarray(found["sums"]), float(found["seconds"]), process
+    return np.asarray(found["sums"]), float(found["seconds"]), process, None
 
 
-def ask_ours(case: Case, pairs: Pairs) -> tuple[np.ndarray, float, Measured]:
+def ask_ours(case: Case, pairs: Pairs) -> tuple[np.ndarray, float, Measured, float | None]:
     """The same of ours, from the user's files to the table."""
     out = case.work / "run"
     shutil.rmtree(out, ignore_errors=True)
     asked = ["--model", case.server.model, "--data", case.data / case.workload.data]
     shape = ["--protocol", case.workload.file, "--limit", str(case.workload.questions), "--out", out]
     process = measure([case.ours, *OURS, *asked, *shape], THREADS)
-    run = open_run(out)
-    rows = run.observations().select(["item", "choice", "null", "logprobs"]).to_pylist()
-    sums = {(row["item"], row["choice"], row["null"]): sum(row["logprobs"]) for row in rows}
-    keys = [(item, choice, None if context else "") for item, choice, context, _ in pairs]
-    spent = run.manifest.engine.spent
-    assert spent is not None
-    return np.asarray([sums[key] for key in keys]), spent.seconds, process
+    sums, spent = stored(out, pairs)
+    return sums, spent.seconds, process, float(spent.tokens_computed)
 
 
 THREADS = {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
@@ -172,7 +171,9 @@ def compare(case: Case, name: str, repeats: int) -> dict[str, Any]:
         "largest difference": largest,
         "turns": turns,
         **{
-            f"{program} / unique": spread([turn[program]["computed"] / len(tree) for turn in turns])
+            f"{program} / unique": spread(
+                [(turn[program]["computed"] - turn[program]["probes"]) / len(tree) for turn in turns]
+            )
             for program in programs
         },
         **{
@@ -185,7 +186,7 @@ def compare(case: Case, name: str, repeats: int) -> dict[str, Any]:
 def figures(done: Done) -> dict[str, float]:
     """Seconds of the whole command and of asking, CPU seconds of the server and the program, the server's counts."""
     seconds = {"wall": done.process.seconds, "inner": done.inner, "cpu": done.process.cpu}
-    return {**seconds, "server cpu": done.server_cpu, **done.counts}
+    return {**seconds, "server cpu": done.server_cpu, **done.counts, "probes": done.probes}
 
 
 def main() -> None:

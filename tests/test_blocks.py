@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
+from choicewise.data.open_dataset import open_dataset
+from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
+from choicewise.questions import Span
 from choicewise.requests import blocks
-from choicewise.requests.blocks import Section, cut_blocks
+from choicewise.requests.blocks import Block, Section, cut_blocks, list_sections
+from choicewise.requests.prepared_block import prepare_block
 from choicewise.requests.schedule import list_asks, with_split
 from tests.worlds import write_mmlu
 
@@ -67,3 +71,18 @@ def test_however_items_are_cut_the_observations_are_the_same(tmp_path: Path, mon
     for table, run in others:
         assert table.equals(whole)
         assert run.report().drop_columns(["signature"]).equals(one.report().drop_columns(["signature"]))
+
+
+def test_ranks_are_wanted_where_a_protocol_scores_by_them(tmp_path: Path) -> None:
+    data = open_dataset(write_mmlu(tmp_path / "data", questions=2))
+    recipes = {name: with_split(resolve(name)[name], data) for name in ("mmlu/original", "mmlu/original@outside=keep")}
+    by_ranks, without = recipes.values()
+    assert by_ranks.prompt_digest == without.prompt_digest
+    for chosen, wanted in (([by_ranks], True), ([without], False), ([by_ranks, without], True)):
+        (ask,) = list_asks({str(number): recipe for number, recipe in enumerate(chosen)})
+        assert ask.ranked == wanted
+        (first, *_) = list_sections(data, {"": by_ranks}, None, 1)
+        block = Block(first.split, first.subject, 0, first.items, [ask], 0)
+        asked = prepare_block(data, block, HashModel(), False).wanted.values()
+        assert asked
+        assert {span.ranked for span in asked if isinstance(span, Span)} == {wanted}

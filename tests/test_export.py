@@ -27,7 +27,7 @@ FORMATS = ("harness", "every-eval-ever")
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_mmlu(tmp_path_factory.mktemp("own") / "data")
+    return write_mmlu(tmp_path_factory.mktemp("own") / "data7")
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +153,8 @@ def test_only_the_protocols_that_are_named(run: Run, tmp_path: Path) -> None:
     filled = choicewise.export(run, "harness", tmp_path / "out", protocols=["mmlu/original@ties=split"])
     results = json.loads(filled.files[0].read_text())["results"]
     assert list(results) == [
-        "data@mmlu-original@ties-split",
-        *(f"data@mmlu-original@ties-split_{each}" for each in ("tides", "trees")),
+        "data7@mmlu-original@ties-split",
+        *(f"data7@mmlu-original@ties-split_{each}" for each in ("tides", "trees")),
     ]
     assert all("choicewise_acc_sum,none" in each and "acc,none" not in each for each in results.values())
 

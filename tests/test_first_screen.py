@@ -239,8 +239,8 @@ def test_alarms_stay_on_stderr(tmp_path: Path) -> None:
     recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
     evaluate(model="fake:hash", data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
     told = CliRunner().invoke(app, ["report", str(tmp_path / "run")])
-    assert "warning: " in told.stderr
-    assert "warning: " not in told.stdout
+    assert "alarm: gold-constant, " in told.stderr
+    assert "alarm: " not in told.stdout
 
 
 @pytest.mark.parametrize("width", [80, 120])

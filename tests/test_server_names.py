@@ -13,7 +13,7 @@ from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import ServerFailed
 from choicewise.models.server.other_name import other_name
-from choicewise.models.server.served import Served, read_served
+from choicewise.models.server.server_facts import ServerFacts, read_server_facts
 from choicewise.models.server.server_model import ServerModel
 from choicewise.running.evaluate import evaluate
 from tests.misbehaving_server import Server, serving
@@ -38,7 +38,7 @@ def run_at(server: Server, out: Path) -> None:
 def test_a_dated_name_is_the_model_that_was_asked_for(server: Server, tmp_path: Path) -> None:
     server.always(other_model(DATED))
     model = ServerModel(ServerAddress.parse(server.address), tokenizer="bytes")
-    assert model.facts.named == DATED
+    assert model.record.named == DATED
     assert any(DATED in note for note in model.notes)
     run = evaluate(model=model, data="bundled:merrowick", protocols=[LETTER], limit=2, out=tmp_path / "run")
     assert run.rows()[0].missing == 0
@@ -49,7 +49,7 @@ def test_a_dated_name_is_the_model_that_was_asked_for(server: Server, tmp_path: 
 def test_another_name_afterwards_stops_the_run(server: Server, tmp_path: Path) -> None:
     server.always(other_model(DATED))
     model = ServerModel(ServerAddress.parse(server.address), tokenizer="bytes")
-    assert model.ways.score is not None
+    assert model.chosen.score is not None
     server.always(other_model("hash-2026-02-02"))
     with pytest.raises(ServerFailed, match="is of model 'hash-2026-02-02', not 'hash-2026-01-01'"):
         evaluate(model=model, data="bundled:merrowick", protocols=[LETTER], limit=2, out=tmp_path / "run")
@@ -66,7 +66,7 @@ def test_a_run_is_not_continued_with_another_version(server: Server, tmp_path: P
 
 def test_the_same_name_keeps_the_digest_and_a_version_has_its_own(server: Server) -> None:
     plain = ServerModel(ServerAddress.parse(server.address), tokenizer="bytes")
-    assert plain.facts.named == ""
+    assert plain.record.named == ""
     digest = plain.digest
     server.always(other_model(DATED))
     dated = ServerModel(ServerAddress.parse(server.address), tokenizer="bytes")
@@ -84,13 +84,13 @@ def test_the_same_name_keeps_the_digest_and_a_version_has_its_own(server: Server
     ],
 )
 def test_another_name_of_the_model(others: dict[str, str], named: str | None, expected: str) -> None:
-    assert other_name(Served("m", "/weights", others=others), named) == expected
+    assert other_name(ServerFacts("m", "/weights", others=others), named) == expected
 
 
 @pytest.mark.parametrize("root", ["", "/others"])
 def test_another_model_that_the_server_lists_is_refused(root: str) -> None:
     with pytest.raises(ModelError, match="answers with its model 'other' when it is asked for 'm'"):
-        other_name(Served("m", "/weights", others={"other": root}), "other")
+        other_name(ServerFacts("m", "/weights", others={"other": root}), "other")
 
 
 def test_an_address_without_v1_is_told_of_it(server: Server) -> None:
@@ -111,4 +111,4 @@ def test_a_run_goes_on_at_another_port_and_keeps_the_new_address(tmp_path: Path)
 
 def test_others_are_those_that_are_listed(server: Server) -> None:
     with Client(ServerAddress.parse(server.address)) as client:
-        assert read_served(client, "hash").others == {}
+        assert read_server_facts(client, "hash").others == {}

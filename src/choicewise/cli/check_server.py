@@ -12,20 +12,19 @@ if TYPE_CHECKING:
 
 
 def measure_server(model: Model) -> dict[str, Any]:
-    """What the probe found: the server, each way of asking that was tried, noise (nats a token), and protocols."""
+    """What the probe measured: the server, each way of asking that was tried, noise (nats a token), and protocols."""
     from choicewise.protocols.readings import supported_readings
     from choicewise.running.plausible import plausible
     from choicewise.running.servable import servable
-    from choicewise.running.served import served_model, server_record
+    from choicewise.running.served import served_model
 
     likely = plausible(model)
-    served, record, check, judged = served_model(model), server_record(model), model.selfcheck, servable(model)
+    served, check, judged = served_model(model), model.selfcheck, servable(model)
     assert served is not None
-    assert record is not None
     assert check is not None
     return {
         "model": model.name,
-        "server": asdict(record),
+        "server": asdict(served.record),
         "window": model.window,
         "front": None if served.front is None else [*served.front],
         "plausible": {**asdict(likely), "text": likely.text},

@@ -11,12 +11,10 @@ from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.hub import hub_folder
 from choicewise.models.model import Model
+from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.records.secret_address import refuse_secret
 
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
-
-SERVER = "server:"
-"""What the address of a served model begins with."""
 
 
 def load_model(
@@ -49,7 +47,7 @@ def load_model(
     refuse_secret(name, "the model", ModelError)
     if fake := FAKES.get(name):
         return fake()
-    if name.startswith(SERVER):
+    if name.startswith(SERVED):
         return _served(name, tokenizer, window, progress, say)
     if tokenizer is not None:
         raise ModelError(f"{name} has its own tokenizer; only a model behind a server takes another")

@@ -18,12 +18,14 @@ class Span:
 
     Both are at least one token long: a first token has no log-probability, so an empty context text arrives here as
     the model's prefix token (BOS, or EOS where there is none).  Choices of one request share the context array.
-    ``gold`` says whether this is a right choice; only the oracle fakes read it.
+    ``gold`` says whether this is a right choice; only the oracle fakes read it.  ``ranked``: how many tokens are
+    likelier matters; a model that has to ask somebody else for that does so for these spans alone.
     """
 
     context: Ids
     continuation: Ids
     gold: bool | None = None
+    ranked: bool = False
 
     @property
     def key(self) -> str:

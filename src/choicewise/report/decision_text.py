@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from choicewise.report.visible_text import short
 from choicewise.report.words import NAME, REASON, count
 from choicewise.results.explanation import ItemDecision
+from choicewise.results.measurement import UNLISTED
 
 
 def decision_lines(decided: Sequence[ItemDecision]) -> Iterator[str]:
@@ -71,5 +72,6 @@ def _stem(name: str) -> str:
 
 def _verdict(decided: ItemDecision) -> str:
     if math.isnan(decided.credit):
-        return f"missing: {short(decided.missing, REASON)}" if decided.missing else "missing"
+        # other reasons stand at the prompt
+        return f"missing: {short(decided.missing, REASON)}" if decided.missing in UNLISTED else "missing"
     return {1.0: "right", 0.0: "wrong"}.get(decided.credit, f"credit {decided.credit:.3f}")

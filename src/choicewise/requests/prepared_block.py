@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from choicewise.data.dataset import Dataset
 from choicewise.data.item import Item
 from choicewise.protocols.protocol import Protocol
+from choicewise.questions import Span
 from choicewise.records.rows import RequestRow, SpanRow
 from choicewise.requests.blocks import Block
 from choicewise.requests.fitting import fit_requests
@@ -50,6 +51,13 @@ class PreparedBlock:
     def add_null(self, protocol: Protocol, null: str, requests: Sequence[Request], model: Answerer) -> None:
         """Ask for the continuations of ``requests`` after the ``null`` context, each distinct text once."""
         asker(protocol.reading).ask_null(PromptRows(self, protocol, model), null, requests)
+
+    def want_ranks(self, start: int) -> None:
+        """Ask for the ranks of the tokens of all spans from the row ``start`` on."""
+        for row in self.spans[start:]:
+            question = None if row.key is None else self.wanted[row.key]
+            if isinstance(question, Span):
+                question.ranked = True
 
     def encodings(self, tokenizer: Tokenizer, bos: str, enclosed: bool = False) -> Encodings:
         """The tokens of texts of the block so far, with what ``bos`` adds; ``enclosed`` as there."""
@@ -102,10 +110,13 @@ def prepare_block(
                     raise request.reason
                 elif ask.null is None:
                     prepared.refuse(ask.protocol, request.item, str(request.reason))
+        before = len(prepared.spans)
         if ask.null is None:
             prepared.add(ask.protocol, requests[digest], model)
         else:
             prepared.add_null(ask.protocol, ask.null, requests[digest], model)
+        if ask.ranked:
+            prepared.want_ranks(before)
         prepared.forget_sequences()
     prepared.forget_texts()
     return prepared

@@ -18,10 +18,14 @@ from choicewise.tokens.chat_template import ChatTemplate
 
 @dataclass(frozen=True)
 class Ask:
-    """One way of asking about every item: a protocol's request, or its continuations after a null context."""
+    """One way of asking about every item: a protocol's request, or its continuations after a null context.
+
+    ``ranked``: a protocol that shares it scores by how many tokens are likelier.
+    """
 
     protocol: Protocol
     null: str | None = None
+    ranked: bool = False
 
     @property
     def name(self) -> str:
@@ -48,7 +52,8 @@ def has_shots(data: Dataset, subjects: Sequence[str] | None, protocol: Protocol)
 def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:
     """Every way of asking that the protocols need, each once."""
     asks = [Ask(each, null) for each in protocols.values() for null in dict.fromkeys((None, each.null))]
-    return list({ask.name: ask for ask in asks}.values())
+    ranked = {ask.name for ask in asks if ask.protocol.outside != "keep"}
+    return [replace(ask, ranked=name in ranked) for name, ask in {ask.name: ask for ask in asks}.items()]
 
 
 def collect_problems(

@@ -13,6 +13,7 @@ import httpx2
 from choicewise.errors import ModelError
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.answer_reader import AnswerReader
+from choicewise.models.server.concurrency_limit import ConcurrencyLimit
 from choicewise.models.server.faults import (
     AGAIN,
     Passing,
@@ -23,9 +24,8 @@ from choicewise.models.server.faults import (
 )
 from choicewise.models.server.json_answer import JSON
 from choicewise.models.server.key import HidingLog, Key, quoted
-from choicewise.models.server.pace import Pace
+from choicewise.models.server.open_sockets import OpenSockets
 from choicewise.models.server.retries import healed
-from choicewise.models.server.sockets import Sockets
 from choicewise.models.server.usage import Usage
 from choicewise.models.server.waits import Waits
 
@@ -76,9 +76,9 @@ class Client:
         self._waits = Waits(say)
         self.named: str | None = None
         """What the first answer of a model called it; None where no answer named any so far."""
-        self._sockets, self._closed = Sockets(), False
+        self._sockets, self._closed = OpenSockets(), False
         self._answered = dict[str, bytes]()
-        self.pace = Pace(MOST_AT_ONCE, slow=timeout / 10)
+        self.concurrency = ConcurrencyLimit(MOST_AT_ONCE, slow=timeout / 10)
         self.unanswered = 0
         """Requests that had no answer since the last that had one; counted by those who make many at once."""
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "choicewise"}
@@ -139,10 +139,13 @@ class Client:
         body: JSON | None,
         *,
         model: str | None = None,
-        hear: Callable[[Passing], None] = lambda fault: None,
+        on_fault: Callable[[Passing], None] = lambda fault: None,
         stopped: Callable[[], bool] = _never,
     ) -> JSON:
-        """The same of any method; ``hear`` is told of every fault that may heal, and no try begins once ``stopped``."""
+        """The same of any method.
+
+        ``on_fault`` is called with every fault that may heal; no try begins once ``stopped``.
+        """
         content = None if body is None else _encoded(body)
 
         def ended() -> bool:
@@ -150,7 +153,7 @@ class Client:
 
         def heard(fault: Passing) -> None:
             self._waits.hear(fault)
-            hear(fault)
+            on_fault(fault)
 
         try:
             answer = healed(lambda: self._once(method, path, content, ended), self._patience, heard, ended)
@@ -176,7 +179,7 @@ class Client:
     def again(self, path: str) -> str | None:
         """Why the request to ``path`` that was answered last has no answer now; None where it has one.
 
-        So it can be told whether the server fails, or some requests do.
+        This shows whether the server fails, or some requests do.
         """
         if (content := self._answered.get(path)) is None:
             return "and none was ever answered"
@@ -200,7 +203,7 @@ class Client:
                 self.address.at(path),
                 content=content,
                 headers=headers,
-                extensions={"trace": partial(self._sockets.hear, stopped=stopped)},
+                extensions={"trace": partial(self._sockets.trace, stopped=stopped)},
             ) as response:
                 if response.status_code == 200:
                     answer = self._reader.read(response, begun)

@@ -90,27 +90,27 @@ def of_status(status: int, said: str, wait: float | None, has_key: bool) -> Faul
 
     ``wait``: what Retry-After asks for (seconds).  ``has_key``: whether a key was sent.
     """
-    told = f"status {status}: {said}"
+    answer = f"status {status}: {said}"
     if status in (401, 403, 407):
         advice = "is it another server's?" if has_key else f"set {KEY_VARIABLE}"
         return failed(
-            f"the server refuses {'the key' if has_key else 'requests without a key'}, {told}; {advice}", status
+            f"the server refuses {'the key' if has_key else 'requests without a key'}, {answer}; {advice}", status
         )
     if 300 <= status < 400:
         return failed(
-            f"the server redirects elsewhere ({told}), which is not followed; name that address instead", status
+            f"the server redirects elsewhere ({answer}), which is not followed; name that address instead", status
         )
     if (status in _BUSY or status >= 500) and wait is not None and wait > LONGEST_WAIT:
-        return failed(f"the server asks to wait {duration(wait)} ({told}); {AGAIN} then", status)
+        return failed(f"the server asks to wait {duration(wait)} ({answer}); {AGAIN} then", status)
     if status in _BUSY:
-        return Passing(f"the server is busy, {told}", status, wait=wait, busy=True, everywhere=True, tries=None)
+        return Passing(f"the server is busy, {answer}", status, wait=wait, busy=True, everywhere=True, tries=None)
     if status in _REFUSED:
-        return Unanswerable(f"the server refuses the request, {told}", status)
+        return Unanswerable(f"the server refuses the request, {answer}", status)
     if 500 <= status < 600:
-        return Passing(f"the server fails, {told}", status, wait=wait)
+        return Passing(f"the server fails, {answer}", status, wait=wait)
     if status == 404:
-        return failed(f"the server has no such model or route, {told}; check the address and the name", status)
-    return failed(f"the server does not answer as such servers do, {told}; check the address", status)
+        return failed(f"the server has no such model or route, {answer}; check the address and the name", status)
+    return failed(f"the server does not answer as such servers do, {answer}; check the address", status)
 
 
 def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFailed | Passing:

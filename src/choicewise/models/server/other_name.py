@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from choicewise.errors import ModelError
-from choicewise.models.server.served import Served
+from choicewise.models.server.server_facts import ServerFacts
 
 
-def other_name(served: Served, named: str | None) -> str:
+def other_name(served: ServerFacts, named: str | None) -> str:
     """What answers call the model (``named``) where that is another name of it, such as a dated one; else "".
 
     Raises ModelError where that is another model which the server lists: one whose weights come from elsewhere, as far

@@ -23,7 +23,7 @@ from choicewise.models.server.faults import (
     of_error,
 )
 from choicewise.models.server.json_answer import JSON
-from choicewise.models.server.key import HidingLog, Key, quoted
+from choicewise.models.server.key import HIDDEN, HidingLog, Key, quoted
 from choicewise.models.server.open_sockets import OpenSockets
 from choicewise.models.server.retries import healed
 from choicewise.models.server.usage import Usage
@@ -162,13 +162,14 @@ class Client:
         else:
             expected = model if self.named is None else self.named
             named = self._key.hidden(str(answer.get("model") or "")) if "choices" in answer else ""
-            if named in ("", expected) or expected is None:
+            first = expected is None and HIDDEN not in named  # a key is no model's name
+            if named in ("", expected) or first:
                 if content is not None:
                     self.named = named or self.named
                     self._answered[path], self.unanswered = content, 0
                     self.usage.add(answer)
                 return answer
-            failure = self._of_other(named, expected)
+            failure = self._of_other(named, expected or self.address.model or "the one asked for")
             del answer  # a traceback may show variables, and an answer what it likes
         raise failure
 

@@ -291,3 +291,11 @@ def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_
         others = answers(model, [Span(context, ids(token)) for token in b"ABCD"])
         assert len(server.posted()) == before + 1
     assert {int(one.ranks[0]) for one in others} <= {0, -2}
+
+
+def test_more_tokens_than_a_server_lists_at_once_are_asked_in_several_requests(vllm: ServerModel) -> None:
+    """vLLM refuses more than its --max-logprobs, 20 by default."""
+    questions = [Span(ids(256, 97), ids(token)) for token in range(50)] + [Mass(ids(256, 97), TokenSet(range(50)))]
+    given_, true = dict(vllm.answer(questions)), dict(HashModel().answer(questions))
+    for index, one in true.items():
+        same(given_[index], one)

@@ -16,10 +16,10 @@ from choicewise.models.server.routes.nodes import nodes
 from choicewise.models.server.routes.route import Call, Part
 from choicewise.questions import NOT_FIRST, UNKNOWN, Mass, Question, Span, TokenScores
 
-MOST: Final = 128
-"""Tokens that a request may choose: vLLM's MAX_LOGPROB_TOKEN_IDS."""
+MOST: Final = 20
+"""Tokens that a request may choose: vLLM takes no more than its ``--max-logprobs``, by default 20 (and 128 at most)."""
 
-MOST_MEMBERS: Final = 16 * MOST
+MOST_MEMBERS: Final = 2048
 """Tokens of a set whose probability is asked for, in chunks."""
 
 PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}

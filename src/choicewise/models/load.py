@@ -29,7 +29,7 @@ def load_model(
     adapter: str | Path | None = None,
     tokenizer: str | None = None,
     progress: Download | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    say: Callable[[str], None] | None = None,
 ) -> Model:
     """The model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder in the format of transformers.
 
@@ -48,7 +48,7 @@ def load_model(
     if fake := FAKES.get(name):
         return fake()
     if name.startswith(SERVED):
-        return _served(name, tokenizer, window, progress, say)
+        return _served(name, tokenizer, window, progress, say or _silent)
     if tokenizer is not None:
         raise ModelError(f"{name} has its own tokenizer; only a model behind a server takes another")
     if name.startswith("fake:"):
@@ -109,3 +109,7 @@ def _advice(name: str) -> str:
         "pass a folder with config.json and model.safetensors, a name on the Hub as ORG/NAME or ORG/NAME@REVISION, or"
         f" one of {', '.join([*FAKES, *(PREFIX + folder.name for folder in MODELS)])}"
     )
+
+
+def _silent(line: str) -> None:
+    """Nobody reads it."""

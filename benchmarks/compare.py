@@ -22,6 +22,7 @@ from workload import WORKLOADS, Workload, spans, texts
 
 from choicewise.engine.tree import Tree, build
 from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.records.manifest import Spent
 from choicewise.results.run import open_run
 
 HERE = Path(__file__).resolve().parent
@@ -83,13 +84,19 @@ def ask_ours(case: Case, pairs: Sequence[tuple[str, int, str, str]]) -> Answers:
     asked = ["--model", case.model, "--data", case.data / case.workload.data, "--protocol", case.workload.file]
     shape = ["--limit", str(case.workload.questions), "--dtype", case.dtype, "--device", "cpu", "--out", out]
     process = measure([case.python, *OURS, *asked, *shape], case.threads)
+    sums, spent = stored(out, pairs)
+    return Answers(sums, spent.tokens_computed, spent.seconds, process)
+
+
+def stored(out: Path, pairs: Sequence[tuple[str, int, str, str]]) -> tuple[np.ndarray, Spent]:
+    """Sums of log-probabilities (nats) in the run folder ``out``, in the order of ``pairs``, and what they cost."""
     run = open_run(out)
     rows = run.observations().select(["item", "choice", "null", "logprobs"]).to_pylist()
     sums = {(row["item"], row["choice"], row["null"]): sum(row["logprobs"]) for row in rows}
     keys = [(item, choice, None if context else "") for item, choice, context, _ in pairs]
     spent = run.manifest.engine.spent
     assert spent is not None
-    return Answers(np.asarray([sums[key] for key in keys]), spent.tokens_computed, spent.seconds, process)
+    return np.asarray([sums[key] for key in keys]), spent
 
 
 def dense(case: Case) -> tuple[Cost, Cost]:

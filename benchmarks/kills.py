@@ -210,7 +210,9 @@ def _twice(table: Any) -> Any:
 
 def repaired(folder: Path) -> None:
     """``doctor --repair``, then the line that it prints."""
-    for examined in doctor.mend(folder / "run", lambda run, manifest: manifest.files, lambda run, manifest: "line"):
+    for examined in doctor.repair_runs(
+        folder / "run", lambda run, manifest: manifest.files, lambda run, manifest: "line"
+    ):
         assert not examined.harmed, examined.harmed
     keep_summary(evaluate(model="fake:hash", data=folder / "data", protocols=PROTOCOLS, out=folder / "run"))
 
@@ -246,7 +248,7 @@ def content(folder: Path) -> Any:
     opened = open_run(out)
     observations = read_blocks(out, opened.manifest.blocks, "observations").to_pylist()
     keys = [row["key"] for row in observations]
-    (examined,) = doctor.look(out)
+    (examined,) = doctor.examine_runs(out)
     names = {path.name for path in out.iterdir()} - {"damaged"}
     return {
         "observations": sorted(map(json.dumps, observations)),

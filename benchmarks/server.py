@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compare import HERE, OURS, flips, keep, spread
+from compare import HERE, OURS, flips, keep, spread, stored
 from data import SHARED, prepare
 from llama import SHAPES, folder
 from machine import machine
@@ -36,7 +36,6 @@ from tests.servers.running_server import RunningServer, interpreter, vllm
 
 from choicewise.engine.tree import build
 from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.results.run import open_run
 
 ASKED = {"mmlu-letters": 4, "mmlu-text": 2, "hellaswag-100": 20}
 """Questions (of every subject) of the workloads: echo computes every prompt whole, with the head for every token."""
@@ -110,13 +109,8 @@ def ask_ours(case: Case, pairs: Pairs) -> tuple[np.ndarray, float, Measured, flo
     asked = ["--model", case.server.model, "--data", case.data / case.workload.data]
     shape = ["--protocol", case.workload.file, "--limit", str(case.workload.questions), "--out", out]
     process = measure([case.ours, *OURS, *asked, *shape], THREADS)
-    run = open_run(out)
-    rows = run.observations().select(["item", "choice", "null", "logprobs"]).to_pylist()
-    sums = {(row["item"], row["choice"], row["null"]): sum(row["logprobs"]) for row in rows}
-    keys = [(item, choice, None if context else "") for item, choice, context, _ in pairs]
-    spent = run.manifest.engine.spent
-    assert spent is not None
-    return np.asarray([sums[key] for key in keys]), spent.seconds, process, float(spent.tokens_computed)
+    sums, spent = stored(out, pairs)
+    return sums, spent.seconds, process, float(spent.tokens_computed)
 
 
 THREADS = {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}

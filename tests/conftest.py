@@ -3,9 +3,13 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.misbehaving_server import Server
 
 settings.register_profile("choicewise", deadline=None, max_examples=50)  # no test may fail for a busy machine
 settings.load_profile("choicewise")
@@ -32,3 +36,21 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def server() -> "Iterator[Server]":
+    """A server of ours on loopback, whose faults a test chooses."""
+    from tests.misbehaving_server import serving
+
+    with serving() as started:
+        yield started
+
+
+@pytest.fixture
+def no_pauses() -> Iterator[None]:
+    """A client of a server tries again at once."""
+    import stamina
+
+    with stamina.set_testing(True, attempts=20):
+        yield

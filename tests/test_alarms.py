@@ -193,7 +193,7 @@ def test_many_numbers_with_an_alarm_have_one_line() -> None:
     rows = [made(protocol=name, flags=("chance",)) for name in list(resolve("mmlu"))[:5]] + [made(protocol=LETTERS)]
     (line,) = alarms(rows)
     assert line == f"alarm: chance, 5 of 6 numbers, such as model under {rows[0].protocol}: {FLAGS['chance']}"
-    assert alarms(rows, guesses_told=True) == []
+    assert alarms(rows, guesses_shown=True) == []
 
 
 def test_alarms_stand_in_the_json_of_every_row(data: Path, tmp_path: Path) -> None:

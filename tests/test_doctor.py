@@ -20,7 +20,7 @@ from choicewise.cli.commands import invoke
 from choicewise.errors import StoreError
 from choicewise.records.fault import Examined, Remedy
 from choicewise.results.run import open_run
-from choicewise.running.doctor import look
+from choicewise.running.doctor import examine_runs
 from choicewise.store.folder import RunFolder
 from choicewise.store.lock import locked
 from choicewise.store.manifest import read_manifest, write_manifest
@@ -59,7 +59,7 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 
 def examined(folder: Path) -> Examined:
-    (only,) = look(folder)
+    (only,) = examine_runs(folder)
     return only
 
 
@@ -329,7 +329,7 @@ def test_a_running_folder_is_not_touched(run: Path, capsys: pytest.CaptureFixtur
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is no run folder and holds none"):
-        list(look(tmp_path))
+        list(examine_runs(tmp_path))
 
 
 def test_every_run_of_a_sweep_is_examined_and_its_record_comes_back(
@@ -340,7 +340,7 @@ def test_every_run_of_a_sweep_is_examined_and_its_record_comes_back(
     assert invoke(words) == 0
     whole = capsys.readouterr().out
     (tmp_path / "sweep" / "sweep.json").write_text("{")
-    states = [each.state for each in look(tmp_path / "sweep")]
+    states = [each.state for each in examine_runs(tmp_path / "sweep")]
     assert states == ["sweep", "complete", "complete"]
     assert invoke(["doctor", str(tmp_path / "sweep")]) == DAMAGED
     assert invoke(["doctor", str(tmp_path / "sweep"), "--repair"]) == HEALTHY

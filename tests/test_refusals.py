@@ -14,6 +14,7 @@ from choicewise.data.open_dataset import open_dataset
 from choicewise.errors import ModelError, UsageError
 from choicewise.models import load
 from choicewise.models.fake import HashModel
+from choicewise.models.model import SERVER
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Answers, Ids, Mass, Question, Span
 from choicewise.results.refused import refused_lines
@@ -31,7 +32,7 @@ class TwoTokens(HashModel):
     """Answers what is about two tokens at most, as a server does that has no probabilities of the prompt."""
 
     supports = frozenset({Span, Mass})
-    device = "server"
+    device = SERVER
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +94,7 @@ def test_a_later_line_may_add_what_is_refused_and_takes_back_what_no_longer_is(t
     assert run.manifest.complete
     assert run.manifest.refused == {CHOSEN: NO_TEXT}
     heals = HashModel()
-    heals.device = "server"
+    heals.device = SERVER
     run = evaluate(model=heals, data=DATA, protocols=[CHOSEN], limit=1, out=tmp_path)
     assert run.manifest.refused == {}
     assert [*run.manifest.protocols] == [LETTER, CHOSEN]

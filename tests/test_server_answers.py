@@ -13,7 +13,7 @@ from choicewise.models.fake import HashModel
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import ServerFailed, Unanswerable
-from choicewise.models.server.routes import reading
+from choicewise.models.server.routes import fields
 from choicewise.models.server.routes.top_tokens import bound, check_listed
 from choicewise.models.server.server_model import ServerModel
 from choicewise.questions import Ids, Question, Span
@@ -45,7 +45,7 @@ QUESTIONS: list[Question] = [
 def served(request: pytest.FixtureRequest) -> Iterator[tuple[Server, ServerModel]]:
     with serving(request.param) as server:
         model = model_at(server)
-        assert model.ways.score is not None
+        assert model.chosen.score is not None
         yield server, model
 
 
@@ -78,7 +78,7 @@ def test_a_server_that_always_answers_so_is_refused(name: str) -> None:
     with serving(VLLM) as server:
         model = model_at(server)
         server.when(lambda request: request.path == "/v1/completions", ANSWER_FAULTS[name])
-        assert model.ways.score is None
+        assert model.chosen.score is None
         refused = [trial.refused for trial in model.selfcheck.trials]
     assert any(refused)
 
@@ -86,30 +86,30 @@ def test_a_server_that_always_answers_so_is_refused(name: str) -> None:
 @pytest.mark.parametrize("value", [0.5, math.nan, -math.inf, -9999.0, None, "-1.5", True, [-1.5]])
 def test_what_is_no_log_probability(value: object) -> None:
     with pytest.raises(Unanswerable):
-        reading.number(value)
+        fields.number(value)
 
 
 @pytest.mark.parametrize(("value", "nats"), [(-1.5, -1.5), (0, 0.0), (5e-7, 0.0), (-3, -3.0)])
 def test_what_is_one(value: float, nats: float) -> None:
-    assert reading.number(value) == nats
+    assert fields.number(value) == nats
 
 
-def test_choices_are_put_in_order_or_refused() -> None:
+def test_an_answer_has_one_choice_with_index_0_or_is_none() -> None:
     first, second = {"index": 0, "text": "a"}, {"index": 1, "text": "b"}
-    assert [choice["text"] for choice in reading.choices({"choices": [second, first]}, 2)] == ["a", "b"]
-    wrong: list[Any] = [[first], [first, first], [first, {"index": 2}], [first, {"index": True}], [first, None], None]
+    assert fields.choice({"choices": [first]}) == first
+    wrong: list[Any] = [[], [second], [second, first], [first, first], [{"index": False}], [{}], [None], None]
     for choices in wrong:
         with pytest.raises(Unanswerable):
-            reading.choices({"choices": choices}, 2)
+            fields.choice({"choices": choices})
 
 
 def test_another_number_of_tokens_than_was_sent_is_no_answer() -> None:
-    reading.check_prompt({"usage": {"prompt_tokens": 5}}, 5)
-    reading.check_prompt({}, 5)
+    fields.check_prompt({"usage": {"prompt_tokens": 5}}, 5)
+    fields.check_prompt({}, 5)
     with pytest.raises(Unanswerable, match="an added BOS"):
-        reading.check_prompt({"usage": {"prompt_tokens": 6}}, 5)
+        fields.check_prompt({"usage": {"prompt_tokens": 6}}, 5)
     with pytest.raises(Unanswerable, match="read 4 tokens where 5 were sent"):
-        reading.check_prompt({"usage": {"prompt_tokens": 4}}, 5)
+        fields.check_prompt({"usage": {"prompt_tokens": 4}}, 5)
 
 
 def test_a_bound_is_the_lesser_of_two() -> None:
@@ -137,7 +137,7 @@ def test_a_token_that_was_not_asked_for_is_no_answer() -> None:
 
     with serving(VLLM) as server:
         model = model_at(server)
-        assert model.ways.score is not None
+        assert model.chosen.score is not None
         server.next(change(renamed))
         given = dict(model.answer([Span(CONTEXT, ids(97)), Span(ids(*CONTEXT, 97), ids(98))]))
     assert sorted(answer.missing is None for answer in given.values()) == [False, True]

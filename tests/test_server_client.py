@@ -13,16 +13,10 @@ import stamina
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import ServerFailed, Unanswerable
-from tests.misbehaving_server import Server, serving
+from tests.misbehaving_server import Server
 from tests.server_faults import stall, status
 
 BODY = {"prompt": "abc", "max_tokens": 1, "temperature": 0}
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving() as world:
-        yield world
 
 
 @pytest.fixture

@@ -51,16 +51,7 @@ KEY = "sk-planted/0123456789"
 BODY = {"prompt": "abc", "max_tokens": 1, "temperature": 0, "logprobs": 1}
 
 
-@pytest.fixture(autouse=True)
-def _no_pauses() -> Iterator[None]:
-    with stamina.set_testing(True, attempts=20):
-        yield
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving() as world:
-        yield world
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def client_of(server: Server, **options: Any) -> Client:

@@ -115,7 +115,7 @@ def test_every_prefix_is_asked_once_in_depth_first_order() -> None:
     context = ids(256, *b"Where does it live, in a tree or in the sea?")
     with serving(VLLM) as server:
         model = model_at(server)
-        assert model.ways.score is not None
+        assert model.chosen.score is not None
         before = len(server.posted())
         answers(model, [Span(context, ids(*end)) for end in (b"bb", b"ab", b"aa", b"ab")])
         bodies = server.posted()[before:]
@@ -134,7 +134,7 @@ def test_long_continuations_are_asked_whole() -> None:
     with serving(VLLM) as server:
         model = model_at(server)
         asked: list[Question] = [Span(context, long), Span(context, ids(*b"\n"))]
-        assert model.ways.score is not None
+        assert model.chosen.score is not None
         before = len(server.posted())
         for given_, true in zip(answers(model, asked), answers(HASH, asked), strict=True):
             same(given_, true)
@@ -258,9 +258,9 @@ def test_the_noise_of_answers_is_measured(noise: float) -> None:
 def test_the_identity_is_the_model_not_the_address() -> None:
     with served(VLLM) as one, served(VLLM) as other, served(WITHOUT_CHOICE) as third:
         assert one.digest == other.digest != third.digest
-        assert one.facts.probes == other.facts.probes
-        assert one.probe_again() == dict(one.facts.probes)
-        assert one.facts.software == "vllm 0.32.0"
+        assert one.record.probes == other.record.probes
+        assert one.probe_again() == dict(one.record.probes)
+        assert one.record.software == "vllm 0.32.0"
 
 
 def test_a_model_that_is_not_served_is_named() -> None:
@@ -278,7 +278,7 @@ def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_
     asked: list[Question] = [Span(context, ids(token), ranked=True) for token in b"ABCD"]
     with serving(VLLM) as server:
         model = model_at(server)
-        assert model.ways.score is not None
+        assert model.chosen.score is not None
         before = len(server.posted())
         given_ = answers(model, asked)
         unlikely = [one for one in given_ if one.logprobs[0] < np.log(0.01)]
@@ -291,3 +291,11 @@ def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_
         others = answers(model, [Span(context, ids(token)) for token in b"ABCD"])
         assert len(server.posted()) == before + 1
     assert {int(one.ranks[0]) for one in others} <= {0, -2}
+
+
+def test_more_tokens_than_a_server_lists_at_once_are_asked_in_several_requests(vllm: ServerModel) -> None:
+    """vLLM refuses more than its --max-logprobs, 20 by default."""
+    questions = [Span(ids(256, 97), ids(token)) for token in range(50)] + [Mass(ids(256, 97), TokenSet(range(50)))]
+    given_, true = dict(vllm.answer(questions)), dict(HashModel().answer(questions))
+    for index, one in true.items():
+        same(given_[index], one)

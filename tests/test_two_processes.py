@@ -58,7 +58,7 @@ def run(data: Path, out: Path) -> None:
 
 
 def mend(out: Path) -> None:
-    for examined in doctor.mend(out, lambda run, manifest: manifest.files, lambda run, manifest: "line"):
+    for examined in doctor.repair_runs(out, lambda run, manifest: manifest.files, lambda run, manifest: "line"):
         assert not examined.harmed, examined.harmed
 
 
@@ -88,7 +88,7 @@ def assert_same(out: Path, whole: Path) -> None:
     keys = read_blocks(out, read_manifest(out).blocks, "observations")["key"].to_pylist()
     assert len(keys) == len(set(keys))
     assert open_run(out).report().to_pylist() == open_run(whole).report().to_pylist()
-    (examined,) = doctor.look(out)
+    (examined,) = doctor.examine_runs(out)
     assert [fault for fault in examined.faults if fault.harmful] == []
 
 
@@ -141,7 +141,7 @@ def test_a_sweep_that_two_begin_at_once(data: Path, tmp_path: Path) -> None:
     check_endings(together(acts, list(acts)))
     for folder in folders:
         several(data, folder)
-        states = [(each.state, each.harmed) for each in doctor.look(folder)]
+        states = [(each.state, each.harmed) for each in doctor.examine_runs(folder)]
         assert states == [("sweep", []), ("complete", []), ("complete", [])]
 
 

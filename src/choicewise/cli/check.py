@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.download import show_download
-from choicewise.cli.evaluation import tell_other_base
+from choicewise.cli.load_one import load_one
 from choicewise.cli.output import print_json, print_parts, show
 
 if TYPE_CHECKING:
@@ -31,20 +30,10 @@ def check(
     the noise of both are shown as near ties in reports. Of a model behind a server: which ways of asking give right
     numbers, and which protocols can be asked.
     """
-    from choicewise.models.load import load_model
+    loaded = load_one(model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer)
+    from choicewise.models.model import SERVER
 
-    options.refuse_foreign(model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer)
-    loaded = load_model(
-        model,
-        dtype=dtype,
-        device=device,
-        window=window,
-        adapter=adapter,
-        tokenizer=tokenizer,
-        progress=show_download(),
-    )
-    tell_other_base(model, adapter)
-    if model.startswith("server:"):
+    if loaded.device == SERVER:
         from choicewise.cli.check_server import measure_server, show_server
 
         measured = measure_server(loaded)

@@ -12,20 +12,22 @@ if TYPE_CHECKING:
 
 
 def measure_server(model: Model) -> dict[str, Any]:
-    """What the probe found: the server, each way of asking that was tried, noise (nats a token), and protocols."""
+    """What the probe measured: the server, each way of asking that was tried, noise (nats a token), and protocols."""
     from choicewise.protocols.readings import supported_readings
+    from choicewise.running.plausible import plausible
     from choicewise.running.servable import servable
-    from choicewise.running.served import served_model, server_record
+    from choicewise.running.served import served_model
 
-    served, record, check, judged = served_model(model), server_record(model), model.selfcheck, servable(model)
+    likely = plausible(model)
+    served, check, judged = served_model(model), model.selfcheck, servable(model)
     assert served is not None
-    assert record is not None
     assert check is not None
     return {
         "model": model.name,
-        "server": asdict(record),
+        "server": asdict(served.record),
         "window": model.window,
         "front": None if served.front is None else [*served.front],
+        "plausible": {**asdict(likely), "text": likely.text},
         "readings": supported_readings(model.supports),
         **asdict(check),
         "notes": [*served.notes],
@@ -42,9 +44,12 @@ def show_server(measured: dict[str, Any]) -> None:
     server, protocols = measured["server"], measured["protocols"]
     facts = {
         "server": server["software"] or "it does not say what it is",
-        "model": server["model"] + (f", from {server['root']}" if server["root"] else ""),
+        "model": server["model"]
+        + (f", from {server['root']}" if server["root"] else "")
+        + (f", which its answers call {server['named']}" if server["named"] else ""),
         "tokenizer": f"{server['tokenizer']}: {_agreement(measured['front'])}",
         "window": f"{measured['window']:,} input tokens",
+        "plausible": measured["plausible"]["text"],
         "asked by": server["route"] or "nothing: no way of asking gives right numbers",
     }
     width = max(map(len, facts))

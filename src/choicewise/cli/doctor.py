@@ -26,7 +26,9 @@ def doctor(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", readable=False, help="A run folder, or a folder that holds runs.")
     ],
-    mend: Annotated[bool, typer.Option("--repair", help="Repair what can be; without it nothing is changed.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Repair what can be; without it nothing is changed.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Say what is damaged in a run folder, or in every run of a folder, and with --repair repair it.
@@ -39,17 +41,17 @@ def doctor(
     """
     from choicewise.running import doctor as examination
 
-    if mend:
+    if repair:
         write = partial(_write_items, open_data=_open_data)
-        runs = list(examination.mend(folder, write, _line))
+        runs = list(examination.repair_runs(folder, write, _line))
     else:
-        runs = list(examination.look(folder))
+        runs = list(examination.examine_runs(folder))
     if json:
         print_json([_as_json(run) for run in runs])
     else:
         for run in runs:
             show(*_lines(run))
-        if any(run.harmed for run in runs) and not mend:
+        if any(run.harmed for run in runs) and not repair:
             tell(f"`{command_line('doctor', folder, '--repair')}` repairs what can be")
     if any(run.harmed for run in runs):
         raise typer.Exit(DAMAGED)

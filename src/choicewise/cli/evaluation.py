@@ -133,7 +133,7 @@ class Evaluation:
         from choicewise.models.load import load_model
 
         local: dict[str, Any] = {"device": self.device, "window": self.window, "batch_tokens": self.batch_tokens}
-        local |= {"adapter": self.adapter, "tokenizer": self.tokenizer, "progress": show_download()}
+        local |= {"adapter": self.adapter, "tokenizer": self.tokenizer, "progress": show_download(), "say": tell}
         model = load_model(self.model, dtype=dtype or self.dtype, **local)
         tell_other_base(self.model, self.adapter)
         tell_server(model)
@@ -232,12 +232,9 @@ def _tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
 
 def tell_server(model: Model) -> None:
     """Tell on stderr how the server that ``model`` is behind is asked."""
-    from choicewise.running.served import served_model
+    from choicewise.running.served import how_asked
 
-    if (served := served_model(model)) is not None:
-        facts = served.facts
-        tell(f"{facts.model} behind {facts.software or 'a server'} is asked by {facts.route or 'nothing'}")
-        tell(*(f"note: {note}" for note in served.notes))
+    tell(*how_asked(model))
 
 
 def tell_other_base(model: str, adapter: Path | None) -> None:

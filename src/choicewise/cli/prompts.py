@@ -95,7 +95,7 @@ def _chat_template(recipes: Mapping[str, Protocol], model: str | None, tokenizer
     from choicewise.requests.schedule import no_chat
 
     options.refuse_foreign(model, tokenizer)
-    template = load_model(model, progress=show_download(), tokenizer=tokenizer).tokenizer.chat
+    template = load_model(model, progress=show_download(), say=tell, tokenizer=tokenizer).tokenizer.chat
     if reason := no_chat(recipes[chats[0]], model, template):
         raise ModelError(f"{chats[0]}: {reason}; leave the chat out, or use a model that has one")
     return template

@@ -33,9 +33,9 @@ def print_rows(
         print_json([*(row.as_json() for row in rows), *(each.as_json() for each in averages)])
         return
     if rows:
-        told = print_finding(rows)
+        shown = print_finding(rows)
         print_tables(rows, every)
-        tell(*alarms(rows, guesses_told=told.count > 0 and told.guesses == told.count))
+        tell(*alarms(rows, guesses_shown=shown.count > 0 and shown.guesses == shown.count))
     print_parts(map(printed, average_tables(averages)))
     tell(*(_next_steps(rows, folders) if long(rows) else ()))
 
@@ -45,9 +45,9 @@ def print_finding(rows: Sequence[Row]) -> Finding:
     from choicewise.report.finding_text import sentences
     from choicewise.results.finding import finding
 
-    told = finding(rows)
-    print_parts([" ".join(sentences(told))])
-    return told
+    shown = finding(rows)
+    print_parts([" ".join(sentences(shown))])
+    return shown
 
 
 def print_tables(rows: Sequence[Row], every: bool) -> None:

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.download import show_download
-from choicewise.cli.evaluation import tell_other_base
+from choicewise.cli.load_one import load_one
 from choicewise.cli.output import print_json, print_parts
 
 
@@ -48,20 +47,9 @@ def score(
     json: options.Json = False,
 ) -> None:
     """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
-    options.refuse_foreign(model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer)
-    from choicewise.models.load import load_model
+    language_model = load_one(model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer)
     from choicewise.running.score_texts import score_texts
 
-    language_model = load_model(
-        model,
-        dtype=dtype,
-        device=device,
-        window=window,
-        adapter=adapter,
-        tokenizer=tokenizer,
-        progress=show_download(),
-    )
-    tell_other_base(model, adapter)
     table = score_texts(language_model, context, choice, reading=reading, boundary=boundary, premise=premise)
     if json:
         print_json(table.to_pylist())

@@ -1,5 +1,6 @@
 """From the name or folder that a user gives, to a model that answers."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,12 +11,10 @@ from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.hub import hub_folder
 from choicewise.models.model import Model
+from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.records.secret_address import refuse_secret
 
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
-
-SERVER = "server:"
-"""What the address of a served model begins with."""
 
 
 def load_model(
@@ -30,11 +29,13 @@ def load_model(
     adapter: str | Path | None = None,
     tokenizer: str | None = None,
     progress: Download | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Model:
     """The model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder in the format of transformers.
 
     ``server:URL#NAME`` is what a server at that address calls ``NAME``; ``tokenizer`` names the tokenizer of that
-    (:mod:`choicewise.models.server.server_tokenizer`), and ``window`` is of prompt and answer together.
+    (:mod:`choicewise.models.server.server_tokenizer`), and ``window`` is of prompt and answer together.  ``say`` gets a
+    line now and then while a server is waited for, from any thread.
 
     Where there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its safetensors,
     tokenizer and configuration are downloaded, of which ``progress`` hears; without it a terminal shows bars.  The
@@ -46,8 +47,8 @@ def load_model(
     refuse_secret(name, "the model", ModelError)
     if fake := FAKES.get(name):
         return fake()
-    if name.startswith(SERVER):
-        return _served(name, tokenizer, window, progress)
+    if name.startswith(SERVED):
+        return _served(name, tokenizer, window, progress, say)
     if tokenizer is not None:
         raise ModelError(f"{name} has its own tokenizer; only a model behind a server takes another")
     if name.startswith("fake:"):
@@ -85,7 +86,9 @@ def load_model(
     return model
 
 
-def _served(name: str, tokenizer: str | None, window: int | None, progress: Download | None) -> Model:
+def _served(
+    name: str, tokenizer: str | None, window: int | None, progress: Download | None, say: Callable[[str], None]
+) -> Model:
     for package in ("httpx2", "stamina"):
         if find_spec(package) is None:
             raise ModelError(
@@ -95,7 +98,8 @@ def _served(name: str, tokenizer: str | None, window: int | None, progress: Down
     from choicewise.models.server.address import ServerAddress
     from choicewise.models.server.server_model import ServerModel
 
-    return ServerModel(ServerAddress.parse(name), tokenizer=tokenizer, window=window, progress=progress)
+    address = ServerAddress.parse(name)
+    return ServerModel(address, tokenizer=tokenizer, window=window, progress=progress, say=say)
 
 
 def _advice(name: str) -> str:

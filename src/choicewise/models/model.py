@@ -1,18 +1,22 @@
 """The one interface behind which every kind of model answers."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.questions import Answers, Question
 from choicewise.tokens.tokenizer import Tokenizer
+
+SERVER: Final = "server"
+"""The ``device`` of a model that a server computes."""
 
 
 class Model(Protocol):
     """A language model with its tokenizer, wherever it runs.
 
     ``window``: the most tokens that can be inputs at once; the last token of a span is never an input, so a span may
-    have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``device`` where it runs.
+    have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``device`` where it runs
+    (``SERVER``: behind a server).
     ``supports``: the kinds of question it answers (classes of :data:`~choicewise.questions.Question`, and ``Sampling``
     where it samples generations).
     """

@@ -25,7 +25,7 @@ class TokenScores:
     ``tokens``: the scored or generated ids; for a question about bytes, the bytes.
     ``value``: the one number that answers a question without tokens: a loss in nats per token, or a cosine.
     ``text``: what was generated, where whoever generated it names no tokens.
-    ``at_most``: whether ``logprobs`` are upper bounds, because the true ones were not told.
+    ``at_most``: whether ``logprobs`` are upper bounds, because the true ones are not given.
     ``missing``: why there is no answer (:meth:`unanswered`).
     """
 

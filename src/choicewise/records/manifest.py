@@ -159,7 +159,7 @@ class ServerRecord:
     it is asked; ``software``: what it says that it is, with its version; ``tokenizer``: the name of ours.  ``probes``:
     log-probabilities (nats) of the probe's texts, by text, and ``noise``: how far two answers to the same question
     differ at most (nats).  ``changed``: what the same probe found to be otherwise after the last question, in words;
-    empty where it found nothing.
+    empty where it found nothing.  ``named``: what its answers call the model, where that is another name than asked.
     """
 
     model: str
@@ -170,11 +170,13 @@ class ServerRecord:
     probes: Mapping[str, float] = field(default_factory=dict)
     noise: float = 0.0
     changed: str = ""
+    named: str = ""
 
     def differences(self, now: ServerRecord) -> list[str]:
         """What ``now`` is otherwise than here, in words: what is asked, and answers that differ by more than noise."""
         named = {
             "model": "the model",
+            "named": "the name of the model in answers",
             "root": "its weights",
             "route": "the way of asking",
             "tokenizer": "the tokenizer",

@@ -110,15 +110,15 @@ def sources(rows: Sequence[Row]) -> list[str]:
     return [safe(f"from the Hub: {', '.join(named)}")] if named else []
 
 
-def alarms(rows: Sequence[Row], guesses_told: bool = False) -> list[str]:
+def alarms(rows: Sequence[Row], guesses_shown: bool = False) -> list[str]:
     """What speaks against numbers themselves, a line for each kind of alarm, however many numbers have it.
 
-    ``guesses_told``: whether it was said before that nothing is better than guessing.
+    ``guesses_shown``: whether the sentence above says that nothing is better than guessing.
     """
     lines = []
     for flag in ALARMS:
         own = [row for row in rows if flag in _unexplained(row)]
-        if own and not (flag == "chance" and guesses_told):
+        if own and not (flag == "chance" and guesses_shown):
             one = f"{safe(own[0].model)} under {own[0].protocol}"
             which = one if len(own) == 1 else f"{len(own):,} of {count(len(rows), 'number')}, such as {one}"
             lines.append(f"alarm: {flag}, {which}: {_alarm(flag, own[0])}")

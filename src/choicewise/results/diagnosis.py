@@ -9,8 +9,8 @@ import numpy as np
 from choicewise.protocols.option_orders import DRAWING, PERMUTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import axis_differences
+from choicewise.results.impossible_logprobs import PLACEHOLDER, POSITIVE
 from choicewise.results.measurement import Measurement
-from choicewise.results.odd_numbers import PLACEHOLDER, POSITIVE
 from choicewise.results.pairing import paired_predictions, same_items
 from choicewise.scoring.calibration import order_predictions
 from choicewise.scoring.decisions import Decisions
@@ -113,13 +113,13 @@ def diagnose(
     alone = None if choices is None else micro(choices.decisions)
     length = _length_rho(measured, rows, offsets)
     golds = evidence.gold_index[among]
-    odd = evidence.odd(measured.protocol.null)[among]
+    impossible = evidence.impossible(measured.protocol.null)[among]
     margins = decisions.margin[~np.isnan(decisions.margin)]
     alike = len(margins) > 1 and bool((np.abs(margins) <= MARGIN).all())
     raised = {
         "served-model": served_changed,
-        "positive": bool((odd & POSITIVE).any()),
-        "placeholder": bool((odd & PLACEHOLDER).any()),
+        "positive": bool((impossible & POSITIVE).any()),
+        "placeholder": bool((impossible & PLACEHOLDER).any()),
         "margins": alike,
         "many-missing": value.missing > MISSING * (value.n + value.missing),
         "many-unparsed": (measured.invalid & among).sum() > UNPARSED * value.n,

@@ -94,9 +94,9 @@ class Evidence:
         """1 for items of which an answer is known as an upper bound alone, 2 where all are, 0 for others, [items]."""
         return np.asarray(self.columns["unlisted", null], dtype=np.int8)
 
-    def odd(self, null: str | None) -> npt.NDArray[np.int8]:
-        """What no model says was observed of each item (:mod:`choicewise.results.odd_numbers`), int8 [items]."""
-        return np.asarray(self.columns["odd", null], dtype=np.int8)
+    def impossible(self, null: str | None) -> npt.NDArray[np.int8]:
+        """Which numbers of each item no model says (:mod:`choicewise.results.impossible_logprobs`), int8 [items]."""
+        return np.asarray(self.columns["impossible", null], dtype=np.int8)
 
     def sensitivity(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
         """Units of the score per nat of numeric noise in a likelihood, float64 [rows]; NaN where not known."""

@@ -72,9 +72,9 @@ class ObservedPortion:
         """1 for items of which an answer is known as an upper bound alone, 2 where all are, 0 for others, [items]."""
         return self._spans.unlisted(null)
 
-    def odd(self, null: str | None) -> npt.NDArray[np.int8]:
-        """What no model says among the observations of each item (:mod:`choicewise.results.odd_numbers`), [items]."""
-        return self._spans.odd(null)
+    def impossible(self, null: str | None) -> npt.NDArray[np.int8]:
+        """Which numbers of each item no model says (:mod:`choicewise.results.impossible_logprobs`), int8 [items]."""
+        return self._spans.impossible(null)
 
     def values(self) -> Floats:
         """What was observed of every choice that is no log-probability, float64 [rows]; NaN where there is nothing."""

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from choicewise.records.tables import GENERATED
 from choicewise.results.elsewhere import KEYS
-from choicewise.results.odd_numbers import PLACEHOLDER, certain_twice
+from choicewise.results.impossible_logprobs import PLACEHOLDER, certain_twice
 from choicewise.results.row_bytes import row_bytes
 from choicewise.results.run_tables import RunTables
 from choicewise.scoring.continuations import Continuations
@@ -37,7 +37,7 @@ class PromptSpans:
         self._answers = tables.answers[0][chosen]
         self._no_number = tables.no_number[chosen]
         self._unlisted = tables.unlisted[chosen]
-        self._odd, self._certain = tables.odd[chosen], tables.certain[chosen]
+        self._impossible, self._certain = tables.impossible[chosen], tables.certain[chosen]
         place = np.cumsum(chosen) - 1
         self._unanswered = [(int(place[span]), reason) for span, reason in tables.unanswered if chosen[span]]
         self._corrections = [nats[chosen] for nats in tables.corrections]
@@ -126,17 +126,17 @@ class PromptSpans:
         )
         return ((bounds > 0).astype(np.int8) + ((bounds > 0) & (bounds == asked))).astype(np.int8)
 
-    def odd(self, null: str | None) -> npt.NDArray[np.int8]:
+    def impossible(self, null: str | None) -> npt.NDArray[np.int8]:
         """What no model says among the observations of each item, after these two contexts; int8 [items]."""
         read = self._read(null).to_numpy()
-        odd = np.zeros(self._items, dtype=np.int8)
-        np.bitwise_or.at(odd, self._item[read], self._odd[read])
+        impossible = np.zeros(self._items, dtype=np.int8)
+        np.bitwise_or.at(impossible, self._item[read], self._impossible[read])
         certain = read & self._certain & (self._choice >= 0)
         if certain.any():
             codes = np.asarray(pc.fill_null(self._spans["null"].combine_chunks().dictionary_encode().indices, -1))
             asked = np.stack([self._item, self._spans["part"].to_numpy(), codes]).astype(np.int64)
-            odd[certain_twice(asked, self._answers, certain)] |= PLACEHOLDER
-        return odd
+            impossible[certain_twice(asked, self._answers, certain)] |= PLACEHOLDER
+        return impossible
 
     @property
     def no_number(self) -> Mask:

@@ -27,7 +27,7 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
         ("lengths",): lambda portion: np.nan_to_num(portion.lengths, nan=-1.0).astype(np.int32),
         ("no number",): lambda portion: portion.no_number,
         ("unlisted", protocol.null): lambda portion: portion.unlisted(protocol.null),
-        ("odd", protocol.null): lambda portion: portion.odd(protocol.null),
+        ("impossible", protocol.null): lambda portion: portion.impossible(protocol.null),
         ("reasons", protocol.null): lambda portion: _reasons(portion, protocol.null, reasons),
     }
     for null in dict.fromkeys((None, protocol.null)):

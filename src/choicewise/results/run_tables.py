@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from choicewise.records.manifest import Manifest
 from choicewise.records.tables import FLOAT32, OBSERVATIONS, REQUESTS, SPANS
 from choicewise.results.elsewhere import KEYS, named
-from choicewise.results.odd_numbers import odd_numbers
+from choicewise.results.impossible_logprobs import impossible_logprobs
 from choicewise.results.portion import Portion
 from choicewise.scoring.continuations import Continuations
 from choicewise.scoring.ragged import Floats, Integers, Mask, reduce_rows
@@ -85,10 +85,10 @@ class RunTables:
         return np.asarray(np.append(self._at_most, False)[self.answers].any(axis=0), dtype=np.bool_)
 
     @cached_property
-    def odd(self) -> npt.NDArray[np.int8]:
-        """What no model says (:mod:`choicewise.results.odd_numbers`) in the answers that a span names, int8 [spans]."""
-        odd = np.append(odd_numbers(self._flat["logprobs"], self.offsets, self._totals), 0)  # row -1: none
-        return np.asarray(np.bitwise_or.reduce(odd[self.answers], axis=0), dtype=np.int8)
+    def impossible(self) -> npt.NDArray[np.int8]:
+        """Which numbers no model says (:func:`impossible_logprobs`) are in a span's answers, bits as int8 [spans]."""
+        rows = impossible_logprobs(self._flat["logprobs"], self.offsets, self._totals)
+        return np.asarray(np.bitwise_or.reduce(np.append(rows, 0)[self.answers], axis=0), dtype=np.int8)  # row -1: none
 
     @cached_property
     def certain(self) -> Mask:
@@ -104,8 +104,7 @@ class RunTables:
         reasons = [*column.to_pylist(), None]  # row -1: none
         rows = self._own_answers
         spans = np.flatnonzero(np.append(pc.is_valid(column).to_numpy(), False)[rows].any(axis=0))
-        told = ((span, next(filter(None, (reasons[row] for row in rows[:, span])))) for span in spans.tolist())
-        return list(told)
+        return [(span, next(filter(None, (reasons[row] for row in rows[:, span])))) for span in spans.tolist()]
 
     @cached_property
     def no_number(self) -> Mask:

@@ -11,11 +11,11 @@ from choicewise.records.manifest import Manifest
 from choicewise.results.run import count_items
 from choicewise.results.summary_file import summary_problem
 from choicewise.store.atomic import disk_errors, write_text
+from choicewise.store.copies import copy_of
 from choicewise.store.examine import examine, usable_manifest
 from choicewise.store.lock import is_locked, locked
 from choicewise.store.repair import WriteItems, repair
 from choicewise.store.sweep import is_sweep, read_sweep
-from choicewise.store.twice import copy_of
 
 ROUNDS = 6
 """How often a folder is examined and repaired at most: a repair can uncover what could not be judged before."""
@@ -26,7 +26,7 @@ LineOf = Callable[[Path, Manifest], str]
 """The line that goes on with a run."""
 
 
-def look(folder: Path) -> Iterator[Examined]:
+def examine_runs(folder: Path) -> Iterator[Examined]:
     """Every run in ``folder``, or the run that it is, examined; nothing is changed, and nobody is kept out.
 
     Raises StoreError where it is no run folder and no folder of runs.
@@ -34,29 +34,29 @@ def look(folder: Path) -> Iterator[Examined]:
     if not (folder / MANIFEST).exists() and is_sweep(folder):
         yield _sweep(folder)
     for run in _runs(folder):
-        yield _look(run)
+        yield _examined(run)
 
 
-def mend(folder: Path, write_items: WriteItems, line_of: LineOf) -> Iterator[Examined]:
+def repair_runs(folder: Path, write_items: WriteItems, line_of: LineOf) -> Iterator[Examined]:
     """The same, with everything repaired that can be; ``line_of`` says what asks again what was set aside.
 
     A run that another process writes to is not touched.
     """
     if not (folder / MANIFEST).exists() and is_sweep(folder):
-        yield _mend_sweep(folder)
+        yield _repaired_sweep(folder)
     for run in _runs(folder):
         if is_locked(run):
             yield Examined(str(run), RUNNING)
             continue
         with locked(run):
-            examined = _mend(run, write_items)
+            examined = _repaired(run, write_items)
             manifest, _ = usable_manifest(run)
             if manifest is not None and not manifest.complete:
                 examined.line = line_of(run, manifest)
         yield examined
 
 
-def _look(run: Path) -> Examined:
+def _examined(run: Path) -> Examined:
     for _ in range(ROUNDS):
         if is_locked(run):
             break
@@ -83,7 +83,7 @@ def _examine(run: Path) -> Examined:
     return examined
 
 
-def _mend(run: Path, write_items: WriteItems) -> Examined:
+def _repaired(run: Path, write_items: WriteItems) -> Examined:
     done: list[str] = []
     for _ in range(ROUNDS):
         examined = _examine(run)
@@ -132,7 +132,7 @@ def _sweep(folder: Path) -> Examined:
     return examined
 
 
-def _mend_sweep(folder: Path) -> Examined:
+def _repaired_sweep(folder: Path) -> Examined:
     examined, path = _sweep(folder), folder / SWEEP
     if examined.state == RUNNING or not examined.harmed or examined.faults[0].remedy is Remedy.by_hand:
         return examined

@@ -6,7 +6,7 @@ import numpy as np
 
 from choicewise.data.dataset import Dataset
 from choicewise.errors import DataError, ModelError
-from choicewise.models.model import Model
+from choicewise.models.model import SERVER, Model
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import supported_readings
 from choicewise.questions import Conclusion, Question
@@ -39,7 +39,7 @@ def refusals(
     by_prompt: dict[frozenset[str], str | None] = {}
     for name, protocol in protocols.items():
         reason = lacking(model, protocol)
-        if reason is None and model.device == "server":
+        if reason is None and model.device == SERVER:
             prompt = frozenset(ask.name for ask in list_asks({name: protocol}))
             if prompt not in by_prompt:
                 try:

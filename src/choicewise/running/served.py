@@ -1,4 +1,4 @@
-"""Whether the model behind a server is the same at the end of a run as at its beginning."""
+"""A model behind a server: what a run keeps of it, and whether it is the same after the last question."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,7 @@ from choicewise.records.manifest import ServerRecord
 from choicewise.store.folder import RunFolder
 
 
-class _Facts(Protocol):
-    model: str
-    route: str
-    root: str
-    software: str
-    tokenizer: str
-    probes: Mapping[str, float]
-    noise: float
-
-
-class Served(Protocol):
+class ServedModel(Protocol):
     """What a model behind a server has beside what every model has."""
 
     notes: Sequence[str]
@@ -32,8 +22,8 @@ class Served(Protocol):
         """The tokens that the server puts before a text; None where it does not say."""
 
     @property
-    def facts(self) -> _Facts:
-        """What is to be kept of it."""
+    def record(self) -> ServerRecord:
+        """What a run keeps of it."""
 
     def probe_again(self) -> Mapping[str, float]:
         """The probe's log-probabilities (nats) as the server gives them now, by text; raises ModelError."""
@@ -44,11 +34,8 @@ class Served(Protocol):
 
 def server_record(model: Model) -> ServerRecord | None:
     """What the run folder keeps of the server that ``model`` is behind; None for other models."""
-    if (served := served_model(model)) is None:
-        return None
-    facts = served.facts
-    names = facts.model, facts.route, facts.root, facts.software, facts.tokenizer
-    return ServerRecord(*names, dict(facts.probes), facts.noise)
+    served = served_model(model)
+    return None if served is None else served.record
 
 
 def note_change(folder: RunFolder, model: Model) -> None:
@@ -60,7 +47,7 @@ def note_change(folder: RunFolder, model: Model) -> None:
     if (served := served_model(model)) is None or before is None:
         return
     try:
-        now = replace(before, probes=dict(served.probe_again()))
+        now = replace(before, probes=dict(served.probe_again()), named=served.record.named)
     except ModelError as error:
         warnings.warn(f"the server was not probed again after the last question: {error}", stacklevel=3)
         return
@@ -71,6 +58,15 @@ def note_change(folder: RunFolder, model: Model) -> None:
         )
 
 
-def served_model(model: Model) -> Served | None:
+def how_asked(model: Model) -> list[str]:
+    """Lines that say how the server that ``model`` is behind is asked, and what to know of that; none for others."""
+    if (served := served_model(model)) is None:
+        return []
+    record = served.record
+    asked = f"{record.model} behind {record.software or 'a server'} is asked by {record.route or 'nothing'}"
+    return [asked, *(f"note: {note}" for note in served.notes)]
+
+
+def served_model(model: Model) -> ServedModel | None:
     """``model`` where it is behind a server; None for others."""
-    return cast(Served, model) if hasattr(model, "probe_again") else None
+    return cast(ServedModel, model) if hasattr(model, "probe_again") else None

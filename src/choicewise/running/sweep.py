@@ -17,6 +17,7 @@ from choicewise.running.evaluate import evaluate
 from choicewise.running.memory import give_memory_back
 from choicewise.running.open_sources import ALL, Chosen, OpenedSource, open_sources, refuse
 from choicewise.running.pulse import Progress
+from choicewise.running.served import how_asked
 from choicewise.running.source import Source
 from choicewise.running.sweep_model import SweepModel
 from choicewise.running.sweep_progress import SweepProgress
@@ -135,7 +136,10 @@ class _Job:
             source = opened[cell.dataset]
             if loaded is None and not failure:
                 with self._caught() as problems:
-                    loaded = model.load(self._audience.download)
+                    fresh = model.load(self._audience.download, self._audience.say)
+                    for line in how_asked(fresh):
+                        self._audience.say(line)
+                    loaded = fresh
                 failure = "".join(problems)
             if loaded is not None:
                 self._audience.say(f"{model.label} on {cell.dataset}")

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,9 +65,9 @@ class SweepModel:
         """The protocols as this model is asked: in a chat where that is wanted."""
         return in_chat(protocols, self.chat, self.system)
 
-    def load(self, progress: Download | None = None) -> Model:
-        """The model; ``progress`` hears of a download.  Raises ModelError."""
-        return load_model(self.name, progress=progress, **self.options)
+    def load(self, progress: Download | None = None, say: Callable[[str], None] = lambda line: None) -> Model:
+        """The model; ``progress`` hears of a download, and ``say`` of waits for a server.  Raises ModelError."""
+        return load_model(self.name, progress=progress, say=say, **self.options)
 
 
 def folder_name(name: str) -> str:

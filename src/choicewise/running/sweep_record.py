@@ -17,9 +17,9 @@ from choicewise.records.sweep import CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.running.source import Source
 from choicewise.running.sweep_model import SweepModel, folder_name, free_name
 from choicewise.store.atomic import PARTIAL, disk_errors
+from choicewise.store.copies import copy_of
 from choicewise.store.manifest import read_manifest
 from choicewise.store.sweep import is_sweep, read_sweep
-from choicewise.store.twice import copy_of
 from choicewise.store.unanswered import unanswered_keys
 
 

@@ -17,10 +17,10 @@ from choicewise.store.block_faults import (
     file_faults,
     place_faults,
 )
+from choicewise.store.copies import copy_of
 from choicewise.store.manifest import read_manifest
 from choicewise.store.stray import ASIDE, stray_faults
 from choicewise.store.tables import damage, other_version, read_batches
-from choicewise.store.twice import copy_of
 from choicewise.store.unanswered import unanswered_keys
 
 

@@ -16,6 +16,7 @@ from choicewise.records.manifest import BlockRecord, EngineRecord, Manifest, Pla
 from choicewise.records.rows import ItemRow, ObservationRow
 from choicewise.records.tables import FLOAT32, OBSERVATIONS
 from choicewise.store.atomic import PARTIAL, disk_errors, remove
+from choicewise.store.copies import copy_of, renew_copy
 from choicewise.store.keys import KEY_BYTES, Keys
 from choicewise.store.leftovers import leftovers
 from choicewise.store.lock import locked
@@ -23,7 +24,6 @@ from choicewise.store.manifest import read_manifest, write_manifest
 from choicewise.store.replacement import replaced, write_replacement
 from choicewise.store.resume import continued
 from choicewise.store.tables import Rows, block_file, read_columns, write_block, write_items
-from choicewise.store.twice import copy_of, renew_copy
 from choicewise.store.unanswered import unanswered_keys
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from choicewise.errors import StoreError
 from choicewise.records.format import FORMAT, MANIFEST, VERSION
 from choicewise.records.manifest import Manifest
-from choicewise.store.twice import copy_of, write_twice
+from choicewise.store.copies import copy_of, write_twice
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

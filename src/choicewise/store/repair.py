@@ -19,12 +19,12 @@ from choicewise.records.manifest import FileRecord, Manifest
 from choicewise.records.tables import OBSERVATIONS
 from choicewise.store.atomic import disk_errors, new_file, new_folder, remove, sync, write_text
 from choicewise.store.block_faults import first_rows
+from choicewise.store.copies import copy_of
 from choicewise.store.folder import RunFolder
 from choicewise.store.manifest import read_manifest, write_manifest
 from choicewise.store.resume import usable_blocks
 from choicewise.store.stray import ASIDE
 from choicewise.store.tables import block_file, read_table
-from choicewise.store.twice import copy_of
 
 WriteItems = Callable[[Path, Manifest], dict[str, FileRecord]]
 """Writes the item table of a run again from its data, and returns the file by name; StoreError where it can't."""

@@ -53,9 +53,12 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
     blocks = usable_blocks(existing.blocks, [each.block for each in damaged_blocks(path, existing.blocks)])
     refused = {name: why for name, why in {**existing.refused, **wanted.refused}.items() if name not in protocols}
     same = (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks)
-    if same and refused == existing.refused:
+    moved = wanted.server is not None and bool(wanted.command) and wanted.command != existing.command
+    if same and refused == existing.refused and not moved:
         return existing
-    changes: dict[str, Any] = {} if same else {"complete": False, "command": wanted.command or existing.command}
+    changes: dict[str, Any] = {} if same else {"complete": False}
+    if moved or not same:  # a server's address may be another one by now
+        changes["command"] = wanted.command or existing.command
     extended = replace(existing, protocols=protocols, files=files, blocks=blocks, refused=refused, **changes)
     write_manifest(path, extended)
     return extended

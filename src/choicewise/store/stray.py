@@ -9,9 +9,9 @@ from choicewise.records.fault import Fault, Remedy
 from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE, MANIFEST, SUMMARY
 from choicewise.records.manifest import Manifest
 from choicewise.store.atomic import PARTIAL
+from choicewise.store.copies import copy_of
 from choicewise.store.leftovers import unlisted_blocks
 from choicewise.store.tables import SCHEMAS, damage
-from choicewise.store.twice import copy_of
 
 ASIDE = "damaged"
 """The folder inside a run folder that takes what is set aside."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from choicewise.errors import StoreError
 from choicewise.records.format import MANIFEST, SWEEP, SWEEP_FORMAT, SWEEP_VERSION
 from choicewise.records.sweep import Sweep
-from choicewise.store.twice import copy_of, write_twice
+from choicewise.store.copies import copy_of, write_twice
 
 _AGAIN = "`choicewise doctor` puts back its copy; or begin another folder"
 

@@ -34,7 +34,7 @@ _MARK = {b"choicewise": b"rows"}
 def row_schema() -> pa.Schema:
     """A column per field of :class:`~choicewise.results.row.Row`, and what the averages of suites have beside them."""
     columns = {name: _TYPES.get(kind, pa.string()) for name, kind in get_type_hints(Row).items()}
-    columns |= {"flags": pa.string(), "chance": pa.float64(), "complete": pa.bool_()}
+    columns |= {"flags": pa.string(), "alarms": pa.string(), "chance": pa.float64(), "complete": pa.bool_()}
     columns |= {"mean_of_parts": pa.float64(), "normalised": pa.bool_(), "parts": pa.string()}
     return pa.schema(columns, metadata=_MARK)
 

@@ -16,13 +16,13 @@ from choicewise.models.server.json_answer import JSON, Unreadable, json_answer
 from choicewise.models.server.key import Key, quoted
 from choicewise.models.server.retry_after import retry_after
 
-_SAID_BYTES: Final = 2000
-"""Bytes of an answer that is no answer which are read, to say what the server says."""
+_QUOTED_BYTES: Final = 2000
+"""Bytes of an error that are read, for a message to quote."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerReader:
-    """Reads at most ``most_bytes``, decompressed, for at most ``seconds``; the ``key`` is in nothing that it says."""
+    """Reads at most ``most_bytes``, decompressed, for at most ``seconds``; the ``key`` is in no message."""
 
     key: Key
     seconds: float
@@ -43,7 +43,7 @@ class AnswerReader:
         try:
             answer = json_answer(bytes(body))
         except Unreadable as error:
-            fault = self._unreadable(error, bytes(body[:_SAID_BYTES]))
+            fault = self._unreadable(error, bytes(body[:_QUOTED_BYTES]))
         else:
             if answer.get("error") is None or "choices" in answer:
                 return answer
@@ -56,10 +56,10 @@ class AnswerReader:
         with contextlib.suppress(httpx2.HTTPError):  # what the server says is a courtesy
             for chunk in response.iter_bytes():
                 body += chunk
-                if len(body) > _SAID_BYTES or time.monotonic() - begun > self.seconds:
+                if len(body) > _QUOTED_BYTES or time.monotonic() - begun > self.seconds:
                     break
         wait = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
-        said = bytes(body[:_SAID_BYTES]).decode(errors="replace")
+        said = bytes(body[:_QUOTED_BYTES]).decode(errors="replace")
         if response.has_redirect_location:
             said = _host(response.headers["Location"])
         return of_status(response.status_code, quoted(_message(said), self.key), wait, bool(self.key))

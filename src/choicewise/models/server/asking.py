@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from choicewise.models.server.client import Client
 from choicewise.models.server.concurrency import answered
 from choicewise.models.server.faults import Unanswerable
-from choicewise.models.server.routes.call import Call, Route
-from choicewise.models.server.work import ServerRequest
+from choicewise.models.server.request_threads import ServerRequest
+from choicewise.models.server.routes.route import Call, Route
 from choicewise.questions import Answers, Question, Span, TokenScores
 
 

@@ -13,6 +13,7 @@ import httpx2
 from choicewise.errors import ModelError
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.answer_reader import AnswerReader
+from choicewise.models.server.concurrency_limit import ConcurrencyLimit
 from choicewise.models.server.faults import (
     AGAIN,
     Passing,
@@ -22,11 +23,11 @@ from choicewise.models.server.faults import (
     of_error,
 )
 from choicewise.models.server.json_answer import JSON
-from choicewise.models.server.key import HidingLog, Key, quoted
-from choicewise.models.server.pace import Pace
+from choicewise.models.server.key import HIDDEN, HidingLog, Key, quoted
+from choicewise.models.server.open_sockets import OpenSockets
 from choicewise.models.server.retries import healed
-from choicewise.models.server.sockets import Sockets
 from choicewise.models.server.usage import Usage
+from choicewise.models.server.waits import Waits
 
 MOST_BYTES: Final = 32 * 2**20
 """Bytes of an answer, decompressed, beyond which it is refused."""
@@ -44,7 +45,8 @@ class Client:
 
     ``key`` is sent as ``Authorization: Bearer`` and shown nowhere.  ``timeout``: seconds that the server may be silent,
     half of those that one answer may take; ``connect``: seconds to a connection; ``patience``: seconds after which no
-    request is made again.  ``most_bytes`` of an answer are read.
+    request is made again.  ``most_bytes`` of an answer are read.  ``say`` gets a line now and then while the server is
+    waited for, from any thread.
 
     Redirects are not followed.  A server on this machine is reached directly; to others the proxies of the environment
     apply (``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY``, ``NO_PROXY``), as does ``SSL_CERT_FILE``.
@@ -60,6 +62,7 @@ class Client:
         patience: float = 600.0,
         most_bytes: int = MOST_BYTES,
         transport: httpx2.BaseTransport | None = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.address = address
         self._key = Key(key or "")
@@ -70,9 +73,12 @@ class Client:
         self._reader = AnswerReader(self._key, 2 * timeout, most_bytes)
         self._proxied = address.is_proxied
         self.usage = Usage()
-        self._sockets, self._closed = Sockets(), False
+        self._waits = Waits(say)
+        self.named: str | None = None
+        """What the first answer of a model called it; None where no answer named any so far."""
+        self._sockets, self._closed = OpenSockets(), False
         self._answered = dict[str, bytes]()
-        self.pace = Pace(MOST_AT_ONCE, slow=timeout / 10)
+        self.concurrency = ConcurrencyLimit(MOST_AT_ONCE, slow=timeout / 10)
         self.unanswered = 0
         """Requests that had no answer since the last that had one; counted by those who make many at once."""
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "choicewise"}
@@ -120,8 +126,9 @@ class Client:
     def post(self, path: str, body: JSON, *, model: str | None = None) -> JSON:
         """The answer to ``body``, sent to ``path`` (:meth:`ServerAddress.at`); the request may be made several times.
 
-        ``model``: the name that the answer must give, where it gives one.  Raises Unanswerable where this request can't
-        be answered, ServerFailed where none can.
+        ``model``: the name that the answer must give, where it gives one and no answer before gave another: a service
+        may call a model by a dated name, but always by the same.  Raises Unanswerable where this request can't be
+        answered, ServerFailed where none can.
         """
         return self.ask("POST", path, body, model=model)
 
@@ -132,26 +139,37 @@ class Client:
         body: JSON | None,
         *,
         model: str | None = None,
-        hear: Callable[[Passing], None] = lambda fault: None,
+        on_fault: Callable[[Passing], None] = lambda fault: None,
         stopped: Callable[[], bool] = _never,
     ) -> JSON:
-        """The same of any method; ``hear`` is told of every fault that may heal, and no try begins once ``stopped``."""
+        """The same of any method.
+
+        ``on_fault`` is called with every fault that may heal; no try begins once ``stopped``.
+        """
         content = None if body is None else _encoded(body)
 
         def ended() -> bool:
             return self._closed or stopped()
 
+        def heard(fault: Passing) -> None:
+            self._waits.hear(fault)
+            on_fault(fault)
+
         try:
-            answer = healed(lambda: self._once(method, path, content, ended), self._patience, hear, ended)
+            answer = healed(lambda: self._once(method, path, content, ended), self._patience, heard, ended)
         except ServerFailed as error:
             failure = failed(f"{self.address.url}: {error.message}", error.status)
         else:
-            if model is None or not isinstance(answer.get("model"), str) or answer["model"] == model:
+            expected = model if self.named is None else self.named
+            named = self._key.hidden(str(answer.get("model") or "")) if "choices" in answer else ""
+            first = expected is None and HIDDEN not in named  # a key is no model's name
+            if named in ("", expected) or first:
                 if content is not None:
+                    self.named = named or self.named
                     self._answered[path], self.unanswered = content, 0
                     self.usage.add(answer)
                 return answer
-            failure = self._of_other(answer.pop("model"), model)
+            failure = self._of_other(named, expected or self.address.model or "the one asked for")
             del answer  # a traceback may show variables, and an answer what it likes
         raise failure
 
@@ -162,12 +180,12 @@ class Client:
     def again(self, path: str) -> str | None:
         """Why the request to ``path`` that was answered last has no answer now; None where it has one.
 
-        So it can be told whether the server fails, or some requests do.
+        This shows whether the server fails, or some requests do.
         """
         if (content := self._answered.get(path)) is None:
             return "and none was ever answered"
         try:
-            healed(lambda: self._once("POST", path, content), self._patience)
+            healed(lambda: self._once("POST", path, content), self._patience, self._waits.hear)
         except (Unanswerable, ServerFailed) as error:
             return f"and one that was answered before has none now ({error})"
         self.unanswered = 0
@@ -186,10 +204,12 @@ class Client:
                 self.address.at(path),
                 content=content,
                 headers=headers,
-                extensions={"trace": partial(self._sockets.hear, stopped=stopped)},
+                extensions={"trace": partial(self._sockets.trace, stopped=stopped)},
             ) as response:
                 if response.status_code == 200:
-                    return self._reader.read(response, begun)
+                    answer = self._reader.read(response, begun)
+                    self._waits.answered()
+                    return answer
                 fault = self._reader.refusal(response, begun)
         except httpx2.HTTPError as error:
             fault = of_error(error, self.timeout, self._proxied)

@@ -9,7 +9,7 @@ from typing import Final
 from choicewise.models.server.client import MOST_AT_ONCE, Client
 from choicewise.models.server.faults import AGAIN, Passing, ServerFailed, Unanswerable, failed
 from choicewise.models.server.json_answer import JSON
-from choicewise.models.server.work import Ended, ServerRequest, Work
+from choicewise.models.server.request_threads import Ended, RequestThreads, ServerRequest
 
 FAILED_IN_A_ROW: Final = 5
 """Different requests without an answer, and none with one in between, after which the server is in doubt."""
@@ -21,7 +21,7 @@ def answered(
     """(place of the request in ``requests``, its answer), each once, in the order in which answers come.
 
     Requests begin in the given order, read from ``requests`` as they are needed, ``most`` at once and fewer where the
-    server takes fewer (:class:`~choicewise.models.server.pace.Pace`, which the client keeps from call to call).
+    server takes fewer: the client keeps that limit from call to call (``concurrency_limit``).
     ``model``: the name that every answer must give, where it gives one.
 
     A request that can't be answered has an Unanswerable for an answer.  That is held back until another request is
@@ -32,41 +32,41 @@ def answered(
 
     Closing the generator, or an exception in the thread that reads it, ends everything under way.
     """
-    pace, unanswered = client.pace, _Unanswered(client)
+    limit, unanswered = client.concurrency, _Unanswered(client)
     queue = enumerate(requests)
-    work = Work(client, model)
+    threads = RequestThreads(client, model)
     try:
         more, ready = True, list[tuple[int, JSON | Unanswerable]]()
-        while more or work.under_way or ready:
-            while more and work.under_way < min(pace.limit, most) and time.monotonic() >= pace.resume:
+        while more or threads.under_way or ready:
+            while more and threads.under_way < min(limit.limit, most) and time.monotonic() >= limit.resume:
                 following = next(queue, None)
                 if more := following is not None:
-                    work.begin(*following)
+                    threads.begin(*following)
             if ready:  # the server has work again while these are read
                 yield from ready
                 ready.clear()
                 continue
-            pause = pace.resume - time.monotonic() if more and work.under_way < min(pace.limit, most) else None
-            if not work.under_way and pause is None:
+            pause = limit.resume - time.monotonic() if more and threads.under_way < min(limit.limit, most) else None
+            if not threads.under_way and pause is None:
                 continue
-            match work.hear(pause):
+            match threads.next_event(pause):
                 case Passing(busy=True) as fault:
-                    pace.overloaded(fault.begun, time.monotonic(), fault.wait)
+                    limit.overloaded(fault.begun, time.monotonic(), fault.wait)
                 case Ended(index, request, _, Unanswerable() as reason):
                     if failure := unanswered.add(index, request.path, reason):
-                        yield from work.answered_meanwhile()
+                        yield from threads.remaining_answers()
                         raise failure
                 case Ended(_, _, _, BaseException() as error):
-                    yield from work.answered_meanwhile()
+                    yield from threads.remaining_answers()
                     raise error
                 case Ended(index, _, took, dict() as answer):
-                    pace.answered(took, work.under_way + 1)
+                    limit.answered(took, threads.under_way + 1)
                     ready = [*unanswered.settled(), (index, answer)]
         if failure := unanswered.at_end():
             raise failure
         yield from unanswered.settled()
     finally:
-        work.end()
+        threads.end()
 
 
 class _Unanswered:

@@ -90,27 +90,27 @@ def of_status(status: int, said: str, wait: float | None, has_key: bool) -> Faul
 
     ``wait``: what Retry-After asks for (seconds).  ``has_key``: whether a key was sent.
     """
-    told = f"status {status}: {said}"
+    answer = f"status {status}: {said}"
     if status in (401, 403, 407):
         advice = "is it another server's?" if has_key else f"set {KEY_VARIABLE}"
         return failed(
-            f"the server refuses {'the key' if has_key else 'requests without a key'}, {told}; {advice}", status
+            f"the server refuses {'the key' if has_key else 'requests without a key'}, {answer}; {advice}", status
         )
     if 300 <= status < 400:
         return failed(
-            f"the server redirects elsewhere ({told}), which is not followed; name that address instead", status
+            f"the server redirects elsewhere ({answer}), which is not followed; name that address instead", status
         )
     if (status in _BUSY or status >= 500) and wait is not None and wait > LONGEST_WAIT:
-        return failed(f"the server asks to wait {_duration(wait)} ({told}); {AGAIN} then", status)
+        return failed(f"the server asks to wait {duration(wait)} ({answer}); {AGAIN} then", status)
     if status in _BUSY:
-        return Passing(f"the server is busy, {told}", status, wait=wait, busy=True, everywhere=True, tries=None)
+        return Passing(f"the server is busy, {answer}", status, wait=wait, busy=True, everywhere=True, tries=None)
     if status in _REFUSED:
-        return Unanswerable(f"the server refuses the request, {told}", status)
+        return Unanswerable(f"the server refuses the request, {answer}", status)
     if 500 <= status < 600:
-        return Passing(f"the server fails, {told}", status, wait=wait)
+        return Passing(f"the server fails, {answer}", status, wait=wait)
     if status == 404:
-        return failed(f"the server has no such model or route, {told}; check the address and the name", status)
-    return failed(f"the server does not answer as such servers do, {told}; check the address", status)
+        return failed(f"the server has no such model or route, {answer}; check the address and the name", status)
+    return failed(f"the server does not answer as such servers do, {answer}; check the address", status)
 
 
 def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFailed | Passing:
@@ -125,14 +125,14 @@ def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFa
         case httpx2.ConnectTimeout() | httpx2.PoolTimeout():
             return Passing(f"the server can't be reached{way}: no connection in time", busy=True, everywhere=True)
         case httpx2.TimeoutException():
-            return Passing(f"the server was silent for {_duration(seconds)}", busy=True, tries=3)
+            return Passing(f"the server was silent for {duration(seconds)}", busy=True, tries=3)
         case httpx2.ProxyError():
             return Passing(f"the server can't be reached{way}: the proxy refuses", everywhere=True)
         case httpx2.ConnectError() if (cause := _tls(error)) is not None:
             return _of_tls(cause)
         case httpx2.ConnectError():
             advice = "is it running, and are host and port right?"
-            return Passing(f"the server can't be reached{way}: {advice}", everywhere=True)
+            return Passing(f"the server can't be reached{way} ({advice})", everywhere=True)
         case httpx2.DecodingError():
             return Passing("the answer can't be decompressed")
         case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol() | httpx2.TooManyRedirects():
@@ -144,7 +144,7 @@ def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFa
 
 def silent(seconds: float) -> Passing:
     """The fault of an answer that trickles for longer than ``seconds``."""
-    return Passing(f"the answer was not complete after {_duration(seconds)}", busy=True, tries=3)
+    return Passing(f"the answer was not complete after {duration(seconds)}", busy=True, tries=3)
 
 
 def _tls(error: BaseException) -> ssl.SSLError | None:
@@ -169,7 +169,8 @@ def _of_tls(error: ssl.SSLError) -> ServerFailed | Passing:
     return failed(f"TLS can't be agreed on ({error.reason}); does the server speak http://, not https://?")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """``seconds`` in words."""
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"

@@ -16,8 +16,8 @@ HIDDEN: Final = "[key]"
 
 _LOGGERS: Final = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "proxy", "socks")))
 
-_TELLING: Final = 4
-"""Characters of a key that say something of it."""
+_REVEALING: Final = 4
+"""Characters at the end of a text that are hidden where a key may begin with them: fewer reveal nothing."""
 
 
 class Key:
@@ -51,7 +51,7 @@ class Key:
         """``text`` with ``HIDDEN`` for every occurrence of the key, also for one that breaks off at its end."""
         for spelling in self._spellings if self._text else ():
             text = text.replace(spelling, HIDDEN)
-            for length in range(len(spelling) - 1, _TELLING - 1, -1):
+            for length in range(len(spelling) - 1, _REVEALING - 1, -1):
                 if text.endswith(spelling[:length]):
                     text = text[:-length] + HIDDEN
         return text

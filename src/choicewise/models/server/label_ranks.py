@@ -15,7 +15,7 @@ from typing import Final
 
 from choicewise.models.server.asking import ask
 from choicewise.models.server.client import Client
-from choicewise.models.server.routes.call import Route
+from choicewise.models.server.routes.route import Route
 from choicewise.questions import Answers, Question, Span, TokenScores
 
 COUNTED: Final = 100

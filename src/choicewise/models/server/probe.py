@@ -8,24 +8,23 @@ from typing import Final
 
 import numpy as np
 
-from choicewise.models.selfcheck import SelfCheck
-from choicewise.models.selfcheck import Trial as Tried
-from choicewise.models.server.agreement import text_front
+from choicewise.models.selfcheck import SelfCheck, Trial
 from choicewise.models.server.asking import ask_now
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import ServerFailed, Unanswerable
 from choicewise.models.server.prompts import Prompts, TextPrompts, TokenPrompts
+from choicewise.models.server.route_check import TOLERANCE, Measured, Refused, RouteCheck
 from choicewise.models.server.routes.by_length import ByLength
-from choicewise.models.server.routes.call import Route
 from choicewise.models.server.routes.chat import ChatGeneration, ChatTopTokens
 from choicewise.models.server.routes.chosen_tokens import ChosenTokens
 from choicewise.models.server.routes.echo import Echo
 from choicewise.models.server.routes.generation import Completions
 from choicewise.models.server.routes.prompt_logprobs import PromptLogprobs
+from choicewise.models.server.routes.route import Route
 from choicewise.models.server.routes.sglang import SglangChosen, SglangPrompts
 from choicewise.models.server.routes.top_tokens import TopTokens
-from choicewise.models.server.served import NOT_THERE, Served
-from choicewise.models.server.trial import TOLERANCE, Measured, Refused, Trial
+from choicewise.models.server.server_facts import NOT_THERE, ServerFacts
+from choicewise.models.server.token_agreement import text_front
 from choicewise.questions import Generation, Span
 from choicewise.tokens.chat_template import Message
 from choicewise.tokens.served_chat import ServedChat
@@ -36,7 +35,7 @@ COUNTS: Final = (100, 20, 5, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class ChosenRoutes:
     """The ways of asking that were taken; None where the server has none for it.
 
     ``score`` and ``generate`` are for texts, ``chat_score`` and ``chat_generate`` for messages.  ``check``: what was
@@ -64,15 +63,15 @@ class Probe:
     """Tries the server behind ``client``, which serves ``served``; ``tokenizer`` is called ``name``."""
 
     client: Client
-    served: Served
+    served: ServerFacts
     tokenizer: Tokenizer
     name: str
     completions: bool
-    _tried: list[Tried] = field(default_factory=list)
+    _tried: list[Trial] = field(default_factory=list)
 
-    def ways(self) -> Ways:
+    def chosen_routes(self) -> ChosenRoutes:
         """What was taken, and what was measured; raises ModelError where the tokenizer is not the server's."""
-        trial = Trial(self.client, self.served.model, self.tokenizer)
+        check = RouteCheck(self.client, self.served.model, self.tokenizer)
         score: Route | None = None
         generate: Route | None = None
         front: tuple[int, ...] | None = None
@@ -80,19 +79,21 @@ class Probe:
         if self.completions:
             front = text_front(self.client, self.served, self.tokenizer, self.name)
             texts = None if front is None else TextPrompts(self.tokenizer, front)
-            top = self._top(trial, texts)
+            top = self._top(check, texts)
             tokens = top is not None and isinstance(top.prompts, TokenPrompts)
-            score, measured = self._score(trial, top, texts, tokens or self._is("sglang"))
-            generate = self._generate(trial, TokenPrompts() if tokens else texts)
+            score, measured = self._score(check, top, texts, tokens or self._is("sglang"))
+            generate = self._generate(check, TokenPrompts() if tokens else texts)
         chat = isinstance(self.tokenizer.chat, ServedChat)
         chat_score = self._chat_score() if chat else None
         chat_generate = self._chat_generate() if chat else None
-        return Ways(score, generate, chat_score, chat_generate, self._check(score, measured), _probes(measured), front)
+        return ChosenRoutes(
+            score, generate, chat_score, chat_generate, self._selfcheck(score, measured), _probes(measured), front
+        )
 
     def _is(self, software: str) -> bool:
         return self.served.software.startswith(software)
 
-    def _check(self, score: Route | None, measured: Measured | None) -> SelfCheck:
+    def _selfcheck(self, score: Route | None, measured: Measured | None) -> SelfCheck:
         trials = tuple(self._tried)
         if score is None or measured is None:
             taken = next((each.rung for each in trials if each.refused is None), "none")
@@ -101,15 +102,15 @@ class Probe:
         return SelfCheck(score.name, difference, floor, tolerance, measured.noise, measured.tokens, trials, score.cost)
 
     def _score(
-        self, trial: Trial, top: TopTokens | None, texts: TextPrompts | None, tokens: bool
+        self, check: RouteCheck, top: TopTokens | None, texts: TextPrompts | None, tokens: bool
     ) -> tuple[Route | None, Measured | None]:
         """The best way to ask about spans."""
         if tokens:
             for chosen, whole, cached in self._pairs():
-                first, second = self._spans(trial, chosen, top), self._spans(trial, whole, top)
+                first, second = self._spans(check, chosen, top), self._spans(check, whole, top)
                 if first is not None and second is not None:
                     try:
-                        self._held(trial, chosen, whole, first)
+                        self._compare(check, chosen, whole, first)
                     except Refused:
                         return whole, second  # ranks and all tokens are checked there
                     longest = None if self.served.window is None else self.served.window - 1
@@ -118,20 +119,20 @@ class Probe:
                     return (chosen, first) if first is not None else (whole, second)
         for prompts in self._prompts(texts, tokens):
             echo = Echo(self.served.model, self.tokenizer, prompts)
-            if (measured := self._spans(trial, echo, top, prompts.front)) is not None:
+            if (measured := self._spans(check, echo, top, prompts.front)) is not None:
                 return echo, measured
         if top is not None:
             try:
-                measured = trial.next_tokens(top)
+                measured = check.next_tokens(top)
             except Refused as refused:
-                self._tried.append(Tried(top.name, None, refused.reason))
+                self._tried.append(Trial(top.name, None, refused.reason))
             else:
-                self._tried.append(Tried(top.name, measured.difference, None))
+                self._tried.append(Trial(top.name, measured.difference, None))
                 return top, measured
         return None, None
 
     def _pairs(self) -> Iterator[tuple[Route, Route, bool]]:
-        """Ways by chosen next tokens and by whole prompts; whether the latter use the cache."""
+        """ChosenRoutes by chosen next tokens and by whole prompts; whether the latter use the cache."""
         if self._is("sglang"):
             yield SglangChosen(self.served.model), SglangPrompts(), True
         yield ChosenTokens(self.served.model), PromptLogprobs(self.served.model), False
@@ -142,30 +143,32 @@ class Probe:
         if texts is not None:
             yield texts
 
-    def _held(self, trial: Trial, chosen: Route, whole: Route, measured: Measured) -> None:
+    def _compare(self, check: RouteCheck, chosen: Route, whole: Route, measured: Measured) -> None:
         """Refuse ``chosen`` where the two ways give different numbers."""
-        apart = trial.apart(chosen, whole)
+        apart = check.apart(chosen, whole)
         if apart > measured.tolerance:
             reason = f"{apart:.3g} nats apart from {whole.name}"
-            self._tried.append(Tried(chosen.name, apart, reason))
+            self._tried.append(Trial(chosen.name, apart, reason))
             raise Refused(reason, apart)
 
-    def _spans(self, trial: Trial, route: Route, top: TopTokens | None, front: tuple[int, ...] = ()) -> Measured | None:
+    def _spans(
+        self, check: RouteCheck, route: Route, top: TopTokens | None, front: tuple[int, ...] = ()
+    ) -> Measured | None:
         """What was measured of ``route``; None where it is refused, which is noted."""
         try:
-            measured = trial.spans(route, top, front)
+            measured = check.spans(route, top, front)
         except Refused as refused:
-            self._tried.append(Tried(route.name, refused.difference, refused.reason))
+            self._tried.append(Trial(route.name, refused.difference, refused.reason))
         except ServerFailed as error:
             if error.status is not None and error.status not in NOT_THERE:
                 raise
-            self._tried.append(Tried(route.name, None, error.message))
+            self._tried.append(Trial(route.name, None, error.message))
         else:
-            self._tried.append(Tried(route.name, measured.difference, None))
+            self._tried.append(Trial(route.name, measured.difference, None))
             return measured
         return None
 
-    def _top(self, trial: Trial, texts: TextPrompts | None) -> TopTokens | None:
+    def _top(self, check: RouteCheck, texts: TextPrompts | None) -> TopTokens | None:
         """The best way to list next tokens; None where there is none."""
         kinds: list[tuple[Prompts, bool]] = []
         if not self._is("llama-cpp-python"):  # it fails on tokens
@@ -173,14 +176,14 @@ class Probe:
         if texts is not None:
             kinds.append((texts, False))
         for prompts, by_id in kinds:
-            if (context := trial.context(prompts)) is None:
+            if (context := check.context(prompts)) is None:
                 continue
             for count in COUNTS:
                 top = TopTokens(self.served.model, self.tokenizer, prompts, count, by_id)
                 try:
-                    trial.listed(top, context.tolist())
+                    check.listed(top, context.tolist())
                 except Unanswerable as error:
-                    refused = Tried(f"next tokens, prompts as {prompts.name}", None, error.reason)
+                    refused = Trial(f"next tokens, prompts as {prompts.name}", None, error.reason)
                     if error.status is not None and error.status >= 500:
                         break
                     continue
@@ -188,21 +191,21 @@ class Probe:
             self._tried.append(refused)
         return None
 
-    def _generate(self, trial: Trial, prompts: Prompts | None) -> Route | None:
+    def _generate(self, check: RouteCheck, prompts: Prompts | None) -> Route | None:
         """The best way to generate from completions."""
-        context = None if prompts is None else trial.context(prompts)
+        context = None if prompts is None else check.context(prompts)
         if prompts is None or context is None:
             return None
-        tried = list[Tried]()
+        tried = list[Trial]()
         for named in (True, False):
             for unchanged in (True, False):
                 route = Completions(self.served.model, self.tokenizer, prompts, named, unchanged)
                 try:
                     ask_now(self.client, route, Generation(context, 3))
                 except Unanswerable as error:
-                    tried.append(Tried(route.name, None, error.reason))
+                    tried.append(Trial(route.name, None, error.reason))
                 else:
-                    self._tried.append(Tried(route.name, None, None))
+                    self._tried.append(Trial(route.name, None, None))
                     return route
         self._tried += tried[-1:]
         return None
@@ -215,9 +218,9 @@ class Probe:
             try:
                 listing.read(self.client.post(listing.path, listing.body))
             except Unanswerable as error:
-                refused = Tried(route.name, None, error.reason)
+                refused = Trial(route.name, None, error.reason)
                 continue
-            self._tried.append(Tried(route.name, 0.0, None))
+            self._tried.append(Trial(route.name, 0.0, None))
             return route
         self._tried.append(refused)
         return None
@@ -232,9 +235,9 @@ class Probe:
             try:
                 ask_now(self.client, route, Generation(self._chat_context().context, 3))
             except Unanswerable as error:
-                refused = Tried(route.name, None, error.reason)
+                refused = Trial(route.name, None, error.reason)
             else:
-                self._tried.append(Tried(route.name, None, None))
+                self._tried.append(Trial(route.name, None, None))
                 return route
         self._tried.append(refused)
         return None

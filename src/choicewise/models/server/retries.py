@@ -21,13 +21,13 @@ _ours = local()
 def healed(
     request: Callable[[], T],
     patience: float,
-    hear: Callable[[Passing], None] = lambda fault: None,
+    on_fault: Callable[[Passing], None] = lambda fault: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> T:
     """What ``request`` returns, made again with growing, jittered pauses where it raises :class:`Passing`.
 
     Where the server asks to wait (Retry-After), that long is waited.  No try begins later than ``patience`` seconds
-    after the first, or once ``stopped()``.  ``hear`` is told of every fault.  Raises what becomes of the last fault.
+    after the first, or once ``stopped()``.  ``on_fault`` is called with every fault.  Raises what becomes of the last.
     """
     _silence()
     begun, tried = time.monotonic(), 0
@@ -49,7 +49,7 @@ def healed(
                 try:
                     return request()
                 except Passing as fault:
-                    hear(fault)
+                    on_fault(fault)
                     raise
     except Passing as fault:
         unhealed = fault.unhealed(tried)
@@ -59,14 +59,14 @@ def healed(
 
 
 def _silence() -> None:
-    """Let the hooks of stamina, which write to the log, hear nothing of our retries; of others they still do."""
+    """Call the hooks of stamina, which write to the log, for the retries of other programs alone."""
     hooks = get_on_retry_hooks()
     if not all(isinstance(hook, _Others) for hook in hooks):
         set_on_retry_hooks(hook if isinstance(hook, _Others) else _Others(hook) for hook in hooks)
 
 
 class _Others:
-    """A hook that hears of the retries of others."""
+    """A hook that is called for retries that are not ours."""
 
     def __init__(self, hook: RetryHook) -> None:
         self._hook = hook

@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 def retry_after(value: str | None, now: datetime) -> float | None:
     """Seconds from ``now`` (aware) that the header's ``value`` asks for, 0 at least; None where it asks for nothing.
 
-    It is a number of seconds or an HTTP date; of anything else nothing is to be learnt.
+    It is a number of seconds or an HTTP date; anything else asks for nothing.
     """
     value = (value or "").strip()
     if value.isascii() and value.replace(".", "", 1).isdigit():

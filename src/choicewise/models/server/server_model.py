@@ -6,13 +6,13 @@ import hashlib
 import os
 import weakref
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
 from choicewise.data.download_bars import Download
 from choicewise.errors import ModelError
+from choicewise.models.model import SERVER
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.models.server.address import KEY_VARIABLE, ServerAddress
 from choicewise.models.server.asking import ask, unanswered
@@ -20,13 +20,15 @@ from choicewise.models.server.chats import Chats
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import ServerFailed, Unanswerable
 from choicewise.models.server.label_ranks import with_label_ranks
-from choicewise.models.server.probe import Probe, Ways
+from choicewise.models.server.other_name import other_name
+from choicewise.models.server.probe import ChosenRoutes, Probe
 from choicewise.models.server.routes.by_length import ByLength
-from choicewise.models.server.routes.call import Route
 from choicewise.models.server.routes.chosen_tokens import ChosenTokens
-from choicewise.models.server.served import NOT_THERE, Served, read_served
+from choicewise.models.server.routes.route import Route
+from choicewise.models.server.server_facts import NOT_THERE, ServerFacts, read_server_facts
 from choicewise.models.server.server_tokenizer import BYTES, named_tokenizer, served_tokenizer
 from choicewise.questions import Answers, Generation, Question
+from choicewise.records.manifest import ServerRecord
 from choicewise.tokens.served_chat import ServedChat
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
@@ -34,36 +36,18 @@ WINDOW: Final = 2048
 """Tokens of prompt and answer where neither the server nor the user says how many fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedFacts:
-    """What is to be kept of a served model: as the server names it, how it is asked, what its probe gave.
-
-    ``model``: the server's name of it; ``root``: where it says that the weights come from; ``software``: what it says
-    that it is; ``tokenizer``: the name of ours; ``route``: the ways of asking; ``probes``: text → log-probability
-    (nats); ``noise``: how far two answers to the same question differ (nats a token).
-    """
-
-    model: str
-    root: str
-    software: str
-    tokenizer: str
-    route: str
-    probes: Mapping[str, float]
-    noise: float
-
-
 class ServerModel:
     """The model that the server at ``address`` serves.
 
     ``tokenizer``: the name of its tokenizer (:func:`~.server_tokenizer.named_tokenizer`), by default where the server
     says that its weights come from.  ``window``: the most tokens of prompt and answer, at most what the server says.
-    ``notes``: what users should know of how it is asked.
+    ``notes``: what users should know of how it is asked; ``say`` gets a line now and then while a server is waited for.
 
     The server is asked at once what it serves, and how it can be asked when that first matters.  Raises ModelError
     where the model or its tokenizer can't be had, and whenever the server fails.
     """
 
-    device = "server"
+    device = SERVER
     dtype = "unknown"
 
     def __init__(
@@ -74,10 +58,11 @@ class ServerModel:
         window: int | None = None,
         progress: Download | None = None,
         client: Client | None = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.client = Client(address, os.environ.get(KEY_VARIABLE)) if client is None else client
+        self.client = Client(address, os.environ.get(KEY_VARIABLE), say=say) if client is None else client
         weakref.finalize(self, self.client.close)
-        self.served: Served = read_served(self.client, address.model)
+        self.served: ServerFacts = read_server_facts(self.client, address.model)
         self.name = self.served.model
         self.notes = list[str]()
         self._completions = self._has("completions", {"prompt": "a"})
@@ -85,16 +70,25 @@ class ServerModel:
         self._window = self._fitting(window)
 
     @cached_property
-    def ways(self) -> Ways:
-        """How the server can be asked, found out by asking; raises ModelError as the class says."""
+    def chosen(self) -> ChosenRoutes:
+        """How the server can be asked, as its probe says; raises ModelError as the class says."""
         probe = Probe(self.client, self.served, self.tokenizer, self._tokenizer_name, self._completions)
-        return probe.ways()
+        chosen = probe.chosen_routes()
+        if named := self._named:
+            self.notes.append(
+                f"the server calls {self.served.model} {named} in its answers; another name stops the run"
+            )
+        return chosen
+
+    @property
+    def _named(self) -> str:
+        return other_name(self.served, self.client.named)
 
     @property
     def window(self) -> int:
         """The most input tokens: a prompt of them has room for one generated token, or one more and that."""
-        chosen = isinstance(self.ways.score, ByLength | ChosenTokens)
-        return self._window - (1 if chosen else 2)
+        generates_last = isinstance(self.chosen.score, ByLength | ChosenTokens)
+        return self._window - (1 if generates_last else 2)
 
     @property
     def supports(self) -> frozenset[type]:
@@ -103,16 +97,26 @@ class ServerModel:
 
     @property
     def digest(self) -> str:
-        """64 hex digits of the server's name of the model, its root, the tokenizer and the ways of asking."""
-        identity = (self.served.model, self.served.root, self.tokenizer.digest, *self.ways.names)
+        """64 hex digits of the server's names of the model, its root, the tokenizer and the ways of asking."""
+        routes = self.chosen.names  # chosen first, as the probe shows what answers call the model
+        named = (self._named,) if self._named else ()
+        identity = (self.served.model, self.served.root, self.tokenizer.digest, *routes, *named)
         return hashlib.sha256("\n".join(identity).encode()).hexdigest()
 
     @property
-    def facts(self) -> ServedFacts:
-        """What is to be kept of it."""
-        served, ways = self.served, self.ways
-        names = served.model, served.root, served.software, self._tokenizer_name, "; ".join(ways.names)
-        return ServedFacts(*names, dict(ways.probes), ways.check.noise)
+    def record(self) -> ServerRecord:
+        """What a run keeps of it."""
+        served, chosen = self.served, self.chosen
+        return ServerRecord(
+            model=served.model,
+            route="; ".join(chosen.names),
+            root=served.root,
+            software=served.software,
+            tokenizer=self._tokenizer_name,
+            probes=dict(chosen.probes),
+            noise=chosen.check.noise,
+            named=self._named,
+        )
 
     def probe_again(self) -> Mapping[str, float]:
         """The probe's log-probabilities (nats) as the server gives them now, by text.
@@ -120,16 +124,16 @@ class ServerModel:
         Raises ModelError where the server can't be asked as before.
         """
         probe = Probe(self.client, self.served, self.tokenizer, self._tokenizer_name, self._completions)
-        return dict(probe.ways().probes)
+        return dict(probe.chosen_routes().probes)
 
     @property
     def selfcheck(self) -> SelfCheck:
         """The way of asking that was taken, why others were refused, and how far answers differ."""
-        return self.ways.check
+        return self.chosen.check
 
     def check(self, depth: int) -> SelfCheck:
         """The same: the probe does not depend on the ``depth``."""
-        return self.ways.check
+        return self.chosen.check
 
     @property
     def computed(self) -> int | None:
@@ -144,7 +148,7 @@ class ServerModel:
     @property
     def front(self) -> tuple[int, ...] | None:
         """The tokens that the server puts before a text, all others being ours; None where it does not say."""
-        return self.ways.front
+        return self.chosen.front
 
     @property
     def requests(self) -> int:
@@ -153,12 +157,11 @@ class ServerModel:
 
     def requests_for(self, questions: Sequence[Question]) -> int:
         """How many requests ``questions`` take; those that can't be asked take none."""
-        by_route = defaultdict[int, list[tuple[int, Question]]](list)
-        routes = {id(route): route for route in self._routes if route is not None}
+        by_route = defaultdict[Route, list[tuple[int, Question]]](list)
         for index, question in enumerate(questions):
             if (route := self._route(question)) is not None and route.objection(question) is None:
-                by_route[id(route)].append((index, question))
-        return sum(1 for key, asked in by_route.items() for _ in routes[key].calls(asked))
+                by_route[route].append((index, question))
+        return sum(1 for route, asked in by_route.items() for _ in route.calls(asked))
 
     def objection(self, question: Question) -> str | None:
         """Why the server can't be asked ``question``; None where it can."""
@@ -172,8 +175,7 @@ class ServerModel:
 
         Raises ModelError where the server fails.
         """
-        by_route = defaultdict[int, list[tuple[int, Question]]](list)
-        routes = dict[int, Route]()
+        by_route = defaultdict[Route, list[tuple[int, Question]]](list)
         for index, question in enumerate(questions):
             reason = self.objection(question) or self._too_long(question)
             if reason is not None:
@@ -181,10 +183,9 @@ class ServerModel:
                 continue
             route = self._route(question)
             assert route is not None
-            routes[id(route)] = route
-            by_route[id(route)].append((index, question))
-        for key, asked in by_route.items():
-            route, given = routes[key], ask(self.client, routes[key], asked, self.served.model)
+            by_route[route].append((index, question))
+        for route, asked in by_route.items():
+            given = ask(self.client, route, asked, self.served.model)
             longest = max(question.inputs + 1 for _, question in asked)
             if isinstance(route, ByLength) and (whole := route.ranking(longest)) is not None:
                 given = with_label_ranks(self.client, whole, given, dict(asked), self.served.model)
@@ -196,8 +197,8 @@ class ServerModel:
 
     @property
     def _routes(self) -> tuple[Route | None, ...]:
-        ways = self.ways
-        return ways.score, ways.generate, ways.chat_score, ways.chat_generate
+        chosen = self.chosen
+        return chosen.score, chosen.generate, chosen.chat_score, chosen.chat_generate
 
     @cached_property
     def _chats(self) -> Chats:
@@ -205,19 +206,19 @@ class ServerModel:
 
     def _route(self, question: Question) -> Route | None:
         """The way to ask ``question``."""
-        ways, context = self.ways, getattr(question, "context", None)
+        chosen, context = self.chosen, getattr(question, "context", None)
         chat = context is not None and self._chats.messages(context) is not None
         if isinstance(question, Generation):
-            route = ways.chat_generate if chat else ways.generate
+            route = chosen.chat_generate if chat else chosen.generate
         else:
-            route = ways.chat_score if chat else ways.score
+            route = chosen.chat_score if chat else chosen.score
         return route if route is not None and type(question) in route.supports else None
 
     def _no_route(self, question: Question) -> str:
         kind = type(question).__name__
         if any(type(question) in route.supports for route in self._routes if route is not None):
             return "the server takes chats only, and this is none; ask it as a chat"
-        refused = next((trial.refused for trial in reversed(self.ways.check.trials) if trial.refused), "")
+        refused = next((trial.refused for trial in reversed(self.chosen.check.trials) if trial.refused), "")
         return f"the server can't be asked a {kind}" + (f" ({refused})" if refused else "")
 
     def _too_long(self, question: Question) -> str | None:

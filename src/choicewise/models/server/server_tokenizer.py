@@ -12,7 +12,7 @@ from choicewise.data.hub_errors import MODEL
 from choicewise.data.hub_name import hub_name
 from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.models.hub import FILES
-from choicewise.models.server.served import Served
+from choicewise.models.server.server_facts import ServerFacts
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
 BYTES = "bytes"
@@ -42,7 +42,7 @@ def named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
     return _read(snapshot.folder)
 
 
-def served_tokenizer(served: Served, progress: Download | None = None) -> tuple[Tokenizer, str]:
+def served_tokenizer(served: ServerFacts, progress: Download | None = None) -> tuple[Tokenizer, str]:
     """The tokenizer of what the server says that it serves, and its name; ModelError where that can't be had here."""
     problems = list[str]()
     for name in dict.fromkeys(filter(None, (served.root, served.model))):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from choicewise.models.server.routes.call import Call, Route
+from choicewise.models.server.routes.route import Call, Route
 from choicewise.questions import Question, Span, TokenScores
 
 REQUEST: Final = 24
@@ -36,7 +36,7 @@ class ByLength:
         self.cost = f"{chosen.cost}; of long continuations {whole.cost}"
 
     def ranking(self, longest: int) -> Route | None:
-        """The way that tells ranks of next tokens, where prompts of ``longest`` tokens can be asked so."""
+        """The way that gives ranks of next tokens, where prompts of ``longest`` tokens can be asked so."""
         fits = self._longest is None or longest <= self._longest
         return self._whole if fits and not self._cached else None
 

@@ -11,9 +11,9 @@ from choicewise.models.server.chats import Chats
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.json_answer import JSON
 from choicewise.models.server.prompts import TokenPrompts
-from choicewise.models.server.routes import reading
-from choicewise.models.server.routes.call import Call, Part
+from choicewise.models.server.routes import fields
 from choicewise.models.server.routes.generation import check_finished, settings, text_scores
+from choicewise.models.server.routes.route import Call, OnePart, Part
 from choicewise.models.server.routes.top_tokens import TopTokens, check_listed
 from choicewise.questions import Generation, Question, Sampling, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
@@ -21,7 +21,7 @@ from choicewise.tokens.tokenizer import Tokenizer
 PATH = "chat/completions"
 
 
-class ChatGeneration:
+class ChatGeneration(OnePart):
     """One request for every generation; the answer is a text."""
 
     name = "text generated in a chat"
@@ -37,10 +37,6 @@ class ChatGeneration:
         assert isinstance(question, Generation)
         return self._chats.objection(question.context)
 
-    def parts(self, question: Question) -> int:
-        """One."""
-        return 1
-
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
         """One request for every generation."""
         for index, generation in questions:
@@ -48,10 +44,6 @@ class ChatGeneration:
             body: dict[str, Any] = {"model": self._model, "messages": self._chats.messages(generation.context)}
             body |= settings(generation, self._unchanged)
             yield Call(PATH, body, [Part(index)], partial(_read, generation))
-
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
-        """The one part."""
-        return parts[0]
 
 
 class ChatTopTokens(TopTokens):
@@ -88,11 +80,11 @@ class ChatTopTokens(TopTokens):
             yield Call(PATH, body, [Part(index) for index, _ in asked], partial(self._read_chat, targets))
 
     def _read_chat(self, targets: Sequence[int], answer: JSON) -> list[TokenScores]:
-        places = reading.items(reading.part(reading.choices(answer)[0], "logprobs"), "content")
+        places = fields.items(fields.part(fields.choice(answer), "logprobs"), "content")
         if len(places) != 1:
             raise Unanswerable(f"the server lists tokens at {len(places)} places in place of 1")
-        entries = reading.items(places[0], "top_logprobs")
-        listed = {_spelled(entry): reading.number(entry["logprob"]) for entry in map(_entry, entries)}
+        entries = fields.items(places[0], "top_logprobs")
+        listed = {_spelled(entry): fields.number(entry["logprob"]) for entry in map(_entry, entries)}
         if len(listed) < len(entries):
             raise Unanswerable("the server lists several tokens with the same text")
         check_listed(listed)
@@ -100,9 +92,9 @@ class ChatTopTokens(TopTokens):
 
 
 def _read(generation: Generation, answer: JSON) -> list[TokenScores]:
-    choice = reading.choices(answer)[0]
+    choice = fields.choice(answer)
     check_finished(choice)
-    return [text_scores(generation, reading.text(reading.part(choice, "message"), "content"))]
+    return [text_scores(generation, fields.text(fields.part(choice, "message"), "content"))]
 
 
 def _entry(entry: Any) -> dict[str, Any]:
@@ -116,4 +108,4 @@ def _spelled(entry: dict[str, Any]) -> bytes:
     given = entry.get("bytes")
     if isinstance(given, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in given):
         return bytes(given)
-    return reading.text(entry, "token").encode(errors="replace")
+    return fields.text(entry, "token").encode(errors="replace")

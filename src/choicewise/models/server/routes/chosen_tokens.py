@@ -11,15 +11,15 @@ import numpy as np
 
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.json_answer import JSON
-from choicewise.models.server.routes import reading
-from choicewise.models.server.routes.call import Call, Part
+from choicewise.models.server.routes import fields
 from choicewise.models.server.routes.nodes import nodes
+from choicewise.models.server.routes.route import Call, Part
 from choicewise.questions import NOT_FIRST, UNKNOWN, Mass, Question, Span, TokenScores
 
-MOST: Final = 128
-"""Tokens that a request may choose: vLLM's MAX_LOGPROB_TOKEN_IDS."""
+MOST: Final = 20
+"""Tokens that a request may choose: vLLM takes no more than its ``--max-logprobs``, by default 20 (and 128 at most)."""
 
-MOST_MEMBERS: Final = 16 * MOST
+MOST_MEMBERS: Final = 2048
 """Tokens of a set whose probability is asked for, in chunks."""
 
 PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
@@ -86,13 +86,13 @@ def _read(
     inputs: int, ids: Sequence[int], targets: Sequence[int] | None, parts: int, answer: JSON
 ) -> list[TokenScores]:
     """The scores of ``targets``; where there are none, those of all ``ids`` for every one of the ``parts``."""
-    reading.check_prompt(answer, inputs)
-    given = reading.part(reading.choices(answer)[0], "logprobs")
-    generated, places = reading.items(given, "tokens"), reading.items(given, "top_logprobs")
+    fields.check_prompt(answer, inputs)
+    given = fields.part(fields.choice(answer), "logprobs")
+    generated, places = fields.items(given, "tokens"), fields.items(given, "top_logprobs")
     if len(places) != 1 or len(generated) != 1:
         raise Unanswerable(f"the server gives log-probabilities at {len(places)} places in place of 1")
-    listed = reading.named_logprobs(places[0])
-    return chosen_scores(ids, targets, parts, listed, reading.named_id(str(generated[0])))
+    listed = fields.named_logprobs(places[0])
+    return chosen_scores(ids, targets, parts, listed, fields.named_id(str(generated[0])))
 
 
 def chosen_scores(
@@ -105,7 +105,7 @@ def chosen_scores(
     """
     if lacking := [token for token in ids if token not in listed]:
         raise Unanswerable(f"the server gives no log-probability of token {lacking[0]}, though it was asked for")
-    logprobs = {token: reading.number(value) for token, value in listed.items()}
+    logprobs = {token: fields.number(value) for token, value in listed.items()}
     highest = max(logprobs.values())
     first = 0 if generated is not None and logprobs.get(generated) == highest else UNKNOWN
     ranks = {token: first if logprob >= highest else NOT_FIRST for token, logprob in logprobs.items()}

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.json_answer import JSON
 from choicewise.models.server.prompts import Prompts
-from choicewise.models.server.routes import reading
-from choicewise.models.server.routes.call import Call
-from choicewise.models.server.routes.whole_spans import Whole, whole_spans
-from choicewise.questions import NOT_FIRST, UNKNOWN, Question, Span, TokenScores
+from choicewise.models.server.routes import fields
+from choicewise.models.server.routes.route import Call
+from choicewise.models.server.routes.whole_spans import Whole, WholeSpans
+from choicewise.questions import Question, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
 
-class Echo:
+class Echo(WholeSpans):
     """Every span that is no prefix of another is a prompt that the server echoes, with a token's log-probability each.
 
     One token is generated after it, as there are servers to which none means as many as fit; it is not read.
     """
 
     cost = "one request for every span, computed from its first token on"
-    supports: frozenset[type] = frozenset({Span})
 
     def __init__(self, model: str, tokenizer: Tokenizer, prompts: Prompts) -> None:
         """``model``: its name at the server."""
@@ -39,26 +38,16 @@ class Echo:
         assert isinstance(question, Span)
         return self._prompts.objection([*question.context.tolist(), *question.continuation.tolist()])
 
-    def parts(self, question: Question) -> int:
-        """One: a span comes whole."""
-        return 1
-
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
-        """One request for every span that is no prefix of another."""
-        for whole in whole_spans([(index, span) for index, span in questions if isinstance(span, Span)]):
-            prompt = self._prompts.prompt(whole.tokens)
-            body: dict[str, Any] = {"model": self._model, "prompt": prompt, "max_tokens": 1, "temperature": 0}
-            body |= {"echo": True, "logprobs": 1}
-            yield Call("completions", body, whole.parts, partial(self._read, whole))
-
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
-        """The one part."""
-        return parts[0]
+    def _call(self, whole: Whole) -> Call:
+        prompt = self._prompts.prompt(whole.tokens)
+        body: dict[str, Any] = {"model": self._model, "prompt": prompt, "max_tokens": 1, "temperature": 0}
+        body |= {"echo": True, "logprobs": 1}
+        return Call("completions", body, whole.parts, partial(self._read, whole))
 
     def _read(self, whole: Whole, answer: JSON) -> list[TokenScores]:
-        reading.check_prompt(answer, len(whole.tokens))
-        given = reading.part(reading.choices(answer)[0], "logprobs")
-        tokens, logprobs = reading.items(given, "tokens"), reading.items(given, "token_logprobs")
+        fields.check_prompt(answer, len(whole.tokens))
+        given = fields.part(fields.choice(answer), "logprobs")
+        tokens, logprobs = fields.items(given, "tokens"), fields.items(given, "token_logprobs")
         if len(tokens) != len(logprobs):
             raise Unanswerable(f"the server echoes {len(tokens)} tokens with {len(logprobs)} log-probabilities")
         hidden = self._hidden(tokens, whole.tokens)
@@ -67,8 +56,8 @@ class Echo:
         for place in range(whole.first - hidden, len(whole.tokens) - hidden):
             if place < 0 or (place == 0 and logprobs[0] is None):
                 raise Unanswerable("the server gives no log-probability of the first token after its own BOS")
-            scores.append(reading.number(logprobs[place]))
-            ranks.append(_rank(scores[-1], top[place] if isinstance(top, list) and place < len(top) else None))
+            scores.append(fields.number(logprobs[place]))
+            ranks.append(fields.rank(scores[-1], top[place] if isinstance(top, list) and place < len(top) else None))
         return whole.scores(scores, ranks)
 
     def _hidden(self, tokens: Sequence[Any], sent: Sequence[int]) -> int:
@@ -91,11 +80,3 @@ class Echo:
         except UnicodeDecodeError:
             return True
         return not text or shown in (text, text.removeprefix(" "))
-
-
-def _rank(logprob: float, listed: Any) -> int:
-    """0 where none of the ``listed`` likeliest tokens is likelier, else what is known of the rank."""
-    if not isinstance(listed, dict) or not listed:
-        return UNKNOWN
-    highest = max(reading.number(value) for value in listed.values())
-    return 0 if logprob >= highest else NOT_FIRST

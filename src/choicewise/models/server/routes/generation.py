@@ -10,9 +10,9 @@ from typing import Any, Final
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.json_answer import JSON
 from choicewise.models.server.prompts import Prompts
-from choicewise.models.server.routes import reading
-from choicewise.models.server.routes.call import Call, Part
-from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Question, Sampling, TokenScores
+from choicewise.models.server.routes import fields
+from choicewise.models.server.routes.route import Call, OnePart, Part
+from choicewise.questions import Generation, Question, Sampling, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
 UNCHANGED: Final = {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
@@ -22,7 +22,7 @@ MOST_STOPS: Final = 4
 """Texts at which servers stop; all others are found here."""
 
 
-class Completions:
+class Completions(OnePart):
     """One request for every generation.  Stops are applied here again, by tokens where the server names them.
 
     ``named``: whether it gives tokens by id and their log-probabilities; without that the answer is a text.
@@ -47,10 +47,6 @@ class Completions:
         assert isinstance(question, Generation)
         return self._prompts.objection(question.context.tolist())
 
-    def parts(self, question: Question) -> int:
-        """One."""
-        return 1
-
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
         """One request for every generation, those with a common beginning one after another."""
         asked = [(index, question) for index, question in questions if isinstance(question, Generation)]
@@ -61,19 +57,15 @@ class Completions:
                 body |= {"logprobs": 1, "return_tokens_as_token_ids": True}
             yield Call("completions", body, [Part(index)], partial(self._read, generation))
 
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
-        """The one part."""
-        return parts[0]
-
     def _read(self, generation: Generation, answer: JSON) -> list[TokenScores]:
-        reading.check_prompt(answer, len(generation.context))
-        choice = reading.choices(answer)[0]
+        fields.check_prompt(answer, len(generation.context))
+        choice = fields.choice(answer)
         check_finished(choice)
         if not self._named:
-            return [text_scores(generation, reading.text(choice, "text"))]
-        given = reading.part(choice, "logprobs")
-        ids = [reading.named_id(str(name)) for name in reading.items(given, "tokens")]
-        logprobs, top = reading.items(given, "token_logprobs"), reading.items(given, "top_logprobs")
+            return [text_scores(generation, fields.text(choice, "text"))]
+        given = fields.part(choice, "logprobs")
+        ids = [fields.named_id(str(name)) for name in fields.items(given, "tokens")]
+        logprobs, top = fields.items(given, "token_logprobs"), fields.items(given, "top_logprobs")
         if not len(ids) == len(logprobs) == len(top):
             raise Unanswerable(f"the server gives {len(logprobs)} log-probabilities of {len(ids)} generated tokens")
         tokens = [token for token in ids if token is not None]
@@ -81,8 +73,8 @@ class Completions:
             raise Unanswerable("the server names tokens by their text though asked to name them by id")
         if len(tokens) > generation.limit:
             raise Unanswerable(f"the server generates {len(tokens)} tokens where {generation.limit} were asked for")
-        numbers = [reading.number(value) for value in logprobs]
-        ranks = [_rank(number, listed) for number, listed in zip(numbers, top, strict=True)]
+        numbers = [fields.number(value) for value in logprobs]
+        ranks = [fields.rank(number, listed) for number, listed in zip(numbers, top, strict=True)]
         count = generation.before_stop(tokens, self._tokenizer.token_bytes)
         scores = TokenScores.of(tokens, numbers, ranks).first(count)
         if generation.sampling is not None and len(scores.tokens) and choice.get("finish_reason") == "stop":
@@ -95,7 +87,7 @@ def settings(generation: Generation, unchanged: bool) -> dict[str, Any]:
     body: dict[str, Any] = {"max_tokens": generation.limit, "top_p": 1, "temperature": 0}
     if generation.sampling is not None:
         body |= {"temperature": 1, "seed": int.from_bytes(generation.sampling.stream[:4], "big") >> 1}
-    stops = [stop.decode() for stop in generation.stops if _is_text(stop)][:MOST_STOPS]
+    stops = [stop.decode() for stop in generation.stops if fields.is_text(stop)][:MOST_STOPS]
     if stops and not generation.keep_stop:  # the text would end before the stop that is to be kept
         body["stop"] = stops
     return body | (UNCHANGED if unchanged else {})
@@ -123,18 +115,3 @@ def _before_end(scores: TokenScores, tokenizer: Tokenizer) -> TokenScores:
     last, table = int(scores.tokens[-1]), tokenizer.token_bytes
     ends = last >= len(table) or not table[last]
     return scores.first(len(scores.tokens) - 1) if ends else scores
-
-
-def _rank(logprob: float, listed: Any) -> int:
-    """0 for the likeliest token of all; of any other the rank is not known."""
-    if not isinstance(listed, dict) or not listed:
-        return UNKNOWN
-    return 0 if logprob >= max(map(reading.number, listed.values())) else NOT_FIRST
-
-
-def _is_text(stop: bytes) -> bool:
-    try:
-        stop.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

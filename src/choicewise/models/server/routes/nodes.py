@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from choicewise.engine.tree import FIRST_SET, Tree, build
-from choicewise.models.server.routes.call import Part
+from choicewise.models.server.routes.route import Part
 from choicewise.questions import Mass, Span, TokenSet
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.json_answer import JSON
-from choicewise.models.server.routes import reading
-from choicewise.models.server.routes.call import Call, Part
+from choicewise.models.server.routes import fields
 from choicewise.models.server.routes.chosen_tokens import ChosenTokens, chosen_scores
-from choicewise.models.server.routes.whole_spans import Whole, whole_spans
-from choicewise.questions import UNKNOWN, Question, Span, TokenScores
+from choicewise.models.server.routes.route import Call, Part
+from choicewise.models.server.routes.whole_spans import Whole, WholeSpans
+from choicewise.questions import UNKNOWN, TokenScores
 
 PATH = "/generate"
 _ONE = {"max_new_tokens": 1, "temperature": 0}
 
 
-class SglangPrompts:
+class SglangPrompts(WholeSpans):
     """Every span that is no prefix of another is a prompt of which only the end has log-probabilities.
 
     SGLang reads what comes before that end from its cache.
@@ -26,26 +26,11 @@ class SglangPrompts:
 
     name = "SGLang's input log-probabilities"
     cost = "one request for every span, of which what comes before the continuation may be in the server's cache"
-    supports: frozenset[type] = frozenset({Span})
 
-    def objection(self, question: Question) -> str | None:
-        """None: every span can be asked."""
-        return None
-
-    def parts(self, question: Question) -> int:
-        """One: a span comes whole."""
-        return 1
-
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
-        """One request for every span that is no prefix of another."""
-        for whole in whole_spans([(index, span) for index, span in questions if isinstance(span, Span)]):
-            body: dict[str, Any] = {"input_ids": whole.tokens, "sampling_params": _ONE, "return_logprob": True}
-            body["logprob_start_len"] = whole.first - 1  # the first token there has none
-            yield Call(PATH, body, whole.parts, partial(_read, whole))
-
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
-        """The one part."""
-        return parts[0]
+    def _call(self, whole: Whole) -> Call:
+        body: dict[str, Any] = {"input_ids": whole.tokens, "sampling_params": _ONE, "return_logprob": True}
+        body["logprob_start_len"] = whole.first - 1  # the first token there has none
+        return Call(PATH, body, whole.parts, partial(_read, whole))
 
 
 class SglangChosen(ChosenTokens):
@@ -61,10 +46,10 @@ class SglangChosen(ChosenTokens):
 
 def _read(whole: Whole, answer: JSON) -> list[TokenScores]:
     meta = _checked(answer, len(whole.tokens))
-    given = [_triple(each) for each in reading.items(meta, "input_token_logprobs")]
+    given = [_triple(each) for each in fields.items(meta, "input_token_logprobs")]
     sent = whole.tokens[whole.first - 1 :]
-    reading.check_ids([token for _, token in given], sent)
-    logprobs = [reading.number(logprob) for logprob, _ in given[1:]]
+    fields.check_ids([token for _, token in given], sent)
+    logprobs = [fields.number(logprob) for logprob, _ in given[1:]]
     return whole.scores(logprobs, [UNKNOWN] * len(logprobs))
 
 
@@ -72,7 +57,7 @@ def _read_chosen(
     inputs: int, ids: Sequence[int], targets: Sequence[int] | None, parts: int, answer: JSON
 ) -> list[TokenScores]:
     meta = _checked(answer, inputs)
-    places, generated = reading.items(meta, "output_token_ids_logprobs"), reading.items(meta, "output_token_logprobs")
+    places, generated = fields.items(meta, "output_token_ids_logprobs"), fields.items(meta, "output_token_logprobs")
     if len(places) != 1 or len(generated) != 1 or not isinstance(places[0], list):
         raise Unanswerable(f"the server gives log-probabilities at {len(places)} places in place of 1")
     listed = {token: logprob for logprob, token in [_triple(each) for each in [*places[0], generated[0]]]}
@@ -80,8 +65,8 @@ def _read_chosen(
 
 
 def _checked(answer: JSON, inputs: int) -> Any:
-    meta = reading.part(answer, "meta_info")
-    reading.check_prompt({"usage": meta}, inputs)
+    meta = fields.part(answer, "meta_info")
+    fields.check_prompt({"usage": meta}, inputs)
     return meta
 
 

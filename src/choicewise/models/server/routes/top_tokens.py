@@ -11,9 +11,9 @@ from typing import Any, Final
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.json_answer import JSON
 from choicewise.models.server.prompts import Prompts
-from choicewise.models.server.routes import reading
-from choicewise.models.server.routes.call import Call, Part
+from choicewise.models.server.routes import fields
 from choicewise.models.server.routes.nodes import nodes
+from choicewise.models.server.routes.route import Call, OnePart, Part
 from choicewise.questions import Question, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
@@ -21,11 +21,11 @@ ROUNDING: Final = 1e-6
 """By how much the sum of listed probabilities may be too great, as they are rounded."""
 
 
-class TopTokens:
+class TopTokens(OnePart):
     """One request for every context, for the ``count`` likeliest next tokens; continuations of one token alone.
 
     Tokens come by their text (``by_id`` where a server names them by id): a token that shares its text with another
-    one can't be told from it.
+    one can't be distinguished from it.
     """
 
     cost = "one request for every context; what is not among the likeliest tokens gets an upper bound"
@@ -57,19 +57,11 @@ class TopTokens:
             return f"the server names tokens by their text, and token {token} has none of its own"
         return None
 
-    def parts(self, question: Question) -> int:
-        """One."""
-        return 1
-
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
         """One request for every context."""
         for node in nodes([(index, question) for index, question in questions if isinstance(question, Span)]):
             wanted = [(part, token) for token, parts in node.tokens.items() for part in parts]
             yield self._call(node.prefix, [part for part, _ in wanted], [token for _, token in wanted])
-
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
-        """The one part."""
-        return parts[0]
 
     def scores(self, token: int, listed: Mapping[Any, float]) -> TokenScores:
         """The score of ``token`` from the ``listed`` likeliest ones (id or bytes → nats): its own, or a bound."""
@@ -94,17 +86,17 @@ class TopTokens:
 
     def listed(self, answer: JSON, inputs: int) -> dict[Any, float]:
         """What an answer to a prompt of ``inputs`` tokens lists: id or bytes → nats."""
-        reading.check_prompt(answer, inputs)
-        places = reading.items(reading.part(reading.choices(answer)[0], "logprobs"), "top_logprobs")
+        fields.check_prompt(answer, inputs)
+        places = fields.items(fields.part(fields.choice(answer), "logprobs"), "top_logprobs")
         if len(places) != 1 or not isinstance(places[0], dict):
             raise Unanswerable(f"the server lists next tokens at {len(places)} places in place of 1")
-        named = reading.named_logprobs(places[0]) if self._by_id else places[0]
-        listed = {_bytes(name): reading.number(value) for name, value in named.items()}
+        named = fields.named_logprobs(places[0]) if self._by_id else places[0]
+        listed = {_bytes(name): fields.number(value) for name, value in named.items()}
         check_listed(listed)
         return listed
 
     def likeliest(self, listed: Mapping[Any, float]) -> int | None:
-        """The likeliest token of those ``listed``; None where it can't be told from others."""
+        """The likeliest token of those ``listed``; None where others have the same text."""
         name = max(listed, key=lambda each: listed[each])
         if self._by_id:
             return int(name)
@@ -113,7 +105,7 @@ class TopTokens:
     @cached_property
     def _names(self) -> Counter[bytes]:
         """How many tokens are spelled so; nothing spells what is no text by itself."""
-        return Counter(filter(_is_text, self._tokenizer.token_bytes))
+        return Counter(each for each in self._tokenizer.token_bytes if each and fields.is_text(each))
 
     def _spelled(self, token: int) -> bytes:
         table = self._tokenizer.token_bytes
@@ -137,11 +129,3 @@ def check_listed(listed: Mapping[Any, float]) -> None:
 
 def _bytes(name: Any) -> Any:
     return name.encode(errors="replace") if isinstance(name, str) else name
-
-
-def _is_text(spelled: bytes) -> bool:
-    try:
-        spelled.decode()
-    except UnicodeDecodeError:
-        return False
-    return bool(spelled)

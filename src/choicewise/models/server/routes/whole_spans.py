@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from choicewise.models.server.routes.call import Part
-from choicewise.questions import Span, TokenScores
+from choicewise.models.server.routes.route import Call, OnePart, Part
+from choicewise.questions import Question, Span, TokenScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,25 @@ class Whole:
             own = slice(start - self.first, end - self.first)
             scores.append(TokenScores.of(self.tokens[start:end], logprobs[own], ranks[own]))
         return scores
+
+
+class WholeSpans(OnePart, ABC):
+    """A way of asking in which every span that is no prefix of another is one request."""
+
+    supports: frozenset[type] = frozenset({Span})
+
+    def objection(self, question: Question) -> str | None:
+        """None: every span can be asked."""
+        return None
+
+    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+        """One request for every span that is no prefix of another."""
+        spans = [(index, span) for index, span in questions if isinstance(span, Span)]
+        yield from map(self._call, whole_spans(spans))
+
+    @abstractmethod
+    def _call(self, whole: Whole) -> Call:
+        """The request for these tokens."""
 
 
 def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:

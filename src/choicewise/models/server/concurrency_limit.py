@@ -9,7 +9,7 @@ ROUND: Final = 8
 """The fewest answers after which one more request is tried at once: each trial may cost a refusal."""
 
 
-class Pace:
+class ConcurrencyLimit:
     """``limit`` doubles in every round of as many answers (slow start) until the server is first overloaded.
 
     From then on it grows by one in every round, of ``ROUND`` answers at least.  Each overload halves it, but at most
@@ -31,7 +31,7 @@ class Pace:
     def answered(self, took: float, at_once: int) -> None:
         """A request was answered, which ``took`` so many seconds and was one of so many under way ``at_once``.
 
-        Where those were fewer than the limit, nothing was learnt of it.
+        Where those were fewer than the limit, they say nothing of it.
         """
         if at_once < self.limit:
             return

@@ -13,7 +13,7 @@ from choicewise.models.server.asking import ask, ask_now
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.prompts import Prompts
-from choicewise.models.server.routes.call import Route
+from choicewise.models.server.routes.route import Route
 from choicewise.models.server.routes.top_tokens import TopTokens
 from choicewise.questions import Ids, Question, Span
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
@@ -55,7 +55,7 @@ class Measured:
     probes: dict[str, float] = field(default_factory=dict)
 
 
-class Trial:
+class RouteCheck:
     """Tries ways of asking ``client`` about the model that it calls ``model``, in the tokens of ``tokenizer``."""
 
     def __init__(self, client: Client, model: str, tokenizer: Tokenizer) -> None:

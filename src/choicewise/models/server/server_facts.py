@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from choicewise.errors import ModelError, did_you_mean
@@ -16,20 +16,22 @@ NOT_THERE = {404, 405, 501}
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServerFacts:
     """``model``: the server's own name; ``root``: where it says that the weights come from, or "".
 
     ``software``: what the server says that it is, with its version where it says so; "" where it does not.
-    ``window``: the most tokens of prompt and answer together, None where it does not say.
+    ``window``: the most tokens of prompt and answer together, None where it does not say.  ``others``: the other models
+    that it lists, name → root.
     """
 
     model: str
     root: str = ""
     software: str = ""
     window: int | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_served(client: Client, name: str | None) -> Served:
+def read_server_facts(client: Client, name: str | None) -> ServerFacts:
     """The model ``name`` at the server, or the one that it serves.
 
     Raises ModelError where it serves no such model, or several and none is named; what the client raises.
@@ -37,9 +39,14 @@ def read_served(client: Client, name: str | None) -> Served:
     try:
         listed = client.get("models").get("data")
     except ServerFailed as error:
-        if error.status not in NOT_THERE or name is None:
+        if error.status not in NOT_THERE:
             raise
-        return Served(name)
+        if not client.address.url.endswith("/v1") and answer_if_offered(client, "/v1/models"):
+            url = f"{client.address.url}/v1"
+            raise ModelError(f"{client.address.url} has no models, but {url} has: name that address") from None
+        if name is None:
+            raise
+        return ServerFacts(name)
     except Unanswerable as error:
         failure = failed(f"{client.address.url} does not say what it serves: {error}; {AGAIN}", error.status)
         raise failure from None
@@ -49,31 +56,32 @@ def read_served(client: Client, name: str | None) -> Served:
         raise ModelError(f"{client.address.url} serves {len(cards)} models: name one after # in the address ({known})")
     if name is not None and name not in cards:
         raise ModelError(f"{client.address.url} serves no model {name!r}; {did_you_mean(name, [*cards])}")
-    card = cards[name or next(iter(cards))]
-    return _described(client, card)
+    own = name or next(iter(cards))
+    others = {each: str(card.get("root") or "") for each, card in cards.items() if each != own}
+    return replace(_described(client, cards[own]), others=others)
 
 
-def _described(client: Client, card: Mapping[str, Any]) -> Served:
+def _described(client: Client, card: Mapping[str, Any]) -> ServerFacts:
     owner, root = str(card.get("owned_by") or ""), str(card.get("root") or "")
     window = card.get("max_model_len")
     match owner:
         case "vllm":
-            owner = f"vllm {asked(client, '/version').get('version', '')}".strip()
+            owner = f"vllm {answer_if_offered(client, '/version').get('version', '')}".strip()
         case "sglang":
-            root = str(asked(client, "/get_model_info").get("model_path") or root)
+            root = str(answer_if_offered(client, "/get_model_info").get("model_path") or root)
         case "llamacpp":
-            window = asked(client, "/props").get("default_generation_settings", {}).get("n_ctx")
+            window = answer_if_offered(client, "/props").get("default_generation_settings", {}).get("n_ctx")
         case "me":
-            tokens = asked(client, "/extras/tokenize", {"input": "a"}).get("tokens")
+            tokens = answer_if_offered(client, "/extras/tokenize", {"input": "a"}).get("tokens")
             owner = "llama-cpp-python" if isinstance(tokens, list) else ""
     meta = card.get("meta")
     if window is None and isinstance(meta, dict):
         window = meta.get("n_ctx") or meta.get("n_ctx_train")
     known = isinstance(window, int) and not isinstance(window, bool) and window > 2
-    return Served(str(card["id"]), root, owner, window if known else None)
+    return ServerFacts(str(card["id"]), root, owner, window if known else None)
 
 
-def asked(client: Client, path: str, body: JSON | None = None) -> JSON:
+def answer_if_offered(client: Client, path: str, body: JSON | None = None) -> JSON:
     """What the server answers at ``path``; nothing where it has no such route or refuses."""
     try:
         return client.get(path) if body is None else client.post(path, body)

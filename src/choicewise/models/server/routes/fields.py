@@ -8,6 +8,7 @@ from typing import Any
 
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.json_answer import JSON
+from choicewise.questions import NOT_FIRST, UNKNOWN
 
 ABOVE = 1e-6
 """Nats by which a log-probability may exceed 0, as rounding makes it."""
@@ -16,34 +17,31 @@ STAND_IN = -9000.0
 """Log-probabilities at and below it stand for others: vLLM writes -9999 for minus infinity and for unknown ones."""
 
 
-def number(value: Any, what: str = "a log-probability") -> float:
+def number(value: Any) -> float:
     """``value`` as a log-probability (nats, at most 0); raises Unanswerable where it can be none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Unanswerable(f"the server gives {_shown(value)} in place of {what}")
+        raise Unanswerable(f"the server gives {_shown(value)} in place of a log-probability")
     if math.isnan(value) or math.isinf(value):
-        raise Unanswerable(f"the server gives {value} as {what}")
+        raise Unanswerable(f"the server gives {value} as a log-probability")
     if value > ABOVE:
-        raise Unanswerable(f"the server gives {value:.6g} as {what}, which is above 0")
+        raise Unanswerable(f"the server gives {value:.6g} as a log-probability, which is above 0")
     if value <= STAND_IN:
-        raise Unanswerable(f"the server gives {value:.6g} as {what}, which stands for one that it does not know")
+        raise Unanswerable(
+            f"the server gives {value:.6g} as a log-probability, which stands for one that it does not know"
+        )
     return min(float(value), 0.0)
 
 
-def choices(answer: JSON, count: int = 1) -> list[Mapping[str, Any]]:
-    """The ``count`` choices of an answer, in the order of their ``index``; Unanswerable for any other number.
-
-    So a shuffled answer is put in order, and one with the same choice twice is none.
-    """
+def choice(answer: JSON) -> Mapping[str, Any]:
+    """The one choice of an answer; Unanswerable where there are more or none, or it has another ``index`` than 0."""
     given = items(answer, "choices")
-    if len(given) != count:
-        raise Unanswerable(f"the server answers with {len(given)} choices in place of {count}")
-    by_index: dict[int, Mapping[str, Any]] = {}
-    for choice in given:
-        index = choice.get("index") if isinstance(choice, dict) else None
-        if isinstance(index, bool) or not isinstance(index, int) or index in by_index or not 0 <= index < count:
-            raise Unanswerable(f"the server numbers its choices wrongly ({_shown(index)})")
-        by_index[index] = choice
-    return [by_index[index] for index in range(count)]
+    if len(given) != 1:
+        raise Unanswerable(f"the server answers with {len(given)} choices in place of 1")
+    index = given[0].get("index") if isinstance(given[0], dict) else None
+    if isinstance(index, bool) or index != 0:
+        raise Unanswerable(f"the server numbers its choices wrongly ({_shown(index)})")
+    only: Mapping[str, Any] = given[0]
+    return only
 
 
 def items(where: Any, name: str) -> list[Any]:
@@ -104,6 +102,22 @@ def named_logprobs(listed: Any) -> dict[int, float]:
     if None in ids or len(ids) != len(listed):
         raise Unanswerable("the server names tokens by their text though asked to name them by id")
     return {token: value for token, value in ids.items() if token is not None}
+
+
+def rank(logprob: float, listed: Any) -> int:
+    """0 where none of the ``listed`` likeliest tokens (name → nats) is likelier, else what is known of the rank."""
+    if not isinstance(listed, dict) or not listed:
+        return UNKNOWN
+    return 0 if logprob >= max(map(number, listed.values())) else NOT_FIRST
+
+
+def is_text(spelled: bytes) -> bool:
+    """Whether ``spelled`` is UTF-8 by itself."""
+    try:
+        spelled.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _shown(value: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from choicewise.errors import ModelError
 from choicewise.models.server.client import Client
-from choicewise.models.server.served import Served, asked
+from choicewise.models.server.server_facts import ServerFacts, answer_if_offered
 from choicewise.tokens.tokenizer import Tokenizer
 
 TEXTS = (
@@ -18,7 +18,7 @@ TEXTS = (
 """Texts on which tokenizers differ."""
 
 
-def text_front(client: Client, served: Served, tokenizer: Tokenizer, name: str) -> tuple[int, ...] | None:
+def text_front(client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str) -> tuple[int, ...] | None:
     """The tokens that the server puts before a text; None where it does not say, or takes no texts.
 
     Raises ModelError where it encodes one of ``TEXTS`` to other tokens than ``tokenizer``, called ``name``.
@@ -32,30 +32,34 @@ def text_front(client: Client, served: Served, tokenizer: Tokenizer, name: str) 
         count = len(theirs) - len(ours)
         if count < 0 or theirs[count:] != ours:
             if count > 0 and theirs[: len(ours)] == ours:
-                raise ModelError(f"the server puts tokens after every text ({theirs[len(ours) :]}); it can't be asked")
+                raise ModelError(
+                    f"the server puts tokens after every text ({theirs[len(ours) :]}); serve the model without that"
+                )
             raise _disagreement(name, text, f"ours are {_few(ours)}, the server's {_few(theirs)}")
         fronts.add(tuple(theirs[:count]))
     if len(fronts) > 1:
-        raise ModelError(f"the server puts now these, now those tokens before a text ({fronts}); it can't be asked")
+        raise ModelError(
+            f"the server puts now these, now those tokens before a text ({fronts}); serve the model without that"
+        )
     return fronts.pop()
 
 
-def _tokens(client: Client, served: Served, text: str) -> list[int] | None:
+def _tokens(client: Client, served: ServerFacts, text: str) -> list[int] | None:
     """What the server encodes ``text`` to when it is asked as a prompt; None where it does not say."""
     if served.software == "llama-cpp-python":
         body = {"model": served.model, "input": text}
-        tokens = asked(client, "/extras/tokenize", body).get("tokens")
+        tokens = answer_if_offered(client, "/extras/tokenize", body).get("tokens")
     else:
-        tokens = asked(client, "/tokenize", {"model": served.model, "prompt": text}).get("tokens")
+        tokens = answer_if_offered(client, "/tokenize", {"model": served.model, "prompt": text}).get("tokens")
     return tokens if isinstance(tokens, list) and all(isinstance(token, int) for token in tokens) else None
 
 
-def _counted_front(client: Client, served: Served, tokenizer: Tokenizer, name: str) -> tuple[int, ...] | None:
+def _counted_front(client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str) -> tuple[int, ...] | None:
     """The same from how many tokens the server says that it read."""
     more = set[int]()
     for text in TEXTS:
         body = {"model": served.model, "prompt": text, "max_tokens": 1, "temperature": 0}
-        usage = asked(client, "completions", body).get("usage")
+        usage = answer_if_offered(client, "completions", body).get("usage")
         counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
         if not isinstance(counted, int):
             return None
@@ -66,7 +70,9 @@ def _counted_front(client: Client, served: Served, tokenizer: Tokenizer, name: s
     if more == {0}:
         return ()
     if tokenizer.bos_id is None:
-        raise ModelError(f"the server puts a token before every text, and the tokenizer {name} has no BOS")
+        raise ModelError(
+            f"the server puts a token before every text, and the tokenizer {name} has no BOS; name another"
+        )
     return (tokenizer.bos_id,)
 
 

@@ -31,6 +31,18 @@ class Call:
     read: Callable[[JSON], Sequence[TokenScores]]
 
 
+class OnePart:
+    """The part of a way of asking that says that an answer comes whole."""
+
+    def parts(self, question: Question) -> int:
+        """One."""
+        return 1
+
+    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
+        """The one part."""
+        return parts[0]
+
+
 class Route(Protocol):
     """A way of asking.  ``cost``: in words, what it costs; ``supports``: the kinds of question it answers."""
 

@@ -1,4 +1,4 @@
-"""Observed numbers that no model says: they come of a server or a log that has none, and must not pass for scores."""
+"""Observed log-probabilities that no model gives: a server or a log without them wrote them, and they are no scores."""
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ SENTINEL = -9999.0
 """What some servers write in place of a log-probability that they don't have (vLLM, for one that is impossible)."""
 
 
-def odd_numbers(logprobs: npt.NDArray[np.float32], offsets: Integers, totals: Floats) -> npt.NDArray[np.int8]:
+def impossible_logprobs(logprobs: npt.NDArray[np.float32], offsets: Integers, totals: Floats) -> npt.NDArray[np.int8]:
     """Which of the two each observation has, int8 [observations]: of ``logprobs`` [tokens], or a total without any."""
     flat = logprobs.astype(np.float64)
     most = np.nan_to_num(reduce_rows(np.maximum, flat, offsets), nan=-1.0)

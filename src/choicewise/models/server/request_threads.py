@@ -1,4 +1,4 @@
-"""Requests under way in threads, and what is heard of them."""
+"""Requests under way in threads, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -31,43 +31,43 @@ class Ended:
     answer: JSON | BaseException
 
 
-class Work:
+class RequestThreads:
     """Begins requests, each in a thread, which are daemons: nothing waits for them at the end of the program.
 
-    For one thread: that which hears.
+    Its methods are for one thread alone, which reads the events.
     """
 
     def __init__(self, client: Client, model: str | None) -> None:
         self._client, self._model = client, model
         self._tasks = SimpleQueue[tuple[int, ServerRequest] | None]()
-        self._heard = SimpleQueue[Passing | Ended]()
+        self._events = SimpleQueue[Passing | Ended]()
         self._threads = list[Thread]()
         self._stopped = Event()
         self.under_way = 0
 
     def begin(self, index: int, request: ServerRequest) -> None:
-        """Make ``request``; what comes of it is heard under its ``index``."""
+        """Make ``request``; its events have its ``index``."""
         self.under_way += 1
         if self.under_way > len(self._threads):
             self._threads.append(Thread(target=self._run, name="choicewise request", daemon=True))
             self._threads[-1].start()
         self._tasks.put((index, request))
 
-    def hear(self, seconds: float | None) -> Passing | Ended | None:
+    def next_event(self, seconds: float | None) -> Passing | Ended | None:
         """What happens next; None where nothing happens within so many ``seconds``."""
         try:
-            heard = self._heard.get(timeout=None if seconds is None else max(0.0, seconds))
+            event = self._events.get(timeout=None if seconds is None else max(0.0, seconds))
         except Empty:
             return None
-        if isinstance(heard, Ended):
+        if isinstance(event, Ended):
             self.under_way -= 1
-        return heard
+        return event
 
-    def answered_meanwhile(self) -> Iterator[tuple[int, JSON]]:
-        """The answers that have come and were not heard yet."""
-        while (heard := self.hear(0)) is not None:
-            if isinstance(heard, Ended) and isinstance(heard.answer, dict):
-                yield heard.index, heard.answer
+    def remaining_answers(self) -> Iterator[tuple[int, JSON]]:
+        """The answers that have come and were not read yet."""
+        while (event := self.next_event(0)) is not None:
+            if isinstance(event, Ended) and isinstance(event.answer, dict):
+                yield event.index, event.answer
 
     def end(self) -> None:
         """End what is under way, and the threads."""
@@ -88,7 +88,7 @@ class Work:
                 answer = reason.with_traceback(None)  # thousands may be kept, and must not keep what they came of
             except BaseException as error:
                 answer = error
-            self._heard.put(Ended(index, request, time.monotonic() - begun, answer))
+            self._events.put(Ended(index, request, time.monotonic() - begun, answer))
             del task, request, answer
 
     def _ask(self, request: ServerRequest) -> JSON:
@@ -97,6 +97,6 @@ class Work:
             request.path,
             request.body,
             model=self._model,
-            hear=self._heard.put,
+            on_fault=self._events.put,
             stopped=self._stopped.is_set,
         )

@@ -12,13 +12,13 @@ from weakref import WeakSet
 from choicewise.models.server.faults import Passing
 
 
-class Sockets:
-    """Hears of every connection through the extension ``trace`` of httpx2 (:meth:`hear`)."""
+class OpenSockets:
+    """Learns of every connection through the extension ``trace`` of httpx2."""
 
     def __init__(self) -> None:
         self._lock, self._open = Lock(), WeakSet[socket.socket]()
 
-    def hear(self, event: str, info: Mapping[str, Any], stopped: Callable[[], bool]) -> None:
+    def trace(self, event: str, info: Mapping[str, Any], stopped: Callable[[], bool]) -> None:
         """Keep the socket of a connection that was made; raises Passing where it was ``stopped`` in the meantime."""
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             stream = info["return_value"]
@@ -29,7 +29,7 @@ class Sockets:
                 raise Passing("nobody waits for an answer any more")
 
     def end(self) -> None:
-        """End all of them: who waits for one hears at once that it is over, and the server that nobody waits.
+        """End all of them: who waits for one gets an error at once, and the server sees that nobody waits.
 
         Closing alone would wake nobody.
         """

@@ -164,7 +164,7 @@ def compare(case: Case, name: str, repeats: int) -> dict[str, Any]:
         "workload": name,
         "model": case.model.name,
         "dtype": "float32",
-        "questions": case.workload.questions,
+        "questions": len({item for item, *_ in pairs}),
         "log-likelihoods": len(pairs),
         "concurrent": case.concurrent,
         "unique": len(tree),

@@ -144,7 +144,7 @@ def test_the_board_is_sorted_by_clicks_and_keys(board: Served, tab: Callable[...
 
 def test_the_same_address_shows_the_same_state(board: Served, tab: Callable[..., Any]) -> None:
     page = tab(board.address)
-    page.get_by_label("model").fill("fake")
+    page.get_by_role("searchbox", name="model").fill("fake")
     page.get_by_role("button", name="Show").click()
     page.get_by_role("link", name="cloze", exact=False).first.click()
     state = models(page), page.locator(".names th").all_text_contents()
@@ -217,7 +217,7 @@ def test_the_written_board_sorts_and_filters(written: Path, tab: Callable[..., A
     assert models(page) == ["fake:oracle", "fake:hash", "anti"]
     page.locator(".names a.sort").nth(1).press("Enter")
     assert models(page) == ["anti", "fake:hash", "fake:oracle"]
-    page.get_by_label("model").fill("FAKE")
+    page.get_by_role("searchbox", name="model").fill("FAKE")
     assert models(page) == ["fake:hash", "fake:oracle"]
     again = tab(page.url)
     assert models(again) == ["fake:hash", "fake:oracle"]

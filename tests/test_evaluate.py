@@ -283,6 +283,6 @@ def test_a_run_whose_questions_changed_is_reported_only_when_continued(data: Pat
         path.write_bytes(path.read_bytes()[:-10])
     else:
         path.unlink()
-    with pytest.raises(StoreError, match=r"items\.parquet .*into a new folder"):
+    with pytest.raises(StoreError, match=r"items\.parquet .*choicewise doctor"):
         open_run(out).rows()
     assert evaluate(model="fake:hash", **arguments).tables.items.equals(items)

@@ -30,8 +30,9 @@ def in_terminal(width: int, environment: dict[str, str], *arguments: str | Path)
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     words = [sys.executable, "-m", "choicewise", *map(str, arguments)]
+    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}  # of the tests
     process = subprocess.Popen(
-        words, stdout=theirs, stderr=subprocess.DEVNULL, stdin=theirs, env={**os.environ, **environment}
+        words, stdout=theirs, stderr=subprocess.DEVNULL, stdin=theirs, env={**inherited, **environment}
     )
     os.close(theirs)
     content = b""

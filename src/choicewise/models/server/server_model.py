@@ -72,8 +72,7 @@ class ServerModel:
     @cached_property
     def chosen(self) -> ChosenRoutes:
         """How the server can be asked, as its probe says; raises ModelError as the class says."""
-        probe = Probe(self.client, self.served, self.tokenizer, self._tokenizer_name, self._completions)
-        chosen = probe.chosen_routes()
+        chosen = self._probed()
         if named := self._named:
             self.notes.append(
                 f"the server calls {self.served.model} {named} in its answers; another name stops the run"
@@ -123,8 +122,11 @@ class ServerModel:
 
         Raises ModelError where the server can't be asked as before.
         """
+        return self._probed().probes
+
+    def _probed(self) -> ChosenRoutes:
         probe = Probe(self.client, self.served, self.tokenizer, self._tokenizer_name, self._completions)
-        return dict(probe.chosen_routes().probes)
+        return probe.chosen_routes()
 
     @property
     def selfcheck(self) -> SelfCheck:
@@ -159,16 +161,14 @@ class ServerModel:
         """How many requests ``questions`` take; those that can't be asked take none."""
         by_route = defaultdict[Route, list[tuple[int, Question]]](list)
         for index, question in enumerate(questions):
-            if (route := self._route(question)) is not None and route.objection(question) is None:
+            route, objection = self._judged(question)
+            if route is not None and objection is None:
                 by_route[route].append((index, question))
         return sum(1 for route, asked in by_route.items() for _ in route.calls(asked))
 
     def objection(self, question: Question) -> str | None:
         """Why the server can't be asked ``question``; None where it can."""
-        route = self._route(question)
-        if route is None:
-            return self._no_route(question)
-        return route.objection(question)
+        return self._judged(question)[1]
 
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers as they come; a question that can't be answered is unanswered, with the reason.
@@ -177,13 +177,11 @@ class ServerModel:
         """
         by_route = defaultdict[Route, list[tuple[int, Question]]](list)
         for index, question in enumerate(questions):
-            reason = self.objection(question) or self._too_long(question)
-            if reason is not None:
+            route, objection = self._judged(question)
+            if reason := objection or self._too_long(question):
                 yield index, unanswered(question, reason)
-                continue
-            route = self._route(question)
-            assert route is not None
-            by_route[route].append((index, question))
+            elif route is not None:
+                by_route[route].append((index, question))
         for route, asked in by_route.items():
             given = ask(self.client, route, asked, self.served.model)
             longest = max(question.inputs + 1 for _, question in asked)
@@ -203,6 +201,11 @@ class ServerModel:
     @cached_property
     def _chats(self) -> Chats:
         return Chats(self.tokenizer)
+
+    def _judged(self, question: Question) -> tuple[Route | None, str | None]:
+        """The way to ask ``question``, and why it can't be asked: where there is no way, or the way objects."""
+        route = self._route(question)
+        return route, self._no_route(question) if route is None else route.objection(question)
 
     def _route(self, question: Question) -> Route | None:
         """The way to ask ``question``."""

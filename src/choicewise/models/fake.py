@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from choicewise.models.recipe import Recipe
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.questions import (
     KINDS,
@@ -44,6 +45,7 @@ class _Fake(ABC):
     device = "cpu"
     window = 1_000_000
     supports = KINDS
+    recipe: Recipe | None = None
     selfcheck: SelfCheck | None = None
     computed = planned = None
 

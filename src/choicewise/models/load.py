@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.download_bars import Download
@@ -11,6 +12,7 @@ from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.hub import hub_folder
 from choicewise.models.model import Model
+from choicewise.models.recipe import Recipe
 from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.records.secret_address import refuse_secret
 
@@ -28,6 +30,7 @@ def load_model(
     trust_remote_code: bool = False,
     adapter: str | Path | None = None,
     tokenizer: str | None = None,
+    elsewhere: bool = False,
     progress: Download | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Model:
@@ -40,13 +43,16 @@ def load_model(
     Where there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its safetensors,
     tokenizer and configuration are downloaded, of which ``progress`` hears; without it a terminal shows bars.  The
     other arguments are those of :class:`choicewise.models.local.folder_model.FolderModel`; a fake has no use for them.
-    Weights are loaded when something is first answered.  Raises ModelError when there is no such model, when its
-    folder can't be used, or when torch or transformers are not installed.
+    Weights are loaded when something is first answered; the model's ``recipe`` says how to load it elsewhere.  Raises
+    ModelError when there is no such model, when its folder can't be used, or when torch or transformers are not
+    installed.
     """
     name = str(name_or_path)
     refuse_secret(name, "the model", ModelError)
-    if fake := FAKES.get(name):
-        return fake()
+    if kind := FAKES.get(name):
+        fake = kind()
+        fake.recipe = Recipe(name)
+        return fake
     if name.startswith(SERVED):
         return _served(name, tokenizer, window, progress, say or _silent)
     if tokenizer is not None:
@@ -58,6 +64,7 @@ def load_model(
             known = ", ".join(PREFIX + folder.name for folder in MODELS)
             raise ModelError(f"{name} is not a model; the bundled ones are {known}")
         name = str(bundled)
+    options = _given(dtype, device, window, rung, batch_tokens, trust_remote_code, adapter)
     try:
         is_folder = Path(name).is_dir()
     except OSError as error:
@@ -73,17 +80,42 @@ def load_model(
     from choicewise.models.local.folder_model import FolderModel
 
     if on_hub is None:
-        return FolderModel(name, dtype, device, window, rung, batch_tokens, trust_remote_code, adapter)
+        model = FolderModel(name, **options, elsewhere=elsewhere)
+        is_bundled = str(name_or_path).startswith(PREFIX)
+        model.recipe = Recipe(str(name_or_path) if is_bundled else str(Path(name).absolute()), options)
+        return model
     if trust_remote_code:
         raise ModelError(
             f"code is never fetched from the Hub; run `hf download {on_hub.repository}`, read the code in the folder"
             " that it names, and pass that folder"
         )
     folder, source = hub_folder(on_hub, progress)
-    model = FolderModel(folder, dtype, device, window, rung, batch_tokens, adapter=adapter)
+    model = FolderModel(folder, **options, elsewhere=elsewhere)
     added = "" if model.adapter is None else f"+{model.adapter.name}"
-    model.name, model.source = on_hub.repository + added, source
+    model.name, model.source, model.recipe = on_hub.repository + added, source, Recipe(source, options)
     return model
+
+
+def _given(
+    dtype: str | None,
+    device: str | None,
+    window: int | None,
+    rung: str,
+    batch_tokens: int | None,
+    trust_remote_code: bool,
+    adapter: str | Path | None,
+) -> dict[str, Any]:
+    """The arguments of a model in a folder that were given; an adapter by its absolute path, for another process."""
+    options = {
+        "dtype": dtype,
+        "device": device,
+        "window": window,
+        "rung": None if rung == "auto" else rung,
+        "batch_tokens": batch_tokens,
+        "trust_remote_code": trust_remote_code or None,
+        "adapter": None if adapter is None else str(Path(adapter).absolute()),
+    }
+    return {option: value for option, value in options.items() if value is not None}
 
 
 def _served(

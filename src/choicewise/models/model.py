@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from choicewise.models.recipe import Recipe
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.questions import Answers, Question
 from choicewise.tokens.tokenizer import Tokenizer
@@ -43,6 +44,10 @@ class Model(Protocol):
     @property
     def tokenizer(self) -> Tokenizer:
         """From texts to its tokens."""
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How to load the same model in another process; None where only this one has it, or a server computes it."""
 
     @property
     def selfcheck(self) -> SelfCheck | None:

@@ -22,7 +22,7 @@ IGNORED = {
 }
 """What changes no number here, and why."""
 
-ONE_DEVICE = "the model is computed on one device (device=cuda:0)"
+ONE_DEVICE = "the model is computed on one device (device=cuda:0) or on all GPUs (device=auto)"
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     **dict.fromkeys(("parallelize", "tp_plan"), ((False,), ONE_DEVICE)),
     **dict.fromkeys(("device_map", "max_memory_per_gpu", "max_cpu_memory"), ((), ONE_DEVICE)),

@@ -85,7 +85,7 @@ class TreePass:
 
     ``past``: keys and values along the path to this pack, one pair per attention call, in the order of the calls.
     ``next_past`` collects the same for the next pack, and ``states``, where it is a list, those of path and pack.
-    ``masks``: what layers of one kind share.
+    ``masks``: what layers of one kind share, on each device that has such.
     """
 
     tree: Tree
@@ -116,13 +116,14 @@ class TreePass:
     def output(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """The attention of every row of the pack to the keys and values of path and pack that it sees."""
         reach, group = options.reach, query.shape[1] // key.shape[1]
-        if (reach, group) not in self.masks:
-            self.masks[reach, group] = [
+        kind = reach, group, query.device
+        if kind not in self.masks:
+            self.masks[kind] = [
                 _view(self.tree, self.pack, rows, places, reach, group, query)
                 for rows, places in segments(self.tree, self.pack, SEGMENT)
             ]
         output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
-        for view in self.masks[reach, group]:
+        for view in self.masks[kind]:
             part = query[:, :, view.rows]
             output[:, view.rows] = attend(part, view.select(key), view.select(value), view.mask, options)
         return output

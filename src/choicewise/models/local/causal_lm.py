@@ -35,7 +35,8 @@ class CausalLM:
 
     ``vocabulary``: how many entries of the logits are tokens; the softmax leaves padding entries out.
     ``window``: the most tokens that can be inputs at once.  ``work`` counts those that go through the model.
-    ``undivided``: whether its body gives logits, so that hidden states can't be obtained.
+    ``undivided``: whether its body gives logits, so that hidden states can't be obtained.  ``device``: where its inputs
+    lie; layers of a model that is spread over several devices compute on theirs, and its head on another one again.
     """
 
     def __init__(self, model: PreTrainedModel, window: int, vocabulary: int, work: Workload | None = None) -> None:
@@ -46,6 +47,8 @@ class CausalLM:
         self.device = model.get_input_embeddings().weight.device
         self._body = _body(model)
         self.undivided = self._body is model
+        head = None if self.undivided else model.get_output_embeddings()
+        self._head_device = None if head is None else head.weight.device
         self._output: Any = None
 
     @property
@@ -83,20 +86,23 @@ class CausalLM:
         """
         distinct, place = np.unique(rows, return_inverse=True)
         likeliest, vocabulary = bool((targets == GREEDY).any()), self.vocabulary
+        of_rows = self._at_head(hidden.index_select(0, self.tensor(distinct, hidden.device)))
+        device = of_rows.device
         step = self._rows_at_once
         parts = []
         for first in range(0, len(distinct), step):
             low, high = np.searchsorted(place, [first, first + step])
-            logits = self.logits(hidden.index_select(0, self.tensor(distinct[first : first + step])))
+            logits = self.logits(of_rows[first : first + step])
             part = targets[low:high]
             masses = [
                 (
-                    self.tensor(np.flatnonzero(part == target)),
-                    self.tensor(known(sets[FIRST_SET - target].ids, vocabulary)),
+                    self.tensor(np.flatnonzero(part == target), device),
+                    self.tensor(known(sets[FIRST_SET - target].ids, vocabulary), device),
                 )
                 for target in np.unique(part[part <= FIRST_SET])
             ]
-            parts.append(_read(logits, self.tensor(place[low:high] - first), self.tensor(part), likeliest, masses))
+            rows_of_part, targets_of_part = self.tensor(place[low:high] - first, device), self.tensor(part, device)
+            parts.append(_read(logits, rows_of_part, targets_of_part, likeliest, masses))
         tokens, logprobs, ranks = zip(*parts, strict=True)
         return torch.cat(tokens), torch.cat(logprobs), torch.cat(ranks)
 
@@ -106,7 +112,7 @@ class CausalLM:
         Where ``shares``, shape [rows], is a number and not NaN, it is the first of the first ``known`` tokens at which
         the cumulative probability exceeds this share of their total, as in ``Sampling.draw``.
         """
-        parts = []
+        parts, hidden = [], self._at_head(hidden)
         for rows in torch.arange(len(hidden), device=hidden.device).split(self._rows_at_once):
             logits, share = self.logits(hidden[rows]), torch.from_numpy(shares).to(hidden.device)[rows]
             sums = logits[:, :known].double().softmax(dim=-1).cumsum(dim=-1)
@@ -126,9 +132,13 @@ class CausalLM:
 
         The loss shifts its labels itself, so they begin with an extra -100 and the rows end with one that is not used.
         """
-        rows = torch.cat([hidden, hidden[-1:]])
-        labels = torch.cat([torch.full((1,), -100, device=hidden.device), self.tensor(targets)])[None]
+        rows = self._at_head(torch.cat([hidden, hidden[-1:]]))
+        labels = torch.cat([torch.full((1,), -100, device=rows.device), self.tensor(targets, rows.device)])[None]
         return float(self._head(rows, input_ids=labels.clamp(min=0), labels=labels).loss)
+
+    def _at_head(self, hidden: Tensor) -> Tensor:
+        """``hidden`` where the head reads it: logits, far larger, then stay on their device."""
+        return hidden if self._head_device is None else hidden.to(self._head_device)
 
     def _head(self, hidden: Tensor, **inputs: Tensor) -> Any:
         """The output of the model's own forward around a body that returns ``hidden`` for every input."""
@@ -143,9 +153,9 @@ class CausalLM:
             if before is not None:
                 self._body.forward = before
 
-    def tensor(self, array: npt.NDArray[Any]) -> Tensor:
-        """An index array on the model's device, int64."""
-        return to_device(array.astype(np.int64), self.device)
+    def tensor(self, array: npt.NDArray[Any], device: torch.device | None = None) -> Tensor:
+        """An index array on ``device``, by default where the model's inputs lie; int64."""
+        return to_device(array.astype(np.int64), self.device if device is None else device)
 
     @contextmanager
     def counting(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from choicewise.engine.pack import Pack
 from choicewise.engine.tree import Tree
 from choicewise.models.local import attention
 from choicewise.models.local.attention import AttentionOptions, KeysValues, Reach, additive, visible
-from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.causal_lm import CausalLM, to_device
 from choicewise.models.local.draft import Draft
 from choicewise.questions import Ids
 
@@ -33,13 +33,14 @@ class DecodePass:
     generated: KeysValues = field(default_factory=list)
     tokens: int = 0
     calls: int = 0
-    masks: dict[Reach, Tensor] = field(default_factory=dict)
+    masks: dict[tuple[Reach, torch.device], Tensor] = field(default_factory=dict)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these generations alone."""
         self.nodes = self.nodes[rows]
-        index = torch.tensor(rows, device=self.states[0][0].device)
-        self.generated = [(key.index_select(0, index), value.index_select(0, index)) for key, value in self.generated]
+        kept = np.asarray(rows, dtype=np.int64)
+        index = {device: to_device(kept, device) for device in {key.device for key, _ in self.generated}}
+        self.generated = [tuple(each.index_select(0, index[each.device]) for each in pair) for pair in self.generated]
 
     def forward(self, lm: CausalLM, tokens: Sequence[int]) -> Tensor:
         """Hidden states after one more token of every generation, shape [generations, width]."""
@@ -64,9 +65,10 @@ class DecodePass:
             self.generated.append(own)
         shared = self.states[self.calls][0][0], self.states[self.calls][1][0]
         self.calls += 1
-        if options.reach not in self.masks:
-            self.masks[options.reach] = additive(self._visible(options.reach), 1, query)
-        return attend(query[0], shared, own, self.masks[options.reach], options)
+        kind = options.reach, query.device
+        if kind not in self.masks:
+            self.masks[kind] = additive(self._visible(options.reach), 1, query)
+        return attend(query[0], shared, own, self.masks[kind], options)
 
     @property
     def _depth(self) -> Ids:

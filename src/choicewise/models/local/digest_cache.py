@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import get_ident
 
 SETTLED = 2.0
 """Seconds after which a change of a file shows in its times on every file system."""
@@ -46,7 +47,7 @@ def _folder() -> Path:
 def _write(entry: Path, text: str) -> None:
     """In one step, so that nobody reads half of it."""
     entry.parent.mkdir(parents=True, exist_ok=True)
-    draft = entry.with_name(f"{entry.name}.{os.getpid()}")
+    draft = entry.with_name(f"{entry.name}.{os.getpid()}.{get_ident()}")
     draft.write_text(text, encoding="ascii")
     draft.replace(entry)
 

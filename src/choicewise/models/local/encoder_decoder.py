@@ -57,10 +57,10 @@ class EncoderDecoder(PaddedModel):
         number = {key: row for row, key in enumerate(sources)}
         tokens, mask = self.ids(list(sources.values()))
         states = self.model.get_encoder()(input_ids=tokens, attention_mask=mask)[0]
-        rows = torch.tensor([number[question.source.tobytes()] for question in asked], device=states.device)
+        rows = torch.tensor([number[question.source.tobytes()] for question in asked], device=mask.device)
         written, _ = self.ids([self._before(question.continuation) for question in asked])
         logits = self.model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states[rows]),
+            encoder_outputs=BaseModelOutput(last_hidden_state=states[rows.to(states.device)]),
             attention_mask=mask[rows],
             decoder_input_ids=written,
             use_cache=False,

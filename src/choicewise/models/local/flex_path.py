@@ -28,9 +28,9 @@ class FlexPass(TreePass):
         """One kernel for all rows."""
         if options.sinks is not None:
             raise ValueError("flex attention has no place for attention sinks")
-        softcap, reach = options.softcap, options.reach
-        if reach not in self.masks:
-            self.masks[reach] = block_mask(self.tree, self.pack, reach, query.device)
+        softcap, reach, kind = options.softcap, options.reach, (options.reach, query.device)
+        if kind not in self.masks:
+            self.masks[kind] = block_mask(self.tree, self.pack, reach, query.device)
 
         def capped(weight: Tensor, *place: Tensor) -> Tensor:
             return weight if softcap is None else torch.tanh(weight / softcap) * softcap
@@ -40,7 +40,7 @@ class FlexPass(TreePass):
             key,
             value,
             score_mod=None if softcap is None else capped,
-            block_mask=self.masks[reach],
+            block_mask=self.masks[kind],
             scale=options.scaling,
             enable_gqa=query.shape[1] != key.shape[1],
         )

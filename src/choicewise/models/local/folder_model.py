@@ -11,6 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import ModelError
+from choicewise.models.footprint import footprint_of
 from choicewise.models.local import checkpoint
 from choicewise.models.local.adapter import read_adapter, refuse_adapter
 from choicewise.models.local.device import device_of
@@ -18,6 +19,8 @@ from choicewise.models.local.digest_cache import remembered
 from choicewise.models.local.hf_tokenizer import HfTokenizer, tokenizer_files
 from choicewise.models.local.model_kind import model_kind
 from choicewise.models.local.quantisation import PACKAGES, read_quantisation
+from choicewise.models.local.several_devices import devices_of
+from choicewise.models.recipe import Recipe
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.questions import Answers, Question
 from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 
+_IMPORTING = Lock()
+"""Of several models that are loaded at once, one imports."""
+
+
 class FolderModel:
     """The model in the folder ``path``, a language model in the format of Hugging Face transformers.
 
@@ -37,12 +44,13 @@ class FolderModel:
     configuration says (:mod:`choicewise.models.local.model_kind`).
 
     ``dtype``: of weights and arithmetic; ``auto`` takes the checkpoint's own; by default float32 on a CPU and the
-    checkpoint's own elsewhere.  ``device``: by default a CUDA device where there is one, else the CPU.  ``window``: the
-    most input tokens, by default and at most what the configuration states.  ``rung``, ``batch_tokens``: as in
+    checkpoint's own elsewhere.  ``device``: by default a CUDA device where there is one, else the CPU; ``auto`` spreads
+    the model over all GPUs where there are several, ``cuda:0..3`` over these.  ``window``: the most input tokens, by
+    default and at most what the configuration states.  ``rung``, ``batch_tokens``: as in
     :class:`~choicewise.models.local.local_model.LocalModel`.  Only safetensors files are opened, nothing is downloaded,
     and code in the folder runs only with ``trust_remote_code``, and only where transformers has none of its own.
     ``adapter``: the folder of an adapter that PEFT trained beside the model; its digest is part of the model's, its
-    name follows the model's.
+    name follows the model's.  ``elsewhere``: others load the weights, on a ``device`` that this machine need not have.
 
     What the files' headers tell is checked here, without torch: ModelError when something is missing, damaged or can't
     be read.  Whether it can be loaded and computes what it should shows when something is first answered.
@@ -50,6 +58,8 @@ class FolderModel:
 
     source = ""
     """The repository on the Hub and the commit that the folder was downloaded from."""
+    recipe: Recipe | None = None
+    """What ``load_model`` was given, where it made this."""
 
     def __init__(
         self,
@@ -61,15 +71,17 @@ class FolderModel:
         batch_tokens: int | None = None,
         trust_remote_code: bool = False,
         adapter: str | Path | None = None,
+        elsewhere: bool = False,
     ) -> None:
         self.folder = Path(path)
-        self.device = device_of(device)
-        self._asked_dtype = dtype or ("float32" if self.device == "cpu" else "auto")
-        if self._asked_dtype not in DTYPES:
+        self.device = device if elsewhere and device is not None else device_of(device)
+        self.asked_dtype = dtype or ("float32" if self.device == "cpu" else "auto")
+        if self.asked_dtype not in DTYPES:
             raise ModelError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
         for option, tokens in (("window", window), ("batch_tokens", batch_tokens)):
             if tokens is not None and tokens < 1:
                 raise ModelError(f"{option} is {tokens} tokens; it must be at least 1, or left out")
+        self.batch_tokens = batch_tokens
         self._options: dict[str, Any] = {"rung": rung, "batch_tokens": batch_tokens}
         self._trusted = trust_remote_code
         self._loading = Lock()
@@ -95,7 +107,8 @@ class FolderModel:
     def packages(self) -> tuple[str, ...]:
         """What is needed beside torch and transformers to compute it, by the names for pip."""
         quantised = () if self.quantisation is None else PACKAGES.get(self.quantisation.method, {}).values()
-        return (*quantised, *(() if self.adapter is None else ("peft",)))
+        spread = ("accelerate",) if devices_of(self.device) else ()
+        return (*dict.fromkeys((*quantised, *(() if self.adapter is None else ("peft",)), *spread)),)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -112,9 +125,9 @@ class FolderModel:
         """
         if self.quantisation is not None:
             return self.quantisation.described(self.local.dtype)
-        if self._asked_dtype == "auto":
+        if self.asked_dtype == "auto":
             return checkpoint.dtype_of(self.config, self.folder) or self.local.dtype
-        return self._asked_dtype
+        return self.asked_dtype
 
     @property
     def local(self) -> "LocalModel | PaddedModel":
@@ -127,15 +140,19 @@ class FolderModel:
 
     @cached_property
     def _local(self) -> "LocalModel | PaddedModel":
-        collecting = gc.isenabled()
-        gc.disable()  # importing takes a sixth less time so, and nothing is to collect
-        try:
-            from choicewise.models.local.loading import load_network, model_class
-            from choicewise.models.local.local_model import LocalModel
-        finally:
-            if collecting:
-                gc.enable()
-        network = load_network(self.folder, self.config, self._asked_dtype, self.device, self._trusted)
+        with _IMPORTING:
+            collecting = gc.isenabled()
+            gc.disable()  # importing takes a sixth less time so, and nothing is to collect
+            try:
+                from choicewise.models.local.loading import load_network, model_class
+                from choicewise.models.local.local_model import LocalModel
+                from choicewise.models.local.spread import Spread
+            finally:
+                if collecting:
+                    gc.enable()
+        is_spread = bool(devices_of(self.device))
+        spread = Spread(self.folder, self.device, footprint_of(self)) if is_spread else None
+        network = load_network(self.folder, self.config, self.asked_dtype, self.device, self._trusted, spread)
         if self.adapter is not None:
             self.adapter.attach(network)
         model = model_class(self.kind)(network, self.tokenizer, self.name, self.digest, self.window, **self._options)

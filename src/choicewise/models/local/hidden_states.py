@@ -29,8 +29,8 @@ class HiddenStates(CausalLM):
     def read(self, hidden: Tensor, rows: Ids, targets: Ids, *_: Any) -> Reads:
         """Keep ``rows`` of ``hidden``, and answer with their places."""
         distinct, place = np.unique(rows, return_inverse=True)
-        places = self.tensor(place + sum(map(len, self._kept))).int()
-        self._kept.append(hidden.index_select(0, self.tensor(distinct)))
+        places = self.tensor(place + sum(map(len, self._kept)), hidden.device).int()
+        self._kept.append(hidden.index_select(0, self.tensor(distinct, hidden.device)))
         return places, torch.zeros_like(places, dtype=torch.float32), torch.zeros_like(places)
 
     @torch.inference_mode()
@@ -53,7 +53,7 @@ class HiddenStates(CausalLM):
         kept = torch.cat(self._kept)
         self._kept = []
         for index in range(len(spans)):
-            yield kept.index_select(0, self.tensor(answers[index].tokens))
+            yield kept.index_select(0, self.tensor(answers[index].tokens, kept.device))
 
 
 def _spans(question: MaskedLoss | Cosine) -> list[Span]:

@@ -17,6 +17,7 @@ from choicewise.models.local.masked_lm import MaskedLM
 from choicewise.models.local.model_kind import ENCODER_DECODER, MASKED, ModelKind, model_kind
 from choicewise.models.local.padded_model import PaddedModel
 from choicewise.models.local.quiet import quiet
+from choicewise.models.local.spread import Spread
 
 _NOT_MISSED = re.compile(
     r"vision|visual|image|audio|speech|multi_modal|mm_proj|\bmtp|inv_freq|masked_bias|attn\.bias$|position_ids$"
@@ -39,8 +40,15 @@ def model_class(kind: ModelKind) -> type[LocalModel] | type[PaddedModel]:
     return {MASKED: MaskedLM, ENCODER_DECODER: EncoderDecoder}.get(kind, LocalModel)
 
 
-def load_network(folder: Path, config: Mapping[str, Any], dtype: str, device: str, trust_remote_code: bool) -> Any:
-    """The torch module of a folder with this ``config``, in evaluation mode on ``device``.
+def load_network(
+    folder: Path,
+    config: Mapping[str, Any],
+    dtype: str,
+    device: str,
+    trust_remote_code: bool,
+    spread: Spread | None = None,
+) -> Any:
+    """The torch module of a folder with this ``config``, in evaluation mode on ``device``, or where ``spread`` puts it.
 
     Quantised weights are loaded where they stay.  Raises ModelError when they can't be computed with, and when weights
     and configuration do not fit: missing ones would be random, and what has no place was trained to be used.  Weights
@@ -52,6 +60,7 @@ def load_network(folder: Path, config: Mapping[str, Any], dtype: str, device: st
             "then pass trust_remote_code=True to load_model"
         )
     kind, quantised = model_kind(config), "quantization_config" in config
+    at_once = {"device_map": {"": device}} if quantised and device != "cpu" else {}
     try:
         with quiet():
             model, report = getattr(transformers, kind.loader).from_pretrained(
@@ -62,12 +71,16 @@ def load_network(folder: Path, config: Mapping[str, Any], dtype: str, device: st
                 trust_remote_code=trust_remote_code,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # refused below, where they can be named
-                device_map={"": device} if quantised and device != "cpu" else None,
+                **(at_once if spread is None else spread.options),
             )
-            model = model.eval() if quantised else model.to(device).eval()
+            if spread is not None:
+                spread.refuse_offloaded(model)
+            model = model.eval() if quantised or spread is not None else model.to(device).eval()
             if quantised and kind is not ENCODER_DECODER:  # a kernel may not take this device, or these shapes
                 with torch.inference_mode():
                     model(input_ids=torch.zeros((1, 2), dtype=torch.long, device=model.device))
+    except ModelError:
+        raise
     except Exception as error:  # configurations, weights and devices fail in every way there is
         reason = _conversion_error(error) or str(error)
         raise ModelError(f"{folder} can't be loaded as {kind.name}: {reason}") from error

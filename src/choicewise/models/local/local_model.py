@@ -15,6 +15,7 @@ from choicewise.models.local.hidden_states import HiddenStates
 from choicewise.models.local.ladder import LADDER, compute_path
 from choicewise.models.local.probe import probe_depth
 from choicewise.models.local.selfcheck import choose_path
+from choicewise.models.local.several_devices import device_name
 from choicewise.models.local.token_answers import answer_part, answer_tokens
 from choicewise.models.local.unpacked_path import PlainPath
 from choicewise.models.local.workload import Workload
@@ -57,12 +58,13 @@ class LocalModel:
     rung: str = "auto"
     batch_tokens: int | None = None
     supports = CAUSAL_KINDS
+    recipe = None
 
     def __post_init__(self) -> None:
         if self.rung not in RUNGS:
             raise ModelError(f"rung is {self.rung!r}; it must be one of {', '.join(RUNGS)}")
         self.dtype = str(self.model.dtype).removeprefix("torch.")
-        self.device = str(self.model.device)
+        self.device = device_name(self.model)
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)
         self.ends = _ends(self.model, self.tokenizer)
         self._work = Workload()

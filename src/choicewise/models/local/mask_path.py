@@ -33,9 +33,10 @@ class MaskPath(PackedPath):
         mask = masks.get("", masks)
         inputs = self.inputs(tree, pack)
         hidden = self.lm.body(**inputs, attention_mask=mask, past_key_values=cache, use_cache=True)[0][0]
-        keep = self.lm.tensor(pack.keep)
+        keep = {device: to_device(pack.keep, device) for device in {layer.keys.device for layer in cache.layers}}
         return hidden, [
-            (layer.keys.index_select(2, keep), layer.values.index_select(2, keep)) for layer in cache.layers
+            (layer.keys.index_select(2, keep[layer.keys.device]), layer.values.index_select(2, keep[layer.keys.device]))
+            for layer in cache.layers
         ]
 
     def _mask(self, tree: Tree, pack: Pack, reach: Reach) -> torch.Tensor:

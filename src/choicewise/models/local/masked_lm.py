@@ -44,10 +44,11 @@ class MaskedLM(PaddedModel):
 
     def _logits_at(self, places: Sequence[int], tokens: Tensor, mask: Tensor) -> Tensor:
         """Logits at one place of each row, shape [rows, vocabulary]: the model's own head sees these states only."""
-        rows, columns = torch.arange(len(places)), torch.tensor(places)
 
         def select(module: Any, inputs: Any, output: Any) -> Any:
-            output.last_hidden_state = output.last_hidden_state[rows, columns][:, None]
+            hidden = output.last_hidden_state
+            rows, columns = (torch.tensor(each, device=hidden.device) for each in (range(len(places)), places))
+            output.last_hidden_state = hidden[rows, columns][:, None]
             return output
 
         hook = self.model.base_model.register_forward_hook(select)

@@ -137,7 +137,7 @@ class TreePath(PackedPath):
             size = min(self.budget, TOGETHER)
             for part in (ending[start : start + size] for start in range(0, len(ending), size)):
                 drafts = [Draft(generations[index], ends, token_bytes) for index in part]
-                rows = hidden.index_select(0, self.lm.tensor(nodes[part] - pack.start))
+                rows = hidden.index_select(0, self.lm.tensor(nodes[part] - pack.start, hidden.device))
                 decode(self.lm, DecodePass(tree, pack, nodes[part], self._states or []), rows, drafts, known)
                 for index, draft in zip(part.tolist(), drafts, strict=True):
                     self.lm.work.planned -= draft.generation.limit - draft.steps

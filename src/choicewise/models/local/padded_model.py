@@ -13,6 +13,7 @@ from torch import Tensor
 from choicewise.errors import ModelError
 from choicewise.models.local import padded_check
 from choicewise.models.local.causal_lm import to_device
+from choicewise.models.local.several_devices import device_name
 from choicewise.models.local.workload import Workload
 from choicewise.models.selfcheck import SelfCheck
 from choicewise.questions import Answers, Ids, Question, TokenScores
@@ -56,12 +57,13 @@ class PaddedModel(ABC):
     window: int
     rung: str = "auto"
     batch_tokens: int | None = None
+    recipe = None
 
     def __post_init__(self) -> None:
         if self.rung not in RUNGS:
             raise ModelError(f"rung is {self.rung!r}; for {type(self).__name__} it must be one of {', '.join(RUNGS)}")
         self.dtype = str(self.model.dtype).removeprefix("torch.")
-        self.device = str(self.model.device)
+        self.device = device_name(self.model)
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)
         self._work = Workload()
         self._checked: SelfCheck | None = None

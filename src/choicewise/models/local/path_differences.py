@@ -1,6 +1,5 @@
 """By how much common ways to run a model differ on this very model: the noise in every score."""
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ import torch
 
 from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.float32_copy import copied
 from choicewise.models.local.probe import probe, probe_depth
 from choicewise.models.local.score_noise import Sums
 from choicewise.questions import Ids, Span
@@ -116,7 +116,7 @@ def _generated(lm: CausalLM, spans: list[Span]) -> Sums:
 
 
 def _cast(lm: CausalLM, spans: list[Span], dtype: str) -> Sums:
-    return plain_sums(copy.deepcopy(lm.model).to(getattr(torch, dtype)), lm.vocabulary, spans)
+    return plain_sums(copied(lm.model).to(getattr(torch, dtype)), lm.vocabulary, spans)
 
 
 def _sums(logits: torch.Tensor, tokens: Ids) -> npt.NDArray[np.float64]:

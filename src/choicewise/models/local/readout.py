@@ -82,5 +82,5 @@ def _send(places: npt.NDArray[np.int64], results: Reads, stop: int) -> _Transfer
         torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True) for part in results
     )
     copied = torch.cuda.Event()
-    copied.record()
+    copied.record(torch.cuda.current_stream(results[0].device))  # by itself it takes the first device's
     return _Transfer(places, (tokens, logprobs, ranks), stop, copied)

@@ -49,6 +49,7 @@ class ServerModel:
 
     device = SERVER
     dtype = "unknown"
+    recipe = None
 
     def __init__(
         self,

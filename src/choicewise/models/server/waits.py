@@ -19,11 +19,18 @@ EVERY: Final = 30.0
 class Waits:
     """Hears of answers and of faults that may heal, from any thread; ``say`` gets a line of these now and then.
 
-    Nothing is said while other requests are answered.  ``clock``: seconds that only grow.
+    Nothing is said while other requests are answered.  ``clock``: seconds that only grow.  ``named``: who is waited
+    for, and ``advice``: what Ctrl-C does meanwhile.
     """
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._say, self._clock = say, clock
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        named: str = "the server",
+        advice: str = "Ctrl-C keeps what was observed",
+    ) -> None:
+        self._say, self._clock, self._named, self._advice = say, clock, named, advice
         self._since: float | None = None
         self._said = float("-inf")
         self._lock = Lock()
@@ -45,4 +52,4 @@ class Waits:
             self._said = now
             parts = [f"no answer for {duration(silent)}"] if silent >= SHORT else []
             parts += [f"it asks to wait {duration(fault.wait)}"] if fault.wait else []
-            self._say(f"waiting for the server: {fault.reason} ({', '.join(parts)}); Ctrl-C keeps what was observed")
+            self._say(f"waiting for {self._named}: {fault.reason} ({', '.join(parts)}); {self._advice}")

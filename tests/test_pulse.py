@@ -7,7 +7,7 @@ import pytest
 
 from choicewise.requests.blocks import Block
 from choicewise.running import pulse
-from choicewise.running.executor import BlockResult
+from choicewise.running.executors.executor import BlockResult
 from choicewise.running.pulse import Pulse
 from choicewise.running.tracker import Tracker
 
@@ -56,7 +56,7 @@ def test_what_a_report_raises_elsewhere_the_next_beat_raises(monkeypatch: pytest
 
 
 def result(work: int, questions: int) -> BlockResult:
-    return BlockResult(Block("test", "s", 0, (), (), work), None, 0, (), (), questions, iter(()))
+    return BlockResult(Block("test", "s", 0, (), (), work), 0, (), (), questions, iter(()))
 
 
 def test_work_goes_by_tokens_where_they_are_counted() -> None:

@@ -36,12 +36,13 @@ from choicewise.store.manifest import read_manifest
 from choicewise.store.tables import (
     SCHEMAS,
     fingerprint,
+    make_table,
     read_blocks,
     read_items,
     read_table,
+    write_arrow,
     write_block,
     write_items,
-    write_table,
 )
 
 ITEM = ItemRow(0, "test", "q", "s", "?", ["a", "b"], [1], "{}")
@@ -128,7 +129,7 @@ def test_every_row_has_the_columns_of_its_schema() -> None:
 def test_an_observation_may_have_a_total_and_no_tokens(tmp_path: Path) -> None:
     total = ObservationRow("total", (), (), (), (), total=-3.5)
     path = tmp_path / "observations.parquet"
-    write_table(path, SCHEMAS["observations"], [OBSERVATION, total])
+    write_arrow(path, make_table(SCHEMAS["observations"], [OBSERVATION, total]))
     table = read_table(path, SCHEMAS["observations"], fingerprint(path.read_bytes()))
     assert table["total"].to_pylist() == [None, -3.5]
     assert table["tokens"].to_pylist() == [[1, 2], []]
@@ -240,7 +241,7 @@ def test_leftovers_of_a_kill_are_removed_and_unlisted_blocks_do_not_count(tmp_pa
 def test_a_first_start_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    write_table(folder / "items.parquet", ITEMS, [ITEM])
+    write_arrow(folder / "items.parquet", make_table(ITEMS, [ITEM]))
     (folder / "manifest.json.partial").write_text("{")
     fill(folder)
     assert read_manifest(folder).complete
@@ -287,7 +288,7 @@ def damage_items(folder: Path, damage: str) -> None:
             path.unlink()
             path.mkdir()
         case "another gold":
-            write_table(path, ITEMS, [ITEM._replace(gold=[0])])
+            write_arrow(path, make_table(ITEMS, [ITEM._replace(gold=[0])]))
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "a folder", "another gold"])
@@ -368,7 +369,7 @@ def test_the_item_table_is_listed_with_size_and_sha256(tmp_path: Path) -> None:
 
 def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
-    write_table(path, ITEMS, [ITEM])
+    write_arrow(path, make_table(ITEMS, [ITEM]))
     assert read_table(path, ITEMS, fingerprint(path.read_bytes())).to_pylist() == [ITEM._asdict()]
     for listed in (fingerprint(b""), None):
         with pytest.raises(StoreError, match="not the file"):

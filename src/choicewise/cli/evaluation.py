@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from choicewise.protocols.path import Possible
     from choicewise.protocols.protocol import Protocol
     from choicewise.results.run import Run
+    from choicewise.running.executors.parallel import Parallel
     from choicewise.running.open_sources import Chosen
     from choicewise.running.source import Source
     from choicewise.running.sweep_model import SweepModel
@@ -45,10 +46,21 @@ class Evaluation:
     include_path: list[Path] | None = None
     allow_task_code: bool = False
     tokenizer: str | None = None
+    executor: options.Kind = options.Kind.local
+    workers: int | None = None
+
+    @property
+    def parallel(self) -> Parallel:
+        """How the work is spread."""
+        from choicewise.running.executors.parallel import Parallel
+
+        return Parallel(str(self.executor), self.workers)
 
     def refuse_foreign(self, **more: object) -> None:
         """UsageError for options that this kind of model has no use for; ``more``: of local models, beside these."""
         local = {name: getattr(self, name) for name in ("dtype", "device", "batch_tokens", "adapter")}
+        if self.model.startswith("server:"):
+            local |= spread(self.executor, self.workers)
         options.refuse_foreign(self.model, self.tokenizer, self.window, **local, **more)
 
     @property
@@ -132,7 +144,8 @@ class Evaluation:
         """The model, in another arithmetic if ``dtype`` names one."""
         from choicewise.models.load import load_model
 
-        local: dict[str, Any] = {"device": self.device, "window": self.window, "batch_tokens": self.batch_tokens}
+        local: dict[str, Any] = {"window": self.window, "batch_tokens": self.batch_tokens}
+        local |= self.parallel.loading(self.device)
         local |= {"adapter": self.adapter, "tokenizer": self.tokenizer, "progress": show_download(), "say": tell}
         model = load_model(self.model, dtype=dtype or self.dtype, **local)
         tell_other_base(self.model, self.adapter)
@@ -144,9 +157,14 @@ class Evaluation:
         from choicewise.running.evaluate import evaluate
 
         _tell_system_texts(model, recipes)
-        chosen = self.chosen | more | {"command": self.command}
+        chosen = self.chosen | more | {"command": self.command, "executor": str(self.executor), "workers": self.workers}
         with progress(model.name, lambda: model.computed) as report:
             return evaluate(model=model, data=dataset, protocols=recipes, out=out, progress=report, say=tell, **chosen)
+
+
+def spread(executor: options.Kind, workers: int | None) -> dict[str, object]:
+    """The options that spread the work, by name, None where they were not given."""
+    return {"executor": None if executor == options.Kind.local else executor, "workers": workers}
 
 
 def tell_notes(

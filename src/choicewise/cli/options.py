@@ -17,6 +17,9 @@ ChatForm = StrEnum("ChatForm", ["turns", "message"])
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16"])
 """Arithmetic of a local model; log-softmax is float32 in every case."""
 
+Kind = StrEnum("Kind", ["local", "ray"])
+"""Where the work of a run is done."""
+
 # readable=False: whoever reads a path says that it can't be read, with the exit code of what it is.
 Model = Annotated[
     str,
@@ -80,7 +83,10 @@ RunFolder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 All = Annotated[bool, typer.Option("--all", help="Show every number where there are many, not their families alone.")]
 ModelDtype = Annotated[Dtype | None, typer.Option("--dtype", help="float32 on a CPU, the checkpoint's own elsewhere.")]
-Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; the fastest one there is.")]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", help="cpu, cuda, cuda:1, ..., auto (spread over all GPUs); the fastest one there is."),
+]
 Window = Annotated[
     int | None,
     typer.Option("--window", min=1, help="Most input tokens of a local model; its config.json says it unless given."),
@@ -96,6 +102,24 @@ Tokenizer = Annotated[
 BatchTokens = Annotated[
     int | None,
     typer.Option("--batch-tokens", min=1, help="Tokens computed at once; halved automatically when memory runs out."),
+]
+
+Executor = Annotated[
+    Kind,
+    typer.Option(
+        "--executor",
+        help="Where the model computes: on this machine, or on the Ray cluster that RAY_ADDRESS names (else one that is"
+        " started on this machine).",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        min=1,
+        help="Copies of the model that compute at once, each in a process of its own, on a GPU of its own where there"
+        " are several; with Ray as many as the cluster has room for unless given.",
+    ),
 ]
 
 

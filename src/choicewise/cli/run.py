@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.evaluation import Evaluation
+from choicewise.cli.evaluation import Evaluation, spread
 from choicewise.cli.output import command_line, tell
 from choicewise.cli.plan import print_plan, token_savings
 from choicewise.cli.progress import progress
@@ -47,6 +47,8 @@ def run(
     window: options.Window = None,
     tokenizer: options.Tokenizer = None,
     batch_tokens: options.BatchTokens = None,
+    executor: options.Executor = options.Kind.local,
+    workers: options.Workers = None,
     rescore_near_ties: Annotated[
         bool, typer.Option("--rescore-near-ties", help="Rescore in float32 what 16-bit arithmetic leaves undecided.")
     ] = False,
@@ -79,12 +81,15 @@ def run(
         include_path,
         allow_task_code,
         tokenizer,
+        executor,
+        workers,
     )
     asked.refuse_foreign(**rescore)
     if dtype == options.Dtype.float32:
         options.refuse_without_use("--dtype float32 has", **rescore)
     if dry_run:
-        options.refuse_without_use("--dry-run counts what is asked first and has", **rescore, all=every)
+        alone = {**rescore, **spread(executor, workers)}
+        options.refuse_without_use("--dry-run counts what is asked first and has", **alone, all=every)
     if json:
         options.refuse_without_use("--json prints every number and has", all=every)
     if out is None and not dry_run:

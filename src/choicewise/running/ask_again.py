@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from time import perf_counter
 from typing import Self
 
@@ -17,7 +18,8 @@ from choicewise.records.rows import ObservationRow
 from choicewise.records.tables import SPANS
 from choicewise.results.elsewhere import KEYS
 from choicewise.results.item_table import Subject, places_of, read_item_table
-from choicewise.running.executor import Executor
+from choicewise.running.executors.executor import Executor
+from choicewise.running.executors.rows import rows_of
 from choicewise.running.work import Stretch, Work
 from choicewise.store.block_writer import FLUSH
 from choicewise.store.folder import RunFolder
@@ -61,7 +63,7 @@ def ask_again(
         progress(0, len(unanswered))
         with closing(executor.run(work.blocks(stretches), observed)) as results:
             for result in results:
-                for observation in result.observations:
+                for observation in chain.from_iterable(map(rows_of, result.observations)):
                     asked += 1
                     answers.add(observation)
                     progress(asked, len(unanswered))

@@ -3,7 +3,7 @@
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
@@ -15,6 +15,7 @@ from choicewise.data.open_dataset import open_dataset
 from choicewise.errors import UsageError
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
+from choicewise.models.selfcheck import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
@@ -27,7 +28,10 @@ from choicewise.requests.rendered import RenderedRequests
 from choicewise.requests.schedule import has_shots
 from choicewise.results.run import Run, open_run
 from choicewise.running.ask_again import ask_again
-from choicewise.running.executor import Executor, InProcess
+from choicewise.running.executors.executor import Executor
+from choicewise.running.executors.parallel import Parallel
+from choicewise.running.executors.preparing import Preparation
+from choicewise.running.executors.workforce import Workforce
 from choicewise.running.memory import give_memory_back
 from choicewise.running.progress import ProgressReport
 from choicewise.running.pulse import Progress, Pulse
@@ -51,6 +55,8 @@ def evaluate(
     rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
     rescore_near_ties: Callable[[], Model] | None = None,
+    executor: str | Workforce = "local",
+    workers: int | None = None,
     progress: Progress | bool | None = None,
     command: Sequence[str] = (),
     say: Callable[[str], None] | None = None,
@@ -65,8 +71,12 @@ def evaluate(
     called with (done, total); True prints lines on stderr.  Protocols that the model can't be asked under are refused
     with a warning that names them, and the others are asked.  ``command``: kept in the manifest, where it is explained.
 
-    Questions that a model behind a server gave no answer to in earlier calls are asked once more; ``say`` gets a line
-    about how many of them have an answer now.
+    ``executor="local"`` computes here, with ``workers`` above 1 in so many processes, each with a copy of the model (on
+    a GPU of its own where there are several); ``"ray"`` on a Ray cluster (:mod:`choicewise.running.executors`).  The
+    numbers are the same: to the bit where the same kind of device computes with as many threads.
+
+    Questions that a model behind a server gave no answer to in earlier calls are asked once more.  ``say`` gets a line
+    about how many of them have an answer now, and about workers that die, are refused or are waited for.
 
     Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
@@ -85,8 +95,10 @@ def evaluate(
         data = open_dataset(data, on_bad_item="skip" if skip_bad_items else "error")
     if not isinstance(protocols, Mapping):  # ways between protocols pass by what the data can't be asked
         recipes = resolve(*protocols, possible=partial(has_shots, data, subjects))
+    given = isinstance(executor, Workforce)
+    workforce = executor if isinstance(executor, Workforce) else Workforce(Parallel(executor, workers))
     if isinstance(model, str | Path):
-        model = load_model(model)
+        model = load_model(model, **workforce.parallel.loading(None))
     work = Work.of(model, data, recipes, subjects, limit, rendered, skip_bad_items)
     wanted = Manifest(
         model=_model_record(model),
@@ -101,26 +113,28 @@ def evaluate(
         refused=dict(work.refused),
     )
     if isinstance(progress, bool) or progress is None:
-        tokens = partial(getattr, model, "computed")
+        tokens = partial(getattr, model, "computed")  # of replicas nothing is known before the first answer
         progress = ProgressReport(model.name, computed=tokens) if progress else lambda done, total: None
     if new := not (Path(out) / MANIFEST).exists():  # a bad item is refused before anything is written
         work.check(list(work.stretches()))
-    with open_folder(Path(out), wanted, item_rows(work.sections)) as folder:
-        unanswered = folder.unanswered()
-        executor = InProcess(model, data, rendered, skip_bad_items)
-        if stretches := list(work.stretches(folder)):
-            if not new:
-                work.check(stretches)
-            _observe(folder, executor, work, stretches, progress)
-            give_memory_back()
-        if unanswered:
-            again = ask_again(folder, executor, work, unanswered, progress)
-            if say is not None:
-                say(again.text)
+    ended_here = nullcontext() if given else workforce
+    with open_folder(Path(out), wanted, item_rows(work.sections)) as folder, ended_here:
+        unanswered, stretches = folder.unanswered(), list(work.stretches(folder))
+        if stretches and not new:
+            work.check(stretches)
         if stretches or unanswered:
+            with workforce.executor(Preparation(model, data, rendered, skip_bad_items), say or _silent) as answering:
+                if stretches:
+                    _observe(folder, answering, work, stretches, progress)
+                    give_memory_back()
+                if unanswered:
+                    again = ask_again(folder, answering, work, unanswered, progress)
+                    (say or _silent)(again.text)
             note_change(folder, model)
         if rescore_near_ties is not None and (undecided := open_items(open_run(out))):
-            rescore(folder, rescore_near_ties(), work, undecided, progress)
+            copied = rescore_near_ties()
+            with workforce.executor(Preparation(copied, data, rendered, True), say or _silent) as answering:
+                rescore(folder, copied, answering, work, undecided, progress)
         folder.finish()
     return open_run(out)
 
@@ -160,6 +174,14 @@ def _versions(model: Model) -> dict[str, str]:
     return versions
 
 
+def _selfcheck_record(check: SelfCheck) -> SelfCheckRecord:
+    return SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.noise, check.depth)
+
+
+def _silent(line: str) -> None:
+    """Nobody reads it."""
+
+
 def _observe(
     folder: RunFolder, executor: Executor, work: Work, stretches: Sequence[Stretch], progress: Progress
 ) -> None:
@@ -170,17 +192,16 @@ def _observe(
     before = int(lacking * (work.questions / unanswered - 1))  # as if a question took as much as those to come
     tracker, total = Tracker(executor, before), before + lacking
     pulses, running = Pulse(lambda: progress(tracker.done, total)), closing(executor.run(blocks, folder.observed()))
+    described: SelfCheck | None = None
     with rare_collection(), pulses as pulse, running as results:
         progress(tracker.done, total)
         for result in results:
-            if (check := result.selfcheck) is not None:
-                folder.describe(
-                    SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.noise, check.depth)
-                )
             with BlockWriter(folder, result.block.place, executor) as writer, tracker.block(result):
-                for observation in result.observations:
-                    writer.add(observation)
-                    tracker.answered += 1
+                for observed in result.observations:
+                    if executor.selfcheck is not described and (described := executor.selfcheck) is not None:
+                        folder.describe(_selfcheck_record(described))
+                    writer.add(observed)
+                    tracker.answered = writer.count
                     pulse.beat()
                 names = [ask.name for ask in result.block.asks]
                 writer.write(names, result.tokens_asked, result.requests, result.spans)

@@ -15,6 +15,7 @@ from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, Ma
 from choicewise.requests.prepared_block import PreparedBlock, prepare_block
 from choicewise.requests.prompt_rows import BlockQuestion
 from choicewise.requests.rendered import RenderedRequests
+from choicewise.running.executors.shards import cut_shards, shard_tokens
 from choicewise.running.pulse import Progress
 from choicewise.running.refusals import asked_parts
 from choicewise.running.served import served_model
@@ -33,7 +34,7 @@ class Plan:
 
     ``requests``: items times distinct prompts, null contexts included.  ``tokens_asked``: input tokens when every
     choice of every protocol is a sequence of its own; ``tokens_unique``: when a common beginning is computed once, as
-    the engine does in each block.  ``missing`` counts the requests that can't be asked, by reason, ``shots_dropped``
+    the engine does in each shard.  ``missing`` counts the requests that can't be asked, by reason, ``shots_dropped``
     those that lose shots and ``tokens_dropped`` those that lose tokens.  ``speed``: unique tokens a second of a short
     probe; None without one.  ``refused``: protocols that the model can't be asked under, with the reason.
     ``sent``: requests to the server that the model is behind; None of a model that runs here.
@@ -107,11 +108,12 @@ def plan(
         if progress is not None:
             progress(done, total)
         prepared = prepare_block(data, block, model, skip_bad_items, rendered)
-        keys = counted.without(list(prepared.wanted))
-        new = [prepared.wanted[key] for key in keys]
+        keys = frozenset(counted.without(list(prepared.wanted)))
+        new = [question for key, question in prepared.wanted.items() if key in keys]
         counted.add(keys)
         tokens_asked += prepared.inputs
-        tokens_unique += unique_tokens(new)
+        for shard in cut_shards(prepared.wanted, shard_tokens(model.device)):
+            tokens_unique += unique_tokens([question for key, question in shard.items() if key in keys])
         if served is not None:
             sent = (sent or 0) + served.requests_for([part for question in new for part in asked_parts(question)])
         missing.update(_missing(prepared))
@@ -162,6 +164,7 @@ def _input(text: Ids) -> Span:
 
 def measure_speed(model: Model, spans: Sequence[Span], seconds: float = PROBE) -> float | None:
     """Unique tokens a second: the first span is answered, the first two, four, ..., until that takes ``seconds``."""
+    model.check(max((span.inputs for span in spans), default=0))  # it is loaded, and has checked itself
     count = 1
     while spans:
         start = perf_counter()

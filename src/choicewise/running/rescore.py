@@ -8,8 +8,8 @@ from choicewise.models.model import Model
 from choicewise.records.tables import FLOAT32
 from choicewise.requests.prepared_block import prepare_block
 from choicewise.results.run import Run
-from choicewise.running.executor import InProcess
-from choicewise.running.observe import observe
+from choicewise.running.executors.executor import Executor
+from choicewise.running.executors.rows import rows_of
 from choicewise.running.work import Work
 from choicewise.store.block_writer import BlockWriter
 from choicewise.store.folder import RunFolder
@@ -30,16 +30,21 @@ def open_items(run: Run) -> Undecided:
 
 
 def rescore(
-    folder: RunFolder, model: Model, work: Work, undecided: Undecided, progress: Callable[[int, int], None]
+    folder: RunFolder,
+    model: Model,
+    executor: Executor,
+    work: Work,
+    undecided: Undecided,
+    progress: Callable[[int, int], None],
 ) -> None:
     """Ask ``model``, the float32 copy, about every undecided item, and keep its observations beside the first ones.
 
-    Reports use the float32 observations of an item where they are complete.  ``progress`` is called with (done, total)
-    undecided items, counted once per prompt.
+    ``executor`` answers for it.  Reports use the float32 observations of an item where they are complete.  ``progress``
+    is called with (done, total) undecided items, counted once per prompt.
     """
     done, total = 0, sum(map(len, undecided.values()))
     progress(done, total)
-    rescored, executor = folder.rescored(), InProcess(model, work.data, work.rendered, skip_bad_items=True)
+    rescored = folder.rescored()
     asked = [
         (section, start, stop, [ask for ask in asks if ask.protocol.prompt_digest in undecided])
         for section, start, stop, asks in work.stretches()
@@ -53,8 +58,9 @@ def rescore(
         questions = {key: prepared.wanted[key] for key in rescored.without(list(keys))}
         size = len({(row.prompt, row.item) for row in rows})
         with BlockWriter(folder, block.place, executor) as writer:
-            for observation in observe(model, questions):
-                writer.add(observation._replace(key=observation.key + FLOAT32))
+            for observed in executor.observe(questions):
+                for row in rows_of(observed):
+                    writer.add(row._replace(key=row.key + FLOAT32))
                 progress(done + size * writer.count // len(questions), total)
         rescored.add(questions)
         done += size

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from choicewise.running.executor import BlockResult, Executor
+from choicewise.running.executors.executor import BlockResult, Executor
 
 
 class Tracker:

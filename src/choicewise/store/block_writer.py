@@ -4,9 +4,13 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol, Self
 
+import pyarrow as pa
+
 from choicewise.records.manifest import Place, Spent
 from choicewise.records.rows import ObservationRow, RequestRow, SpanRow
+from choicewise.records.tables import OBSERVATIONS
 from choicewise.store.folder import RunFolder
+from choicewise.store.tables import make_table
 
 FLUSH = 60.0
 """Seconds between two writes of the observations of a long block: what a kill loses at most."""
@@ -37,19 +41,24 @@ class BlockWriter:
         self._place = place
         self._counter = counter
         self._rows: list[ObservationRow] = []
+        self._tables: list[pa.Table] = []
         self._since, self._computed, self._requests = perf_counter(), counter.computed, counter.requests
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._rows:
+        if self._rows or self._tables:
             self.write()
 
-    def add(self, observation: ObservationRow) -> None:
-        """Keep one more; it is written at the latest with the first one that comes after a minute."""
-        self.count += 1
-        self._rows.append(observation)
+    def add(self, observed: ObservationRow | pa.Table) -> None:
+        """Keep one more, or a table of them; it is written at the latest with the first that comes after a minute."""
+        if isinstance(observed, pa.Table):
+            self.count += observed.num_rows
+            self._tables.append(observed)
+        else:
+            self.count += 1
+            self._rows.append(observed)
         if perf_counter() - self._since > FLUSH:
             self.write()
 
@@ -66,6 +75,8 @@ class BlockWriter:
         if computed is not None and self._computed is not None:
             seconds = now - self._since
             spent = Spent(tokens_asked, computed - self._computed, seconds, sent - self._requests)
-        tables = {"requests": requests, "spans": spans, "observations": self._rows}
+        observations = pa.concat_tables([*self._tables, make_table(OBSERVATIONS, self._rows)])
+        tables = {"requests": requests, "spans": spans, "observations": observations}
         self._folder.add_block(self._place, asks, tables, spent)
+        self._tables = []
         self._rows, self._since, self._computed, self._requests = [], now, computed, sent

@@ -36,13 +36,8 @@ Rows = Sequence[tuple[Any, ...]]
 """Typed rows (:mod:`choicewise.records.rows`), whose fields are the columns in the order of the schema."""
 
 
-def write_table(path: Path, schema: pa.Schema, rows: Rows) -> None:
-    """One Parquet file (zstd) of exactly this schema."""
-    write_arrow(path, make_table(schema, rows))
-
-
 def write_arrow(path: Path, table: pa.Table) -> None:
-    """The same of a table that is there already."""
+    """One Parquet file (zstd) of exactly this table."""
     with disk_errors(path):
         pq.write_table(table, path, compression="zstd", use_dictionary=REPEATED, write_statistics=False)
 
@@ -212,11 +207,12 @@ def other_version(path: Path, schema: pa.Schema) -> str | None:
     return None
 
 
-def write_block(run: Path, name: str, tables: Mapping[str, Rows]) -> dict[str, FileRecord]:
-    """Write the tables of one block in one step; returns the files by name."""
+def write_block(run: Path, name: str, tables: Mapping[str, Rows | pa.Table]) -> dict[str, FileRecord]:
+    """Write the tables of one block in one step, made of rows where they are none yet; returns the files by name."""
     with new_folder(run / BLOCK_FOLDER / name) as folder:
         for table, schema in SCHEMAS.items():
-            write_table(folder / f"{table}.parquet", schema, tables[table])
+            rows = tables[table]
+            write_arrow(folder / f"{table}.parquet", rows if isinstance(rows, pa.Table) else make_table(schema, rows))
         return {file.name: file_record(file) for file in sorted(folder.iterdir())}
 
 

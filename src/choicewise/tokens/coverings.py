@@ -14,6 +14,7 @@ import numpy as np
 
 from choicewise.questions import Answers, Ids, Mass, Question, Span, TokenScores
 from choicewise.tokens.byte_probability import ByteProbability, TokenQuestion
+from choicewise.tokens.per_tokenizer import per_tokenizer
 from choicewise.tokens.tokenizer import Tokenizer
 
 UNLISTED = "a part of its byte probability is no more than an upper bound, and differences of bounds are none"
@@ -50,6 +51,7 @@ def parts(question: Span | Mass | ByteProbability) -> list[Span | Mass]:
     return _CoveringSum(question).questions if isinstance(question, ByteProbability) else [question]
 
 
+@per_tokenizer  # it takes milliseconds, and is asked for with every shard
 def token_sizes(tokenizer: Tokenizer) -> Ids:
     """Bytes of every token, and 0 as the last entry, for tokens beyond the tokenizer's."""
     return np.asarray([*map(len, tokenizer.token_bytes), 0], dtype=np.int32)

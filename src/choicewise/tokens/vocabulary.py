@@ -2,14 +2,18 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from choicewise.questions import TokenSet
+from choicewise.tokens.per_tokenizer import per_tokenizer
 from choicewise.tokens.tokenizer import Tokenizer
 
 
 class Vocabulary:
-    """The tokens of ``tokenizer`` in the order of their bytes.  Tokens that stand for no bytes spell nothing."""
+    """The tokens of ``tokenizer`` in the order of their bytes.  Tokens that stand for no bytes spell nothing.
+
+    Another process gets it empty, as it is large, and makes it of its own tokenizer.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._table = tokenizer.token_bytes
@@ -18,6 +22,9 @@ class Vocabulary:
         self._bytes = [spelled for spelled, _ in entries]
         self._ids = [token for _, token in entries]
         self._continuing: dict[bytes, TokenSet] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {}
 
     @cached_property
     def longest(self) -> int:
@@ -62,5 +69,7 @@ class Vocabulary:
         return starts and (begins or not ends)
 
 
-vocabulary = lru_cache(maxsize=4)(Vocabulary)
-"""The vocabulary of a tokenizer, sorted once: cached by identity, as tokenizers have no other equality."""
+@per_tokenizer
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    """The vocabulary of a tokenizer, sorted once."""
+    return Vocabulary(tokenizer)

@@ -300,11 +300,11 @@ def test_progress_over_all_runs_only_grows() -> None:
     first(0, 4)
     first(2, 4)
     first(0, 8)  # it begins again
-    shown.finish(10)
-    second = shown.run(20)
+    second = shown.run(20)  # beside the first
     second(1, 2)
-    shown.finish(20)
-    assert told == [(0, 30), (5, 30), (5, 30), (10, 30), (20, 30), (30, 30)]
+    first.finish()
+    second.finish()
+    assert told == [(0, 30), (5, 30), (5, 30), (15, 30), (20, 30), (30, 30)]
 
 
 def test_what_a_run_can_t_do_is_raised_where_it_is_one_model(data: Path, loads: list[str], tmp_path: Path) -> None:

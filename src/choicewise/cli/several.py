@@ -44,6 +44,7 @@ def run_several(
         without_missing=without_missing,
         go_on=False,
         rescore_near_ties=rescore_near_ties,
+        parallel=asked.parallel,
         command=words_of,
     )
     do_sweep(job, out, asked.planned.folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,19 +47,25 @@ def sweep(
     device: options.Device = None,
     batch_tokens: options.BatchTokens = None,
     tokenizer: options.Tokenizer = None,
+    executor: options.Executor = options.Kind.local,
+    workers: options.Workers = None,
     every: options.All = False,
     json: options.Json = False,
 ) -> None:
-    """Evaluate several models under protocols and suites, one after another, and print the tables and averages.
+    """Evaluate several models under protocols and suites, and print the tables and averages.
+
+    Models come one after another, or with `--executor ray` at once, as many as the cluster has room for: in the order
+    in which they are named, each when there are free GPUs, cores and memory for it. The last ones share what is left.
 
     A failure (a model that is not there, data that are missing, a window too small) is recorded, and the sweep goes on;
     the same line continues it, and opens nothing again that is complete. Exit code 7: something is missing.
 
     PLAN.toml has `models` and `protocols`, lists of names, and may have `data`, a list of paths, and `subjects`,
-    `limit`, `on_bad_item`, `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`. A model may be a table with
-    `name`, `revisions` (folders inside, or revisions on the Hub), `chat`, `system`, `adapter` and its own `dtype`,
-    `device`, `window`, `batch_tokens`, `tokenizer`; data a table with `path`, `benchmark` (whose place it takes) and
-    `mapping` (a file or a table).
+    `limit`, `on_bad_item`, `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`, `memory`. A model may be a table
+    with `name`, `revisions` (folders inside, or revisions on the Hub), `chat`, `system`, `adapter` and its own `dtype`,
+    `device`, `window`, `batch_tokens`, `tokenizer`, `memory`; data a table with `path`, `benchmark` (whose place it
+    takes) and `mapping` (a file or a table). `memory` is what a copy of the model takes of GPUs, or of main memory on a
+    CPU, as in "12 GB"; left out, it is known from the model's files. Only Ray asks for it.
     """
     if out is None:
         raise UsageError("--out is missing: the folder of all runs")
@@ -71,6 +77,9 @@ def sweep(
     given |= {"device": device, "batch_tokens": batch_tokens, "tokenizer": tokenizer}
     tasks = _Tasks(include_path or [], allow_task_code)
     asked = _asked(plan, {name: value for name, value in given.items() if value is not None}, tasks)
+    from choicewise.running.executors.parallel import Parallel
+
+    asked = replace(asked, parallel=Parallel(str(executor), workers))
     record = do_sweep(asked, out, "all runs")
     print_folders([out], json, every)
     if missing := record.missing:
@@ -106,8 +115,6 @@ def _asked(plan: Path | None, given: dict[str, object], tasks: _Tasks) -> Asked:
         options.refuse_without_use("a plan says all that and has", **given)
     elif lacking:
         raise UsageError(f"{' and '.join(lacking)} missing: name a plan, or models and protocols")
-
-    from dataclasses import replace
 
     from choicewise.running.sweep_plan import plan_of, read_plan
 

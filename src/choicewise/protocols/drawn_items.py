@@ -18,12 +18,13 @@ def drawn_items(data: Dataset, split: str, seed: int) -> frozenset[str]:
     So neither the order of the items nor which of them a run is about changes the draw.
     """
     key = data.digest, split, seed
-    if key not in _latest:
+    if (latest := _latest.get(key)) is None:  # threads that draw others may clear it at any time
         hashes: dict[int, list[tuple[bytes, str]]] = {}
         for item in data.splits.get(split, ()):
             text = f"{seed}|{item.id}".encode(errors="surrogatepass")
             hashes.setdefault(len(item.choices), []).append((hashlib.blake2b(text, digest_size=8).digest(), item.id))
         drawn = (sorted(kind)[: max(1, math.floor(SHARE * len(kind)))] for kind in hashes.values())
+        latest = frozenset(id_ for kind in drawn for _, id_ in kind)
         _latest.clear()
-        _latest[key] = frozenset(id_ for kind in drawn for _, id_ in kind)
-    return _latest[key]
+        _latest[key] = latest
+    return latest

@@ -1,19 +1,28 @@
-"""Several models on several datasets: one model after another, each loaded once, and whatever fails is recorded."""
+"""Several models on several datasets: one after another, or several at once on a cluster; each is loaded once.
+
+Whatever fails is recorded.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from choicewise.data.download_bars import Download
 from choicewise.errors import ChoicewiseError, MissingData
-from choicewise.models.model import Model
+from choicewise.models.model import SERVER, Model
 from choicewise.protocols.suite import Suite
 from choicewise.records.secret_address import refuse_secret
 from choicewise.records.sweep import CellRecord, Sweep
 from choicewise.results.summary import keep_summary
 from choicewise.running.evaluate import evaluate
+from choicewise.running.executors.needs import Needs, Place, in_words, slots_of
+from choicewise.running.executors.parallel import ONE_PROCESS, Parallel
+from choicewise.running.executors.workforce import Workforce
+from choicewise.running.in_threads import Ending, in_threads
 from choicewise.running.memory import give_memory_back
 from choicewise.running.open_sources import ALL, Chosen, OpenedSource, open_sources, refuse
 from choicewise.running.pulse import Progress
@@ -22,9 +31,13 @@ from choicewise.running.source import Source
 from choicewise.running.sweep_model import SweepModel
 from choicewise.running.sweep_progress import SweepProgress
 from choicewise.running.sweep_record import begun_sweep, is_done, replaced, with_cells
+from choicewise.running.sweep_room import Room
 from choicewise.store.atomic import disk_errors
 from choicewise.store.lock import locked
 from choicewise.store.sweep import write_sweep
+
+Job = tuple[SweepModel, list[CellRecord]]
+"""A model, and what of it is to do."""
 
 HALF = ("bfloat16", "float16")
 """Arithmetic that a float32 copy can rescore."""
@@ -35,8 +48,8 @@ class Asked:
     """What a sweep is to do: every one of ``models`` on every one of ``sources``.
 
     ``suites``: those that the protocols belong to.  ``go_on``: what fails is recorded; else it is raised, but for data
-    that are nowhere, with ``without_missing``.  ``command``: the words that name a model and its data in a command
-    line, for the manifest of their run.
+    that are nowhere, with ``without_missing``.  ``parallel``: how the work of a run is spread.  ``command``: the words
+    that name a model and its data in a command line, for the manifest of their run.
     """
 
     models: Sequence[SweepModel]
@@ -46,6 +59,7 @@ class Asked:
     go_on: bool = True
     without_missing: bool = False
     rescore_near_ties: bool = False
+    parallel: Parallel = ONE_PROCESS
     command: Callable[[SweepModel, Source, Chosen], Sequence[str]] = lambda model, source, chosen: ()
 
 
@@ -94,6 +108,7 @@ class _Job:
     def __init__(self, folder: Path, record: Sweep, asked: Asked, audience: Audience) -> None:
         self.record = record
         self._folder, self._asked, self._audience = folder, asked, audience
+        self._writing = Lock()
 
     def run(self) -> None:
         """Do all that is not done."""
@@ -106,10 +121,52 @@ class _Job:
         opened = self._open(waiting)
         write_sweep(self._folder, self.record)
         ready = [cell for cell in waiting if cell.dataset in opened]
+        jobs = [(model, [cell for cell in ready if cell.model == model.label]) for model in self._asked.models]
+        jobs = [(model, cells) for model, cells in jobs if cells]
         shown = SweepProgress(self._audience.progress, sum(opened[cell.dataset].work for cell in ready))
-        for model in self._asked.models:
-            self._ask(model, [cell for cell in ready if cell.model == model.label], opened, shown)
+        if self._asked.parallel.kind == "ray" and jobs:
+            self._together(jobs, opened, shown)
+            return
+        for model, cells in jobs:
+            with Workforce(self._asked.parallel) as workforce:
+                self._ask(model, self._load(model), cells, opened, shown, workforce)
             give_memory_back()
+
+    def _together(self, jobs: Sequence[Job], opened: Mapping[str, OpenedSource], shown: SweepProgress) -> None:
+        """Several models at once, as many as the cluster has room for, each evaluated by a thread."""
+        from choicewise.running.executors.ray_cluster import nodes_of_cluster
+
+        nodes, room = nodes_of_cluster(), Room(nodes_of_cluster, len(jobs))
+        if len(jobs) > 1:
+            self._audience.say(f"{len(jobs)} models share a cluster with {in_words(nodes)}")
+
+        def evaluate_one(turn: int, ending: Ending) -> None:
+            model, cells = jobs[turn]
+            ending.safe_point()
+            with room.place(turn, ending) as enter:
+                loaded, place, failure = self._placed(model, enter)
+                parallel = ONE_PROCESS if place is None else self._asked.parallel
+                with Workforce(parallel, place, safe_point=ending.safe_point) as workforce:
+                    self._ask(model, (loaded, failure), cells, opened, shown, workforce, ending.safe_point)
+            give_memory_back()
+
+        threads = slots_of(nodes) + 1  # one is loaded while the others compute
+        in_threads(len(jobs), threads, evaluate_one, shown.beat)
+
+    def _placed(self, model: SweepModel, enter: Callable[[Needs], Place]) -> tuple[Model | None, Place | None, str]:
+        """The model and its place on the cluster, once it has one; or why it is not there.
+
+        A model behind a server needs no place.
+        """
+        from choicewise.running.executors.ray_crew import cluster_needs
+
+        loaded, failure = self._load(model)
+        if loaded is None or loaded.device == SERVER:
+            return loaded, None, failure
+        place: Place | None = None
+        with self._caught() as problems:
+            place = enter(cluster_needs(loaded, self._asked.parallel.workers, model.memory))
+        return (None, None, "".join(problems)) if place is None else (loaded, place, "")
 
     def _open(self, waiting: Sequence[CellRecord]) -> dict[str, OpenedSource]:
         """The data of the cells, by name; what can't be opened is recorded, or refused all at once."""
@@ -127,37 +184,60 @@ class _Job:
             self._audience.opened(source)
         return opened
 
-    def _ask(
-        self, model: SweepModel, cells: Sequence[CellRecord], opened: Mapping[str, OpenedSource], shown: SweepProgress
-    ) -> None:
+    def _load(self, model: SweepModel) -> tuple[Model | None, str]:
+        """The model, or why it is not there."""
         loaded: Model | None = None
-        failure = ""
+        with self._caught() as problems:
+            fresh = self._loaded(model)
+            for line in how_asked(fresh):
+                self._audience.say(line)
+            loaded = fresh
+        return loaded, "".join(problems)
+
+    def _ask(
+        self,
+        model: SweepModel,
+        loaded: tuple[Model | None, str],
+        cells: Sequence[CellRecord],
+        opened: Mapping[str, OpenedSource],
+        shown: SweepProgress,
+        workforce: Workforce,
+        safe_point: Callable[[], None] = lambda: None,
+    ) -> None:
+        own, failure = loaded
         for cell in cells:
-            source = opened[cell.dataset]
-            if loaded is None and not failure:
-                with self._caught() as problems:
-                    fresh = model.load(self._audience.download, self._audience.say)
-                    for line in how_asked(fresh):
-                        self._audience.say(line)
-                    loaded = fresh
-                failure = "".join(problems)
-            if loaded is not None:
+            source, problems = opened[cell.dataset], list[str]()
+            part = shown.run(source.work, safe_point)
+            safe_point()
+            if own is not None:
                 self._audience.say(f"{model.label} on {cell.dataset}")
                 with self._caught() as problems:
-                    self._evaluate(loaded, model, cell, source, shown.run(source.work))
-            done = replace(cell, done=not problems, failure="".join(problems) or failure)
+                    self._evaluate(own, model, cell, source, part, workforce)
+            done = replace(cell, done=not problems and own is not None, failure="".join(problems) or failure)
             if done.failure:
                 self._audience.say(f"{model.label} on {cell.dataset} failed: {done.failure}")
-            self.record = replaced(self.record, done)
-            write_sweep(self._folder, self.record)
-            shown.finish(source.work)
+            with self._writing:
+                self.record = replaced(self.record, done)
+                write_sweep(self._folder, self.record)
+            part.finish()
+
+    def _loaded(self, model: SweepModel) -> Model:
+        where = self._asked.parallel.loading(model.options.get("device"))
+        return replace(model, options={**model.options, **where}).load(self._audience.download, self._audience.say)
 
     def _evaluate(
-        self, loaded: Model, model: SweepModel, cell: CellRecord, source: OpenedSource, progress: Progress
+        self,
+        loaded: Model,
+        model: SweepModel,
+        cell: CellRecord,
+        source: OpenedSource,
+        progress: Progress,
+        workforce: Workforce,
     ) -> None:
         chosen, more = self._asked.chosen, dict[str, Any]()
         if self._asked.rescore_near_ties and loaded.dtype in HALF:
-            more["rescore_near_ties"] = replace(model, options={**model.options, "dtype": "float32"}).load
+            copied = replace(model, options={**model.options, "dtype": "float32"})
+            more["rescore_near_ties"] = partial(self._loaded, copied)
         run = evaluate(
             model=loaded,
             data=source.data,
@@ -167,12 +247,17 @@ class _Job:
             limit=chosen.limit,
             rendered=source.source.rendered,
             skip_bad_items=chosen.skip_bad_items,
+            executor=workforce,
             progress=progress,
             command=self._asked.command(model, source.source, chosen),
-            say=self._audience.say,
+            say=partial(self._say_of, model),
             **more,
         )
         keep_summary(run)
+
+    def _say_of(self, model: SweepModel, line: str) -> None:
+        """A line about one of several models."""
+        self._audience.say(f"{model.label}: {line}" if len(self._asked.models) > 1 else line)
 
     @contextmanager
     def _caught(self) -> Iterator[list[str]]:

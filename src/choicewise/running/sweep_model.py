@@ -30,13 +30,15 @@ _DEVICES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", 
 class SweepModel:
     """``name``: as :func:`choicewise.load_model` takes it, and ``options`` its further arguments that were given.
 
-    ``chat`` and ``system``: as :func:`choicewise.protocols.chat.in_chat` takes them.
+    ``chat`` and ``system``: as :func:`choicewise.protocols.chat.in_chat` takes them.  ``memory``: bytes that it needs
+    where it computes, if somebody said so; it changes no number.
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     chat: str | None = None
     system: str | None = None
+    memory: int | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str:

@@ -14,6 +14,7 @@ from choicewise.protocols.catalogue import resolve, suites_of
 from choicewise.protocols.chat import FORMS
 from choicewise.records.secret_address import refuse_secret
 from choicewise.running.open_sources import Chosen
+from choicewise.running.size import bytes_of
 from choicewise.running.source import Source, benchmark_sources, refuse_one_dataset
 from choicewise.running.sweep import Asked
 from choicewise.running.sweep_model import SweepModel
@@ -37,13 +38,17 @@ _BAD = _Key("error or skip", lambda value: value in ("error", "skip"))
 _LIST = _Key("a list of names or tables", lambda value: isinstance(value, list) and bool(value))
 _MAPPING = _Key("a path or a table", lambda value: isinstance(value, dict) or _TEXT.fits(value))
 
+_SIZE = _Key('a size from 1 MB up, as in "12 GB"', lambda value: isinstance(value, str) and bytes_of(value) >= 10**6)
+
 _LOADING = {"dtype": _DTYPE, "device": _TEXT, "window": _COUNT, "batch_tokens": _COUNT, "tokenizer": _TEXT}
 """How models are loaded: for all of them, or for one."""
 _OWN = {**_LOADING, "adapter": _TEXT}
 """How one model is loaded."""
+_PLACED = {"memory": _SIZE}
+"""Where there is room for models on a cluster: for all of them, or for one."""
 
 _TOP = {"models": _LIST, "data": _LIST, "protocols": _TEXTS, "subjects": _TEXTS, "limit": _COUNT, "on_bad_item": _BAD}
-_MODEL = {"name": _TEXT, "revisions": _TEXTS, "chat": _CHAT, "system": _TEXT, **_OWN}
+_MODEL = {"name": _TEXT, "revisions": _TEXTS, "chat": _CHAT, "system": _TEXT, **_OWN, **_PLACED}
 _DATA = {"path": _TEXT, "benchmark": _TEXT, "mapping": _MAPPING}
 
 
@@ -76,7 +81,7 @@ def plan_of(table: Mapping[str, Any], foreign: Foreign | None = None) -> Asked:
     """
     for key, text in _texts(table):
         refuse_secret(text, key)
-    problems = [*_problems(table, {**_TOP, **_LOADING}, "")]
+    problems = [*_problems(table, {**_TOP, **_LOADING, **_PLACED}, "")]
     problems += [f"{key} is missing" for key in ("models", "protocols") if key not in table]
     models = _tables(table, "models", "name", _MODEL, problems)
     data = _tables(table, "data", "path", _DATA, problems)
@@ -91,7 +96,7 @@ def plan_of(table: Mapping[str, Any], foreign: Foreign | None = None) -> Asked:
 def _asked(
     table: Mapping[str, Any], models: list[dict[str, Any]], data: list[dict[str, Any]], foreign: Foreign | None
 ) -> Asked:
-    common = {key: table[key] for key in _LOADING if key in table}
+    common = {key: table[key] for key in (*_LOADING, *_PLACED) if key in table}
     named = [model for each in models for model in _models(each, common)]
     if twice := {model.label for model in named if named.count(model) > 1}:
         raise UsageError(f"models: {min(twice)} is named twice")
@@ -147,16 +152,18 @@ def _models(table: Mapping[str, Any], common: Mapping[str, Any]) -> Iterator[Swe
     own = {key: value for key, value in table.items() if key in _OWN}
     takes = _takes(name)
     if name.startswith(SERVED):
+        own |= {key: table[key] for key in _PLACED if key in table}
         ServerAddress.parse(name)  # before anything is written that would repeat a secret in it
     if not name.startswith("fake:") and (useless := [key for key in own if key not in takes]):
         what = "is computed by its server" if name.startswith(SERVED) else "brings its own tokenizer"
         raise UsageError(f"models: {name} {what} and has no use for {' and '.join(useless)}")
     options = {key: value for key, value in {**common, **own}.items() if key in takes}
+    memory = bytes_of(table.get("memory", common.get("memory", ""))) or None
     for revision in table.get("revisions", [None]):
         if revision is not None and name.startswith(SERVED):
             raise UsageError(f"models: {name} is the server's choice and has no use for revisions")
         inside = f"{name}/{revision}" if os.path.isdir(name) else f"{name}@{revision}"
-        yield SweepModel(name if revision is None else inside, options, table.get("chat"), table.get("system"))
+        yield SweepModel(name if revision is None else inside, options, table.get("chat"), table.get("system"), memory)
 
 
 def _tables(

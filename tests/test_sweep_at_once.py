@@ -1,0 +1,269 @@
+"""Several models of a sweep at once, on a cluster that is only said to be there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, active_count
+from typing import Any
+
+import pytest
+
+from choicewise.cli.commands import invoke
+from choicewise.cli.sweep import INCOMPLETE
+from choicewise.errors import ModelError, UsageError
+from choicewise.models.fake import HashModel
+from choicewise.models.model import SERVER
+from choicewise.models.recipe import Recipe
+from choicewise.running import sweep_model
+from choicewise.running.executors import ray_cluster, ray_crew
+from choicewise.running.executors.crew import Lost
+from choicewise.running.executors.needs import Needs
+from choicewise.running.executors.parallel import Parallel
+from choicewise.running.executors.workforce import Workforce
+from choicewise.running.sweep import Asked, Audience, sweep
+from choicewise.running.sweep_model import SweepModel
+from choicewise.running.sweep_plan import plan_of, read_plan
+from choicewise.store.sweep import read_sweep
+from choicewise.store.tables import read_blocks
+
+from .crews import CrewHere
+from .worlds import write_mmlu
+
+
+class Named(HashModel):
+    """A fake whose name is its seed, so that each answers otherwise."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.recipe = name, Recipe(name)
+
+
+class Here(CrewHere):
+    """A crew that tells its place when its replica is there."""
+
+    def __init__(self, model: Any, place: Any) -> None:
+        super().__init__(model, 1)
+        self._place = place
+
+    def start(self, member: int) -> None:
+        super().start(member)
+        self._place.settle(True)
+
+
+class World:
+    """What happens to models by their name; ``most`` that were being answered at once."""
+
+    def __init__(self) -> None:
+        self.loading: dict[str, Callable[[], Any]] = {}
+        self.needs: dict[str, Any] = {}
+        self.inside: set[str] = set()
+        self.most = 0
+        self.crews: list[str] = []
+
+    def load(self, name: str, **options: Any) -> Any:
+        return self.loading.get(name, lambda: Named(name))()
+
+    def needs_of(self, model: Any, workers: int | None, memory: int | None = None) -> Needs:
+        if memory is not None and memory > 10**9:
+            raise UsageError(f"no node of the cluster has room for {model.name}")
+        return self.needs.get(model.name, Needs(0, 1, 0))
+
+    def crew(self, workforce: Any, model: Any) -> Any:
+        self.crews.append(model.name)
+        self.inside.add(model.name)
+        self.most = max(self.most, len(self.inside))
+        crew, inside = Here(model, workforce._place), self.inside
+        ends = crew.end
+
+        def end() -> None:
+            inside.discard(model.name)
+            ends()
+
+        crew.end = end  # type: ignore[method-assign]
+        return crew
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    made, before = World(), active_count()
+    monkeypatch.setattr(sweep_model, "load_model", made.load)
+    monkeypatch.setattr(ray_cluster, "nodes_of_cluster", lambda: [{"CPU": 2.0}])
+    monkeypatch.setattr(ray_cluster, "cluster_device", lambda: "cpu")
+    monkeypatch.setattr(ray_crew, "cluster_needs", made.needs_of)
+    monkeypatch.setattr(Workforce, "_crew", lambda workforce, model: made.crew(workforce, model))
+    yield made
+    assert active_count() == before  # no thread is left
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_mmlu(tmp_path / "quiz", questions=4)
+
+
+def asked(data: Path, *models: str, **more: Any) -> Asked:
+    table = {"models": [*models], "protocols": ["mmlu/original"], "data": [str(data)]}
+    plan = plan_of(table)
+    return Asked(plan.models, plan.sources, parallel=Parallel("ray"), **more)
+
+
+NAMES = ["a", "b", "c", "d", "e"]
+
+
+def test_as_many_as_have_room_and_each_as_if_alone(world: World, data: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    told: list[int] = []
+    audience = Audience(progress=lambda done, total: told.append(done), say=said.append)
+    record = sweep(asked(data, *NAMES), tmp_path / "ray", audience)
+    assert not record.missing
+    assert world.most == 2
+    assert world.crews[:2] == ["a", "b"] or world.crews[:2] == ["b", "a"]
+    assert said[0] == "5 models share a cluster with 1 node and 2 CPUs"
+    assert sorted(told) == told
+    alone = Asked(asked(data, *NAMES).models, asked(data, *NAMES).sources)
+    sweep(alone, tmp_path / "one")
+    for cell in record.cells:
+        both = [tmp_path / where / cell.folder for where in ("ray", "one")]
+        first, second = (read_blocks(folder, _blocks(folder), "observations") for folder in both)
+        assert first.equals(second)
+
+
+def _blocks(folder: Path) -> Any:
+    from choicewise import open_run
+
+    return open_run(folder).manifest.blocks
+
+
+def test_one_that_is_not_there_keeps_nobody_waiting(world: World, data: Path, tmp_path: Path) -> None:
+    def missing() -> Any:
+        raise ModelError("it has no weights")
+
+    world.loading = {"a": missing, "c": missing}
+    record = sweep(asked(data, *NAMES), tmp_path / "out")
+    assert [(cell.model, cell.failure) for cell in record.missing] == [
+        ("a", "it has no weights"),
+        ("c", "it has no weights"),
+    ]
+
+
+def test_one_whose_replicas_die_is_recorded_with_the_reason(
+    world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew = world.crew
+
+    def mortal(workforce: Any, model: Any) -> Any:
+        made = crew(workforce, model)
+        if model.name == "b":
+            made.fate = lambda member, number: Lost("out of memory")
+        return made
+
+    monkeypatch.setattr(Workforce, "_crew", lambda workforce, model: mortal(workforce, model))
+    said: list[str] = []
+    record = sweep(asked(data, *NAMES), tmp_path / "out", Audience(say=said.append))
+    (cell,) = record.missing
+    assert cell.model == "b"
+    assert "3 replicas died one after the other; the last one: out of memory" in cell.failure
+    assert "b: a replica died (out of memory); what it was asked is asked again" in said
+
+
+def test_a_model_behind_a_server_takes_no_place(world: World, data: Path, tmp_path: Path) -> None:
+    def served() -> Any:
+        model = Named("a")
+        model.device = SERVER
+        return model
+
+    world.loading = {"a": served}
+    world.needs = {"b": Needs(0, 2, 0), "c": Needs(0, 2, 0)}
+    assert not sweep(asked(data, "a", "b", "c"), tmp_path / "out").missing
+    assert sorted(world.crews) == ["b", "c"]
+    assert world.most == 1
+
+
+def test_ctrl_c_ends_all_and_what_is_done_stays(world: World, data: Path, tmp_path: Path) -> None:
+    """The main thread is the one that hears of it; those that load or wait for room end as well."""
+    inside = Event()
+
+    def slow() -> Any:
+        inside.set()
+        return Named("b")
+
+    def progress(done: int, total: int) -> None:
+        if inside.is_set() and any(cell.done for cell in read_sweep(tmp_path / "out").cells):
+            raise KeyboardInterrupt
+
+    world.loading = {"b": slow}
+    with pytest.raises(KeyboardInterrupt):
+        sweep(asked(data, *NAMES), tmp_path / "out", Audience(progress=progress))
+    cells = read_sweep(tmp_path / "out").cells
+    assert not any(cell.failure for cell in cells)
+    assert any(cell.done for cell in cells)
+    world.crews.clear()
+    assert not sweep(asked(data, *NAMES), tmp_path / "out").missing
+    assert sorted(world.crews) == [cell.model for cell in cells if not cell.done]
+
+
+def test_a_full_disk_ends_all(world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from choicewise.errors import StoreError
+    from choicewise.running import sweep as module
+
+    write = module.write_sweep
+
+    def full(folder: Path, record: Any) -> None:
+        if any(cell.done for cell in record.cells):
+            raise StoreError("no space left on device")
+        write(folder, record)
+
+    monkeypatch.setattr(module, "write_sweep", full)
+    with pytest.raises(StoreError, match="no space left"):
+        sweep(asked(data, *NAMES), tmp_path / "out")
+
+
+def test_what_is_raised_of_one_model_is_raised(world: World, data: Path, tmp_path: Path) -> None:
+    def missing() -> Any:
+        raise ModelError("it has no weights")
+
+    world.loading = {"b": missing}
+    with pytest.raises(ModelError, match="it has no weights"):
+        sweep(asked(data, *NAMES, go_on=False), tmp_path / "out")
+
+
+def test_said_memory_is_what_a_model_needs(
+    world: World, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.toml").write_text(
+        f"""models = ["a", {{name = "b", memory = "900 GB"}}]
+memory = "1 GB"
+protocols = ["mmlu/original"]
+data = ["{data}"]
+""",
+        encoding="utf-8",
+    )
+    models = read_plan(tmp_path / "plan.toml").models
+    assert [(model.label, model.memory) for model in models] == [("a", 10**9), ("b", 9 * 10**11)]
+    assert models[0] == SweepModel("a")  # memory changes no number
+    line = ["sweep", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out"), "--executor", "ray"]
+    assert invoke(line) == INCOMPLETE
+    assert f"b on {data} failed: no node of the cluster has room for b" in capsys.readouterr().err
+    text = (tmp_path / "plan.toml").read_text(encoding="utf-8").replace("900 GB", "0.5 GB")
+    (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
+    world.crews.clear()
+    assert invoke(line) == 0
+    assert world.crews == ["b"]  # the other one is not asked again
+
+
+@pytest.mark.parametrize("size", ["", "much", "12", "-1 GB", "0 GB", "12 PB", "1e9", 12, True, "nan GB", "99 B"])
+def test_a_size_that_means_nothing_is_said_with_the_other_problems(size: object) -> None:
+    table = {"models": [{"name": "a", "memory": size}, {}], "memory": size, "protocols": ["mmlu"]}
+    with pytest.raises(UsageError) as caught:
+        plan_of(table)
+    words = f'memory is {size!r}; it must be a size from 1 MB up, as in "12 GB"'
+    for told in (words, f"models[0].{words}", "models[1].name is missing"):
+        assert re.search(rf"^\W*{re.escape(told)}", str(caught.value), re.MULTILINE), told
+
+
+def test_a_server_has_no_use_for_memory() -> None:
+    address = "server:http://127.0.0.1:1/v1#m"
+    with pytest.raises(UsageError, match="no use for memory"):
+        plan_of({"models": [{"name": address, "memory": "1 GB"}], "protocols": ["mmlu"]})
+    assert plan_of({"models": [address], "memory": "1 GB", "protocols": ["mmlu"]}).models[0].name == address

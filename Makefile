@@ -8,12 +8,13 @@ PEERS := .venv-peers/bin
 STAMP := $(VENV)/.installed
 INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: help demo test test-servers lint docs package benchmarks clean
+.PHONY: help demo test test-cluster test-servers lint docs package benchmarks clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   environment + every protocol on the bundled models and questions"
 	@echo "make test   both environments + all tests, then those beside other tools"
+	@echo "make test-cluster  environment + the tests on a Ray cluster of three nodes on this machine"
 	@echo "make test-servers  environments of two servers (one is compiled: minutes) + the tests beside them"
 	@echo "make lint   environment + ruff and mypy"
 	@echo "make docs   environment + the site of docs/, in site/; a warning is an error"
@@ -50,6 +51,9 @@ demo: $(STAMP)
 test: $(STAMP) .venv-peers/.installed
 	$(BIN)/python -m pytest -n auto
 	$(PEERS)/python -m pytest -n auto tests/peers
+
+test-cluster: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster
 
 test-servers: $(STAMP) .venv-vllm/.installed .venv-llama/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/servers

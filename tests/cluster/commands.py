@@ -1,0 +1,146 @@
+"""Choicewise as a command in a process of its own, with replicas that a test can hold and watch."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from choicewise import open_run
+from choicewise.store.examine import examine
+from choicewise.store.tables import read_blocks
+from tests.processes import end_session
+from tests.ray_cluster import ROOT, Cluster
+
+SITE = Path(__file__).parent / "site"
+PYTHON_PATH = os.pathsep.join(map(str, (SITE, ROOT / "src", ROOT)))
+
+FAKE = ("run", "--model", "fake:hash", "--data", "bundled:merrowick", "--limit", "4")
+FAKE += ("--protocol", "mmlu/original", "--protocol", "mmlu/cloze:pmi-answer")
+"""A line whose questions take no time; seven shards."""
+
+
+def eventually(condition: Callable[[], Any], patience: float = 120) -> Any:
+    """What a condition gives as soon as that is true."""
+    until = time.monotonic() + patience
+    while not (value := condition()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return value
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0] != "Z"
+        )
+    except OSError:
+        return False
+
+
+def table(folder: Path) -> pa.Table:
+    """The observations as they lie on the disk: none is there twice, and the folder is whole."""
+    run = open_run(folder)
+    assert run.manifest.complete
+    stored = read_blocks(run.folder, run.manifest.blocks, "observations").sort_by("key")
+    assert len(set(stored["key"].to_pylist())) == stored.num_rows
+    assert examine(run.folder, lambda folder, manifest: None).faults == []
+    return stored
+
+
+@dataclass(frozen=True)
+class Reins:
+    """The folder that the drivers and replicas of a test share (``site/sitecustomize.py``)."""
+
+    folder: Path
+
+    def hold(self, name: str = "hold") -> None:
+        """Have replicas wait before they answer, or with ``hold-load`` before they load."""
+        (self.folder / name).touch()
+
+    def release(self, name: str = "hold") -> None:
+        """Have them go on."""
+        (self.folder / name).unlink(missing_ok=True)
+
+    def reset(self) -> None:
+        """Nobody waits, and nothing was answered."""
+        for file in self.folder.iterdir():
+            file.unlink()
+
+    @property
+    def answers(self) -> list[tuple[int, int]]:
+        """(process, shard) of everything that replicas began to answer."""
+        lines = (self.folder / "answers").read_text().splitlines() if (self.folder / "answers").exists() else []
+        return [(int(pid), int(number)) for pid, number in map(str.split, lines)]
+
+    @property
+    def answering(self) -> set[int]:
+        """The processes that began to answer something."""
+        return {pid for pid, _ in self.answers}
+
+
+@dataclass
+class Command:
+    """A command under way, what it prints going to files."""
+
+    process: subprocess.Popen[bytes]
+    files: Path
+
+    @property
+    def out(self) -> str:
+        """Its standard output so far."""
+        return self.files.with_suffix(".out").read_text()
+
+    @property
+    def err(self) -> str:
+        """Its standard error so far."""
+        return self.files.with_suffix(".err").read_text()
+
+    def code(self, patience: float = 240) -> int:
+        """Its exit code, once it has ended."""
+        return self.process.wait(patience)
+
+    def ends_well(self) -> None:
+        """It ends, and nothing was wrong."""
+        assert self.code() == 0, self.err
+
+    def interrupt(self) -> None:
+        """Ctrl-C in its terminal."""
+        os.kill(self.process.pid, signal.SIGINT)
+
+
+@contextmanager
+def started(files: Path, *words: str, cluster: Cluster | None = None, **environment: str) -> Iterator[Command]:
+    """``choicewise WORDS``, or Python where the first word is one of its options; killed at the end.
+
+    Args:
+        files: where its output goes: this name with ``.out`` and ``.err``.
+        words: its arguments.
+        cluster: the one at its RAY_ADDRESS.
+        environment: what it has in its environment besides ours and the cluster's.
+    """
+    own = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    own |= {} if cluster is None else cluster.environment
+    command = [sys.executable, *(() if words[0].startswith("-") else ("-m", "choicewise")), *words]
+    with files.with_suffix(".out").open("wb") as out, files.with_suffix(".err").open("wb") as err:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env={**own, "PYTHONPATH": PYTHON_PATH, **environment},
+            start_new_session=True,
+        )
+    try:
+        yield Command(process, files)
+    finally:
+        end_session(process.pid)
+        process.wait()

@@ -1,0 +1,274 @@
+"""``--executor ray`` on a cluster of three nodes: the table of one process, whatever dies or freezes on the way."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.cluster.commands import FAKE, PYTHON_PATH, Command, Reins, eventually, started, table
+from tests.ray_cluster import ROOT, Cluster, Node, ray_cluster
+
+pytest.importorskip("ray")
+
+REAL = ("run", "--model", "bundled:merrow-bpe-512", "--data", "bundled:merrowick", "--limit", "1")
+REAL += ("--protocol", "mmlu/original", "--protocol", "mmlu/cloze:pmi-answer")
+RAY = ("--executor", "ray")
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(shared_reins: Reins) -> Iterator[Cluster]:
+    with ray_cluster(python_path=PYTHON_PATH) as started_cluster:
+        yield started_cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster, reins: Reins) -> Cluster:
+    """Three nodes on which nothing runs, whatever the test before this one did to them."""
+    while len(living(shared_cluster)) < 3:
+        shared_cluster.wait(shared_cluster.start())
+    eventually(lambda: not any(node.workers() for node in living(shared_cluster)))
+    return shared_cluster
+
+
+def living(cluster: Cluster) -> list[Node]:
+    return [node for node in cluster.nodes if node.process.poll() is None]
+
+
+def node_of(cluster: Cluster, pid: int) -> Node:
+    (node,) = [node for node in living(cluster) if pid in node.processes()]
+    return node
+
+
+def fake(cluster: Cluster, tmp_path: Path, *words: str, **environment: str):  # type: ignore[no-untyped-def]
+    """``FAKE`` on the cluster."""
+    return started(
+        tmp_path / "ray", *FAKE, *RAY, "--out", str(tmp_path / "run"), *words, cluster=cluster, **environment
+    )
+
+
+def held(reins: Reins, command: Command, replicas: int) -> list[int]:
+    """The processes of so many replicas, once each of them waits with a shard."""
+    eventually(lambda: len(reins.answering) >= replicas or command.process.poll() is not None)
+    assert command.process.poll() is None, command.err
+    return sorted(reins.answering)
+
+
+def test_a_model_gives_the_table_of_one_process_to_the_bit(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
+    with started(tmp_path / "one", *REAL, "--out", str(tmp_path / "one-run")) as command:
+        command.ends_well()
+        alone = command.out
+    with started(tmp_path / "ray", *REAL, *RAY, "--out", str(tmp_path / "run"), cluster=cluster) as command:
+        command.ends_well()
+        assert command.out == alone  # results only, and the same
+        assert "Traceback" not in command.err
+    assert table(tmp_path / "run").equals(table(tmp_path / "one-run"))
+    assert reins.answering  # that all three compute is held where they are made to wait for each other
+
+
+def test_a_killed_replica_costs_its_shard(
+    cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path
+) -> None:
+    reins.hold()
+    with fake(cluster, tmp_path) as command:
+        killed, *_ = held(reins, command, 3)
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda: "a replica died (" in command.err)
+        reins.release()
+        command.ends_well()
+        assert "what it was asked is asked again" in command.err
+    assert table(tmp_path / "run").equals(undisturbed)
+
+
+def test_a_killed_node_costs_its_shards(cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path) -> None:
+    reins.hold()
+    with fake(cluster, tmp_path) as command:
+        node = next(node for pid in held(reins, command, 3) if (node := node_of(cluster, pid)) is not cluster.nodes[0])
+        node.kill()
+        eventually(lambda: "a replica died (" in command.err)
+        reins.release()
+        command.ends_well()
+    assert table(tmp_path / "run").equals(undisturbed)
+
+
+def test_a_node_may_freeze_for_a_moment(cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path) -> None:
+    reins.hold()
+    with fake(cluster, tmp_path) as command:
+        node = next(node for pid in held(reins, command, 3) if (node := node_of(cluster, pid)) is not cluster.nodes[0])
+        node.pause()
+        reins.release()
+        eventually(lambda: len({number for _, number in reins.answers}) >= 6)  # what the others have is done
+        node.resume()
+        command.ends_well()
+    assert table(tmp_path / "run").equals(undisturbed)
+
+
+def test_a_frozen_node_that_comes_back_when_all_is_done_doubles_nothing(
+    cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path
+) -> None:
+    reins.hold()
+    with fake(cluster, tmp_path) as command:
+        node = next(node for pid in held(reins, command, 3) if (node := node_of(cluster, pid)) is not cluster.nodes[0])
+        node.pause()
+        reins.release()
+        command.ends_well()
+        assert "a replica died (" in command.err
+        node.resume()
+    assert table(tmp_path / "run").equals(undisturbed)
+    node.kill()
+
+
+def test_a_node_that_is_added_midway_computes(
+    cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path
+) -> None:
+    reins.hold()
+    with fake(cluster, tmp_path, "--workers", "4") as command:
+        held(reins, command, 3)
+        added = cluster.start()
+        cluster.wait(added)
+        pids = held(reins, command, 4)
+        assert set(pids) & set(added.processes())
+        reins.release()
+        command.ends_well()
+    assert table(tmp_path / "run").equals(undisturbed)
+    added.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_driver_that_ends_leaves_nothing_and_the_same_line_goes_on(
+    cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path, number: int
+) -> None:
+    with fake(cluster, tmp_path) as command:
+        eventually(lambda: reins.answering or command.process.poll() is not None)
+        reins.hold()
+        os.kill(command.process.pid, number)
+        assert command.code() == {signal.SIGKILL: -9, signal.SIGTERM: -15, signal.SIGINT: 130}[number]  # type: ignore[index]
+        assert "Traceback" not in command.err
+        eventually(lambda: not any(node.workers() for node in living(cluster)))
+    reins.release()
+    with fake(cluster, tmp_path) as command:
+        command.ends_well()
+    assert table(tmp_path / "run").equals(undisturbed)
+
+
+def test_where_nothing_is_free_it_says_so_and_ends(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
+    reins.hold()
+    other = tmp_path / "other"
+    other.mkdir()
+    with fake(cluster, other) as command:
+        held(reins, command, 3)
+        with fake(cluster, tmp_path, CLUSTER_TEST_PATIENCE="2") as second:
+            assert second.code() == 5
+            assert "waiting for the first replica: a replica needs 1 CPU (0 free)" in second.err
+            assert "error: no replica could start within 2 s: a replica needs 1 CPU (0 free)" in second.err
+        assert command.process.poll() is None
+        reins.release()
+        command.ends_well()
+
+
+def test_a_cluster_that_can_never_hold_a_replica(cluster: Cluster, tmp_path: Path) -> None:
+    words = (*REAL, *RAY, "--device", "cuda", "--out", str(tmp_path / "run"))
+    with started(tmp_path / "ray", *words, cluster=cluster) as command:
+        assert command.code() == 2
+        needs = "it needs 1 GPU (0 on the largest)"
+        assert f"no node of the cluster has room for merrow-bpe-512: {needs}" in command.err
+        assert command.out == ""
+
+
+def test_a_device_of_one_machine(cluster: Cluster, tmp_path: Path) -> None:
+    words = (*REAL, *RAY, "--device", "cuda:1", "--out", str(tmp_path / "run"))
+    with started(tmp_path / "ray", *words, cluster=cluster) as command:
+        assert command.code() == 2
+        assert "device cuda:1 is one of a machine; say cuda" in command.err
+
+
+def test_a_wrong_token(cluster: Cluster, tmp_path: Path) -> None:
+    with fake(cluster, tmp_path, RAY_AUTH_TOKEN="0" * 64) as command:
+        assert command.code() == 2
+        assert f"error: RAY_ADDRESS is {cluster.address}, and no cluster answers there" in command.err
+        assert "RAY_AUTH_TOKEN" in command.err
+
+
+def test_no_cluster_at_the_address(tmp_path: Path) -> None:
+    words = (*FAKE, *RAY, "--out", str(tmp_path / "run"))
+    with started(tmp_path / "ray", *words, RAY_ADDRESS="127.0.0.1:9") as command:
+        assert command.code() == 2
+        assert "error: RAY_ADDRESS is 127.0.0.1:9, and no cluster answers there ([Errno 111]" in command.err
+
+
+def test_without_ray_it_says_how_to_get_it(tmp_path: Path) -> None:
+    block = (
+        "import sys\n"
+        "class Blocked:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] == 'ray':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Blocked())\n"
+        "from choicewise.cli import main\n"
+        "main()\n"
+    )
+    with started(tmp_path / "ray", "-c", block, *FAKE, *RAY, "--out", str(tmp_path / "run")) as command:
+        assert command.code() == 2
+        assert command.err == "error: the executor ray needs Ray; run: pip install 'choicewise[ray]'\n"
+
+
+def test_a_folder_that_changes_before_the_replicas_load_it(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
+    models = ROOT / "src" / "choicewise" / "bundled" / "models"
+    model = tmp_path / "model"
+    model.symlink_to(models / "merrow-bpe-512")
+    reins.hold("hold-load")
+    words = ("run", "--model", str(model), *REAL[3:], *RAY, "--workers", "1", "--out", str(tmp_path / "run"))
+    with started(tmp_path / "ray", *words, cluster=cluster) as command:
+        eventually(lambda: any(node.workers() for node in living(cluster)) or command.process.poll() is not None)
+        model.unlink()
+        model.symlink_to(models / "merrow-byte")
+        reins.release("hold-load")
+        assert command.code() == 5
+        assert "has another model under the same name (weights or configuration: " in command.err
+
+
+def test_nodes_that_are_not_like_the_driver_answer_nothing(reins: Reins, tmp_path: Path) -> None:
+    """Another model, no model, another Choicewise; one without a disk does as well as others."""
+    models = ROOT / "src" / "choicewise" / "bundled" / "models"
+    model = tmp_path / "model"
+    model.symlink_to(models / "merrow-bpe-512")
+    changes = [
+        {"CLUSTER_TEST_MODEL": str(models / "merrow-byte")},
+        {"CLUSTER_TEST_MODEL": str(tmp_path / "nowhere")},
+        {"CLUSTER_TEST_VERSION": "0.0.9"},
+    ]
+    same = ("run", "--model", str(model), *REAL[3:])
+    with started(tmp_path / "one", *same, "--out", str(tmp_path / "one-run")) as command:
+        command.ends_well()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLUSTER_TEST_NO_DISK", "1")
+        with ray_cluster((1,), python_path=PYTHON_PATH) as cluster:
+            patch.delenv("CLUSTER_TEST_NO_DISK")
+            for change in changes:
+                with pytest.MonkeyPatch.context() as here:
+                    for name, value in change.items():
+                        here.setenv(name, value)
+                    node = cluster.start()
+                cluster.wait(node)
+            words = (*same, *RAY, "--workers", "4", "--out", str(tmp_path / "run"))
+            reins.hold()
+            with started(tmp_path / "ray", *words, cluster=cluster) as command:
+                eventually(lambda: "1 of 4 replicas go on" in command.err or command.process.poll() is not None)
+                reins.release()
+                command.ends_well()
+            assert len(reins.answering) == 1
+    assert "has another model under the same name (weights or configuration: " in command.err
+    assert "has another model under the same name (Choicewise: 0.0.9 there" in command.err
+    assert f"there is no model folder {tmp_path / 'nowhere'}" in command.err
+    assert table(tmp_path / "run").equals(table(tmp_path / "one-run"))
+
+
+def test_two_drivers_share_a_cluster(cluster: Cluster, undisturbed: pa.Table, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with fake(cluster, tmp_path) as first, fake(cluster, tmp_path / "other") as second:
+        first.ends_well()
+        second.ends_well()
+    assert table(tmp_path / "run").equals(undisturbed)
+    assert table(tmp_path / "other" / "run").equals(undisturbed)

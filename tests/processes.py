@@ -1,0 +1,73 @@
+"""Processes by session: what a test started, and everything those started in turn, as long as they stay together."""
+
+import contextlib
+import ipaddress
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def in_session(session: int, zombies: bool = False) -> Iterator[int]:
+    """The processes of a session, however their parents ended; those that are over only on request."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                state, _parent, _group, its_session, *_ = stat(int(folder.name))
+                if int(its_session) == session and (zombies or state != "Z"):
+                    yield int(folder.name)
+
+
+def stat(pid: int) -> list[str]:
+    """State, parent, group, session, ... of a process: ``/proc/PID/stat`` behind its name."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+
+
+def name_of(pid: int) -> str:
+    """What a process calls itself, empty where it ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return ""
+
+
+def end_session(session: int, leader: bool = True, patience: float = 20.0) -> None:
+    """Kills every process of a session, those as well that others start meanwhile.
+
+    Args:
+        session: the process that began it.
+        leader: whether to kill that one too.
+        patience: seconds until those that are still there are an error.
+
+    Raises:
+        RuntimeError: one of them is still there after ``patience`` seconds.
+    """
+    until = time.monotonic() + patience
+    while left := [pid for pid in in_session(session) if leader or pid != session]:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            raise RuntimeError(f"still there: {[(pid, name_of(pid)) for pid in left]}")
+        time.sleep(0.02)
+
+
+def listening(pid: int) -> list[str]:
+    """``ADDRESS:PORT`` of the TCP sockets where a process waits for others; IPv4 in IPv6 is written as IPv4."""
+    sockets = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                sockets[f"socket:[{fields[9]}]"] = readable(fields[1])
+    own = [target for link in Path(f"/proc/{pid}/fd").iterdir() if (target := os.readlink(link)) in sockets]
+    return [sockets[target] for target in own]
+
+
+def readable(address: str) -> str:
+    """An address as the kernel prints it, in words of the machine's byte order, as people write it."""
+    host, port = address.split(":")
+    words = [int(host[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(host), 8)]
+    ip = ipaddress.ip_address(b"".join(words))
+    return f"{getattr(ip, 'ipv4_mapped', None) or ip}:{int(port, 16)}"

@@ -14,7 +14,7 @@ from choicewise.cli import app
 PACKAGE = Path(__file__).parents[1] / "src" / "choicewise"
 ROOMS = [
     *("errors", "records", "questions", "data", "protocols", "tokens", "engine", "requests", "models", "scoring"),
-    *("store", "results", "running", "report", "web", "interchange", "integrations", "cli"),
+    *("store", "results", "running", "submissions", "report", "web", "interchange", "integrations", "cli"),
 ]
 """In the order of the way of the data: a room imports only itself and the rooms before it."""
 
@@ -29,6 +29,10 @@ SHORTHANDS = {("results/run.py", "web")}
 
 FRONT = {"__init__", "__main__"}
 """What may import every room."""
+
+DATABASES = {"submissions/database.py": {"sqlite3"}, "submissions/queue.py": {"sqlite3"}}
+"""Where a database is kept after all: the queue of a board has several writers at once and must not lose what it has
+answered for.  No result lies in it, and a queue that is lost costs no run."""
 
 LONGEST = 400
 """Lines of a file."""
@@ -166,5 +170,5 @@ def test_nothing_is_unpickled_evaluated_or_kept_in_a_database() -> None:
                     named = {"allow_pickle"}
                 case _:
                     continue
-            wrong += [f"{file} has {name}" for name in named]
+            wrong += [f"{file} has {name}" for name in named if name not in DATABASES.get(file, ())]
     assert wrong == []

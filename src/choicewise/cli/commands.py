@@ -30,6 +30,7 @@ from choicewise.cli.score import score
 from choicewise.cli.serve import serve
 from choicewise.cli.sweep import sweep
 from choicewise.cli.typed_secret import refuse_typed_secrets
+from choicewise.cli.work import work
 
 app = typer.Typer(
     help="Score multiple-choice questions with a language model in every published way at once.",
@@ -39,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (
-    *(run, sweep, report, compare, ladder, explain, page, plot, serve),
+    *(run, sweep, report, compare, ladder, explain, page, plot, serve, work),
     *(export, prompts, data, fetch, score, check, doctor, demo),
 ):
     app.command(cls=Command)(command)

@@ -27,6 +27,18 @@ def watch() -> None:
     sys.unraisablehook = _unraisable
 
 
+def watch_end() -> None:
+    """Let SIGTERM, by which clusters and services end a process, do what Ctrl-C does.
+
+    In a script's background as well, where the shell asked to ignore Ctrl-C alone.
+    """
+    global _pressed
+    _pressed = False
+    signal.signal(signal.SIGTERM, _press)
+    signal.signal(signal.SIGALRM, _raise)
+    sys.unraisablehook = _unraisable
+
+
 def check_interrupt() -> None:
     """A safe point: raises KeyboardInterrupt in the main thread when Ctrl-C was pressed and the command still runs."""
     if _pressed and threading.current_thread() is threading.main_thread():

@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
+from choicewise.cli import options
 from choicewise.cli.interrupt import end_quietly
-from choicewise.cli.output import show, tell
+from choicewise.cli.output import command_line, show, tell
+from choicewise.cli.submissions import Options, open_submissions
 from choicewise.errors import UsageError
 
 
@@ -29,15 +31,57 @@ def serve(
             "--token-file", readable=False, help="File with the token that readers need; or CHOICEWISE_TOKEN."
         ),
     ] = None,
+    submissions: Annotated[
+        bool, typer.Option("--submissions", help="Take models that are submitted, for `choicewise work` to evaluate.")
+    ] = False,
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option("--protocol", help="What submitted models are asked, as in `choicewise sweep`; mmlu. Repeatable."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", help="On which data; the bundled ones where no protocol is named. Repeatable."),
+    ] = None,
+    limit: options.Limit = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", help="Pattern of models that are taken; bundled:* and */* (on the Hub). Repeatable."),
+    ] = None,
+    largest: Annotated[
+        str | None, typer.Option("--largest", metavar="SIZE", help="Most bytes of a model's weights; 20GB.")
+    ] = None,
+    queue: Annotated[
+        Path | None,
+        typer.Option("--queue", readable=False, help="Folder of what was submitted, on a disk of this machine."),
+    ] = None,
+    submit_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--submit-token-file",
+            readable=False,
+            help="File with the token of who submits; or CHOICEWISE_SUBMIT_TOKEN.",
+        ),
+    ] = None,
+    work_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--work-token-file", readable=False, help="File with the token of workers; or CHOICEWISE_WORK_TOKEN."
+        ),
+    ] = None,
 ) -> None:
     """Show models by protocols of all runs in a browser: a leaderboard that follows the runs as they come and change.
 
-    Only this machine can read it, unless --host says otherwise. Ctrl-C ends it.
+    Only this machine can read it, unless --host says otherwise. Ctrl-C ends it. With --submissions people name models
+    on it, workers (`choicewise work`) evaluate them, and their runs come into the first DIR.
     """
     from choicewise.web.server.access import access, is_loopback
     from choicewise.web.server.token import read_token
 
     _check(folders)
+    given = {"protocol": protocol, "data": data, "limit": limit, "allow": allow, "largest": largest, "queue": queue}
+    given |= {"submit_token_file": submit_token_file, "work_token_file": work_token_file}
+    if not submissions:
+        options.refuse_without_use("a board without --submissions has", **given)
     token = read_token(token_file)
     if token is None and not is_loopback(host):
         raise UsageError(
@@ -54,12 +98,20 @@ def serve(
     from choicewise.web.board.library import Library
     from choicewise.web.server.serve import BoardServer, address, listen
 
+    desk = None
+    asked = Options(protocol or (), data or (), limit, allow or (), largest, queue, submit_token_file, work_token_file)
+    if submissions:
+        desk = open_submissions(folders[0], asked, is_loopback(host))
     bound = listen(host, port)
-    server = BoardServer(Library(folders), access(host, name or (), token), bound, tell)
+    server = BoardServer(Library(folders), access(host, name or (), token), bound, tell, desk)
     server.start()
     show(address(bound))
     where = ", ".join(map(str, folders))
     tell(f"the board of all runs below {where}; Ctrl-C ends it")
+    if submissions:
+        file = asked.file_of_work_token(folders[0])
+        work = command_line("work", address(bound), *(("--token-file", file) if file else ()))
+        tell(f"models are submitted at {address(bound)}submissions, and evaluated by `{work}`")
     if token is not None:
         tell("readers add ?token= and the token to the address once")
     if not is_loopback(host):

@@ -31,7 +31,8 @@ class Discovery:
 
 
 def discover(folders: Sequence[Path]) -> Discovery:
-    """Every folder with a manifest at or below ``folders``, at any depth; what lies inside a run folder is its own.
+    """Every folder with a manifest at or below ``folders``, at any depth; what lies inside a run folder is its own,
+    and hidden folders are not looked into.
 
     A run is named after the path below the folder that was given, so that nothing else of the disk is told; one that
     lies below two of them after the first.
@@ -68,7 +69,7 @@ def _runs(folder: Path, root: str, problems: list[str]) -> Iterator[tuple[Path, 
                         stat = entry.stat(follow_symlinks=False)
                         yield place, (stat.st_ino, stat.st_size, stat.st_mtime_ns)
                         break
-                    if entry.is_dir(follow_symlinks=False):
+                    if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
                         below.append(Path(entry.path))
                 else:
                     waiting += below

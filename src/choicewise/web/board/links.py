@@ -15,6 +15,10 @@ class Links(Protocol):
     def served(self) -> bool:
         """Whether every state of the board has an answer of its own."""
 
+    @property
+    def submissions(self) -> str:
+        """The page where models are submitted; empty where the board takes none."""
+
     def board(self, view: View) -> str:
         """The board in that state."""
 
@@ -52,6 +56,7 @@ class Served:
 
     looks: dict[str, str]
     served: bool = True
+    submissions: str = ""
 
     def board(self, view: View) -> str:
         """See :class:`Links`, as of the others."""
@@ -101,6 +106,7 @@ class Filed:
 
     depth: int = 0
     served: bool = False
+    submissions: str = ""
 
     def board(self, view: View) -> str:
         """A file for each choice of columns; what else a view says is for the script of the page."""

@@ -35,8 +35,8 @@ class Access:
         return bool(separator) and scheme in ("http", "https") and self.knows_host(host)
 
     def knows_token(self, given: str | None) -> bool:
-        """Whether ``given`` is the token, in a time that does not tell how much of it is right."""
-        return self.token is None or (given is not None and hmac.compare_digest(_digest(given), _digest(self.token)))
+        """Whether ``given`` is the token, or none is needed."""
+        return self.token is None or same_token(given, self.token)
 
     @property
     def pass_word(self) -> str:
@@ -54,6 +54,11 @@ def access(host: str, names: Iterable[str] = (), token: str | None = None) -> Ac
     everywhere = bound in ("0.0.0.0", "::")
     own = {socket.gethostname().lower(), socket.getfqdn().lower()} if everywhere else set()
     return Access(frozenset({*_LOOPBACK, bound, *own, *(name.lower() for name in names)}), everywhere, token)
+
+
+def same_token(given: str | None, token: str) -> bool:
+    """Whether ``given`` is the ``token``, in a time that does not tell how much of it is right."""
+    return given is not None and hmac.compare_digest(_digest(given), _digest(token))
 
 
 def is_loopback(host: str) -> bool:

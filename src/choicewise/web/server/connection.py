@@ -1,6 +1,7 @@
 """Connections that can't be kept waiting: a deadline for requests and answers, and a limit to how many there are."""
 
 import asyncio
+import socket
 import sys
 from http import HTTPStatus
 from typing import Any
@@ -13,6 +14,11 @@ REQUEST_SECONDS = 10.0
 
 ANSWER_SECONDS = 120.0
 """For an answer to be made and taken."""
+
+CONTENT_SECONDS = 30.0
+"""For each further :data:`CONTENT_BYTES` of what a request brings to arrive, and for its end."""
+
+CONTENT_BYTES = 1_000_000
 
 MOST = 200
 """Connections at once; further ones are closed."""
@@ -27,23 +33,38 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._deadline: asyncio.TimerHandle | None = None
+        self._coming, self._arrived = False, 0  # whether content comes, and bytes of it since the deadline was put off
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request, or hang up where there are too many connections."""
         super().connection_made(transport)  # type: ignore[arg-type]
+        # An answer leaves in two pieces; the second one must not wait 40 ms for the reader's word on the first.
+        self.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > MOST:
             self.transport.abort()
         else:
             self._expect(REQUEST_SECONDS)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; the deadline changes only with whole requests."""
+        """Take what came; the deadline changes only with whole requests, and with every so much of their content."""
         waiting = self.cycle is None or self.cycle.response_complete
         if waiting and self._deadline is None:
             self._expect(REQUEST_SECONDS)
         super().data_received(data)
-        if waiting and self.cycle is not None and not self.cycle.response_complete:
+        if self.cycle is None or self.cycle.response_complete:
+            return
+        coming = self.conn.their_state is h11.SEND_BODY
+        if waiting:
+            self._arrived = 0
+            self._expect(CONTENT_SECONDS if coming else ANSWER_SECONDS)
+        elif coming:
+            self._arrived += len(data)
+            if self._arrived >= CONTENT_BYTES:
+                self._arrived = 0
+                self._expect(CONTENT_SECONDS)
+        elif self._coming:
             self._expect(ANSWER_SECONDS)
+        self._coming = coming
 
     def on_response_complete(self) -> None:
         """The answer is made; it has its time to be taken, as has the next one where that was asked for already."""

@@ -4,11 +4,14 @@ import errno
 import socket
 from collections.abc import Callable
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import UsageError
 from choicewise.web.board.library import Library
 from choicewise.web.server.access import Access
+
+if TYPE_CHECKING:
+    from choicewise.web.submissions.routes import Submissions
 
 PORT = 8470
 """The port that is taken where nobody asks for one; another one where it is in use."""
@@ -43,18 +46,26 @@ def address(bound: socket.socket) -> str:
 
 
 class BoardServer:
-    """The board of a library on a socket, answered by a thread of its own."""
+    """The board of a library on a socket, answered by a thread of its own; with ``submissions`` it evaluates."""
 
-    def __init__(self, library: Library, access: Access, bound: socket.socket, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        library: Library,
+        access: Access,
+        bound: socket.socket,
+        tell: Callable[[str], None],
+        submissions: "Submissions | None" = None,
+    ) -> None:
         import uvicorn
 
         from choicewise.web.server.connection import LONGEST, Connection
         from choicewise.web.server.guard import Guard
         from choicewise.web.server.site import Site
 
-        self._library, self._socket = library, bound
-        self._site = Site(library)
-        application: Any = Guard(self._site.application(), access, tell)
+        self._library, self._socket, self._submissions = library, bound, submissions
+        self._site = Site(library, submissions)
+        doors = () if submissions is None else submissions.doors
+        application: Any = Guard(self._site.application(), access, tell, doors)
         settings: dict[str, Any] = {"http": Connection, "ws": "none", "lifespan": "off", "loop": "asyncio"}
         # No log of uvicorn's: paths may hold what a terminal would obey.
         settings |= {"log_config": None, "log_level": "critical", "access_log": False, "server_header": False}
@@ -79,3 +90,5 @@ class BoardServer:
         self._library.stop()
         self._site.stop()
         self._thread.join(2 * _END_SECONDS)
+        if self._submissions is not None:
+            self._submissions.close()

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp
 
+    from choicewise.web.submissions.routes import Submissions
+
 LOOKS = ("page.css", "board.css")
 PATIENCE = 1.5
 """Seconds that a request waits for the document of a run that is being made."""
@@ -43,12 +45,13 @@ FOREVER = "private, max-age=31536000, immutable"
 
 
 class Site:
-    """The pages of a library."""
+    """The pages of a library, and of ``submissions`` where models can be submitted."""
 
-    def __init__(self, library: Library) -> None:
-        self._library = library
+    def __init__(self, library: Library, submissions: "Submissions | None" = None) -> None:
+        self._library, self._submissions = library, submissions
         self._looks = {name: static_text(name).encode() for name in LOOKS}
-        self._links = Served({name: f"{_digest(text)}-{name}" for name, text in self._looks.items()})
+        looks = {name: f"{_digest(text)}-{name}" for name, text in self._looks.items()}
+        self._links = Served(looks, submissions="" if submissions is None else submissions.address)
         self._kept = AnswersKept()
         self._explaining = Lock()
         self._apart = MadeApart(self._links.board(View()))
@@ -75,6 +78,8 @@ class Site:
             "/look/{name}": self._look,
         }
         routes = [Route(path, handler, methods=["GET"]) for path, handler in pages.items()]
+        if self._submissions is not None:
+            routes += self._submissions.routes(self._library, self._links)
         return Starlette(routes=routes, exception_handlers={404: absent, 405: absent})
 
     def stop(self) -> None:

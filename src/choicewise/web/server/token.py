@@ -1,4 +1,4 @@
-"""The token that readers of a board need, from a file or from the environment; never from a command line."""
+"""Tokens, as the one that readers of a board need: from a file or from the environment; never from a command line."""
 
 import os
 from pathlib import Path
@@ -9,14 +9,14 @@ from choicewise.web.server.access import SHORTEST
 VARIABLE = "CHOICEWISE_TOKEN"
 
 
-def read_token(file: Path | None) -> str | None:
-    """The token in ``file``, else in the environment; None where there is none.
+def read_token(file: Path | None, variable: str = VARIABLE) -> str | None:
+    """The token in ``file``, else in the environment's ``variable``; None where there is none.
 
     Raises UsageError for a file that can't be read, and for a token that is too short or no line of plain characters.
     Its message does not tell the token.
     """
     if file is None:
-        token, where = os.environ.get(VARIABLE), f"the variable {VARIABLE}"
+        token, where = os.environ.get(variable), f"the variable {variable}"
     else:
         where = str(file)
         try:

@@ -11,13 +11,24 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from tests.misbehaving_server import Server
 
-settings.register_profile("choicewise", deadline=None, max_examples=50)  # no test may fail for a busy machine
+settings.register_profile("choicewise", deadline=None, max_examples=30)  # no test may fail for a busy machine
 settings.load_profile("choicewise")
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 """No test asks the real Hub for anything; those about it have a server of their own."""
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_waiting_for_the_disk() -> Iterator[None]:
+    """Nothing waits until the disk has what is written, which took most of the time of many tests.
+
+    It matters where the power fails.  What kills do is tested with processes of their own, which wait.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session")

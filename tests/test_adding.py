@@ -144,7 +144,7 @@ class Recorded:
 
     name, digest, dtype, device, window = "recorded", "0" * 64, "float32", "cpu", 4096
     supports = frozenset({Span})
-    selfcheck = computed = planned = None
+    selfcheck = computed = planned = recipe = None
 
     def __init__(self, answers: dict[str, TokenScores]) -> None:
         self.tokenizer = ByteTokenizer()

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from choicewise.errors import UsageError
-from choicewise.models.server.address import ServerAddress
+from choicewise.models.server.address import ServerAddress, url_objection
 
 _FORM: Final = "http://HOST:PORT"
 
@@ -61,15 +61,4 @@ def _objection(text: str) -> str | None:
         return "it must not hold credentials (an @); the token comes from a file or the environment"
     if "?" in text or "#" in text:
         return f"it must not hold a query or a fragment (? or #); the form is {_FORM}"
-    if not text.isprintable() or " " in text or "\\" in text:
-        return f"it has white space, backslashes or invisible characters; the form is {_FORM}"
-    if not text.lower().startswith(("http://", "https://")):
-        return f"it must start with http:// or https://; the form is {_FORM}"
-    try:
-        parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return f"its host or port can't be read; the form is {_FORM}"
-    if not host or port == 0 or parts.netloc.endswith(":"):
-        return f"its host or port is missing; the form is {_FORM}"
-    return None
+    return url_objection(text, _FORM)

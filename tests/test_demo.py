@@ -62,7 +62,7 @@ def test_what_was_discovered_in_lines() -> None:
     rows += [made(name, 0.4, "b") for name in (*letters, *cloze)]
     axis = Axis("null", "Answer:", "Answer: ")
     pair = StrikingPair("a", axis, cloze[0], cloze[1], 0.9, 0.5, 100, 3, 43, "q1")
-    assert list(discovery_lines(finding(rows), pair)) == [
+    assert list(discovery_lines(finding(rows), None, pair)) == [
         f"a is the first of 2 models under {len(cloze)} of {len(cloze) + len(letters)} protocols.",
         "It scores between 20.0 % and 90.0 % on the same 100 questions: 70.0 points lie in how it is asked.",
         f"The order of the models changes: it leads under none of the {len(letters)} with letters, all {len(cloze)} "
@@ -70,7 +70,7 @@ def test_what_was_discovered_in_lines() -> None:
         'One change, axis null from "Answer:" to "Answer:␠", takes 40.0 points: 43 of 100 answers go wrong and 3 '
         f"right from {cloze[0]} to {cloze[1]}.",
     ]
-    assert list(discovery_lines(finding(ranked(rows[:1])), None)) == []
+    assert list(discovery_lines(finding(ranked(rows[:1])), None, None)) == []
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from choicewise.cli.progress import progress
 from choicewise.cli.rows import print_finding, print_tables
 
 if TYPE_CHECKING:
+    from choicewise.results.reversal import Reversal
     from choicewise.results.row import Row
     from choicewise.results.summary import Summary
 
@@ -39,7 +40,9 @@ def demo(
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
     from choicewise.report.published import published_table
+    from choicewise.report.reversal_text import reversal_table
     from choicewise.results.ranks import ranked
+    from choicewise.results.reversal import reversal
     from choicewise.results.summary import keep_summary
     from choicewise.running.evaluate import evaluate
 
@@ -61,10 +64,13 @@ def demo(
     wrote = [run.folder for run in runs]
     tell(f"wrote {' '.join(map(str, wrote))}", f"`{command_line('report', out)}` shows the tables again")
     page = _write_page(wrote, out / "page.html")
-    show(*_discovered(rows, summaries), page)
+    turned = reversal(summaries)
+    if turned is not None:
+        print_parts([reversal_table(turned, rows)])
+    show(*_discovered(rows, summaries, turned), page)
 
 
-def _discovered(rows: Sequence[Row], summaries: Sequence[Summary]) -> list[str]:
+def _discovered(rows: Sequence[Row], summaries: Sequence[Summary], turned: Reversal | None) -> list[str]:
     """What the runs show, a line each."""
     from choicewise.report.discovery_text import discovery_lines
     from choicewise.results.finding import finding
@@ -76,7 +82,7 @@ def _discovered(rows: Sequence[Row], summaries: Sequence[Summary]) -> list[str]:
     if pair is not None:
         chosen = ("--item", pair.example, "--protocol", pair.start, "--protocol", pair.end)
         tell(f"one of the answers that go wrong: `{command_line('explain', best.folder, *chosen)}`")
-    return [*discovery_lines(shown, pair)]
+    return [*discovery_lines(shown, turned, pair)]
 
 
 def _write_page(folders: Sequence[Path], out: Path) -> str:

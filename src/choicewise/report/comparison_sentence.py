@@ -3,7 +3,7 @@
 import math
 
 from choicewise.report.table import percent
-from choicewise.report.words import count
+from choicewise.report.words import count, probability
 from choicewise.results.comparison import Comparison
 
 LEVEL = 0.05
@@ -32,9 +32,5 @@ def comparison_sentence(compared: Comparison) -> str:
     if not difference.value:
         return f"{scores}."
     if compared.test.p < LEVEL:
-        return f"{higher} is better than {lower} by {points} {on} ({_p(compared.test.p)})."
-    return f"These items can't tell A and B apart: {scores} ({_p(compared.test.p)})."
-
-
-def _p(p: float) -> str:
-    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+        return f"{higher} is better than {lower} by {points} {on} ({probability(compared.test.p)})."
+    return f"These items can't tell A and B apart: {scores} ({probability(compared.test.p)})."

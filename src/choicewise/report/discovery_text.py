@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 
 from choicewise.report.lead_text import turn_text
+from choicewise.report.reversal_text import reversal_sentence
 from choicewise.report.table import percent
 from choicewise.report.visible_text import short, visible_line
 from choicewise.report.words import NAME, count, protocols
 from choicewise.results.finding import Finding
+from choicewise.results.reversal import Reversal
 from choicewise.results.striking_pair import StrikingPair
 
 
-def discovery_lines(finding: Finding, pair: StrikingPair | None) -> Iterator[str]:
-    """Four lines about one dataset; fewer where there is nothing to say.  ``pair``: of the model that leads."""
+def discovery_lines(finding: Finding, turned: Reversal | None, pair: StrikingPair | None) -> Iterator[str]:
+    """Five lines about one dataset; fewer where there is nothing to say.  ``pair``: of the model that leads."""
     for lead in finding.leads[:1]:
         best = short(lead.models[0], NAME)
         every = protocols(lead.contests, lead.grouped)
@@ -25,6 +27,8 @@ def discovery_lines(finding: Finding, pair: StrikingPair | None) -> Iterator[str
             )
         if lead.turn is not None:
             yield f"The order of the models changes: it leads under {turn_text(lead.turn)}."
+    if turned is not None:
+        yield reversal_sentence(turned)
     if pair is not None:
         yield (
             f"One change, axis {pair.axis.axis} from {_quoted(pair.axis.left)} to {_quoted(pair.axis.right)}, takes "

@@ -1,5 +1,6 @@
-"""Words that sentences about results share: counts with their nouns, and what a sentence begins and ends with."""
+"""Words that sentences about results share: counts with nouns, p values, the ends of a sentence."""
 
+import math
 from collections.abc import Sequence
 
 NAME, REASON = 60, 120
@@ -36,3 +37,12 @@ def are(number: int) -> str:
 def protocols(number: int, grouped: bool) -> str:
     """So many protocols, or so many pairs of a protocol and a group."""
     return count(number, "comparison" if grouped else "protocol")
+
+
+def probability(p: float) -> str:
+    """A p value: ``p = .003``, ``p < .001``, nothing where there was no test."""
+    if math.isnan(p):
+        return ""
+    if p < 0.001:
+        return "p < .001"
+    return "p = 1" if p > 0.9995 else f"p = {p:.3f}".replace("0.", ".", 1)

@@ -41,7 +41,6 @@ def environment() -> "Environment":
         "percent": percent,
         "error": number.error,
         "points": number.points,
-        "probability": number.probability,
         "count": number.count,
         "listed": number.listed,
         "shortened": number.shortened,

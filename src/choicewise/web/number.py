@@ -27,15 +27,6 @@ def interval(low: float, high: float) -> str:
     return "-" if math.isnan(low) else f"{percent(low)} – {percent(high)}"
 
 
-def probability(p: float) -> str:
-    """A p value: ``p = .003``, ``p < .001``, nothing where there was no test."""
-    if math.isnan(p):
-        return ""
-    if p < 0.001:
-        return "p < .001"
-    return "p = 1" if p > 0.9995 else f"p = {p:.3f}".replace("0.", ".", 1)
-
-
 def ranks(low: int | None, high: int | None) -> str:
     """A range of ranks: ``2–4``, or ``2`` where it is one."""
     if low is None or high is None:

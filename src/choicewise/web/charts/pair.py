@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from choicewise.report.words import probability
 from choicewise.scoring.statistics.paired import Difference
 from choicewise.web import labels
 from choicewise.web.charts.frame import (
@@ -23,7 +24,7 @@ from choicewise.web.charts.frame import (
     where,
     words,
 )
-from choicewise.web.number import count, points, probability
+from choicewise.web.number import count, points
 from choicewise.web.theme import INK, PAPER, SMALL, SOFT
 
 _STEP = 14

@@ -5,13 +5,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from choicewise.report.reversal_text import reversal_sentence
 from choicewise.report.table import percent
+from choicewise.results.reversal import reversal
 from choicewise.results.row import Row
 from choicewise.web.charts import bump
 from choicewise.web.charts import ranks as ranks_chart
 from choicewise.web.number import ranks
 from choicewise.web.page.figure import Record
-from choicewise.web.pairs import Lead, Pair, leads
+from choicewise.web.pairs import MOST_RUNS, Lead, Pair, leads
 from choicewise.web.study import Study
 
 RANGE_COLUMNS = (
@@ -29,10 +31,12 @@ RANGE_COLUMNS = (
 class Order:
     """The models measured on one dataset: the values and tables of the two charts, of all orders and of the ranks.
 
-    ``dataset``: its name, with its id where another dataset is called the same.
+    ``dataset``: its name, with its id where another dataset is called the same.  ``reversal``: says which two of them
+    change places, nothing where none do.
     """
 
     dataset: str
+    reversal: str
     values: list[Record]
     models: tuple[str, ...]
     table: list[list[str]]
@@ -59,7 +63,9 @@ def _order(study: Study, dataset: str, places: Sequence[int], ahead: Collection[
     table = [[name, *(_cell(run.row_of.get(name)) for run in runs)] for name in dict.fromkeys(columns)]
     ranges = [_range(run.label, run.rows, len(runs)) for run in runs]
     ranges.sort(key=lambda cells: float(cells[1]) if cells[1] != "-" else math.inf)
-    return Order(dataset, values, models, table, ranks_chart.values(rows), ranges)
+    turned = reversal(runs[:MOST_RUNS])
+    said = reversal_sentence(turned) if turned else ""
+    return Order(dataset, said, values, models, table, ranks_chart.values(rows), ranges)
 
 
 def _cell(row: Row | None) -> str:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from choicewise.report.table import percent
+from choicewise.report.words import probability
 from choicewise.web import number
 from choicewise.web.pairs import LEVEL, Contest, Pair
 from choicewise.web.study import Study
@@ -52,7 +53,7 @@ def _cells(contest: Contest) -> list[str]:
         contest.protocol,
         number.points(difference.value),
         "-" if math.isnan(difference.ci_low) else f"{low} to {high}",
-        number.probability(test.p),
+        probability(test.p),
         f"{test.left_only:,}",
         f"{test.right_only:,}",
         percent(contest.detectable),

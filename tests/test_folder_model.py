@@ -84,13 +84,14 @@ def test_a_dtype_that_the_files_leave_open_is_read_from_the_weights(folder: Path
 
 def test_more_layers_than_described_are_refused(folder: Path) -> None:
     config = folder / "config.json"
-    text = config.read_text()
-    config.write_text(text.replace('"num_hidden_layers": 3', '"num_hidden_layers": 2'))
-    with pytest.raises(
-        ModelError, match=r"describes 2 layers, but the weights hold 3.*: set its number of layers to 3"
-    ):
+    described = json.loads(config.read_text())
+    held = described["num_hidden_layers"]
+    fewer = described | {"num_hidden_layers": held - 1}
+    config.write_text(json.dumps(fewer))
+    message = f"describes {held - 1} layers, but the weights hold {held}.*: set its number of layers to {held}"
+    with pytest.raises(ModelError, match=message):
         load_model(folder, device="cpu")
-    config.write_text(text.replace('"num_hidden_layers": 3', '"num_hidden_layers": 2, "num_nextn_predict_layers": 1'))
+    config.write_text(json.dumps(fewer | {"num_nextn_predict_layers": 1}))
     assert load_model(folder, device="cpu").window == 2048
 
 

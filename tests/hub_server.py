@@ -111,6 +111,7 @@ def etag(path: str, content: bytes) -> str:
 def _handler(hub: Hub, host: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or every body waits for the client to acknowledge the headers
 
         def log_message(self, *_: object) -> None: ...
 

@@ -111,6 +111,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or every body waits 40 ms for the client to acknowledge the headers
     world: Server
 
     def setup(self) -> None:

@@ -162,6 +162,8 @@ def answering(made: Board, port: int = 0) -> Iterator[None]:
 
 def _handler(made: Board) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True  # or every body waits for the client to acknowledge the headers
+
         def log_message(self, *_: object) -> None: ...
 
         def do_GET(self) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from choicewise.models.fake import HashModel
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.server_model import ServerModel
 from choicewise.running.plausible import Plausible, plausible
 from tests.misbehaving_server import serving
 from tests.served_model import CHAT_ONLY, TOP_ONLY, VLLM, log_probabilities
+
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def test_both_endings_are_asked() -> None:

@@ -26,6 +26,8 @@ from choicewise.running.sweep_plan import plan_of
 from .misbehaving_server import Server, serving
 from .served_model import CHAT_ONLY, TOP_ONLY, VLLM, ServedModel
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
 DATA, LETTER, CLOZE = "bundled:merrowick", "mmlu/original-pr13", "mmlu/cloze:sum"
 ASKED = ["--data", DATA, "--protocol", LETTER, "--limit", "1"]
 LOCAL = {"--dtype": "float32", "--device": "cpu", "--adapter": "adapter", "--batch-tokens": "8"}

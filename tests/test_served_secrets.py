@@ -70,6 +70,9 @@ ALL = {
 }
 """What is about all requests, and ends the run."""
 
+NO_PAUSES = "import stamina; stamina.set_testing(True, attempts=20)"
+"""Makes a command try again at once."""
+
 
 @pytest.fixture
 def day(tmp_path: Path) -> Day:
@@ -114,6 +117,7 @@ def test_what_a_server_repeats_is_kept_without_the_key(day: Day, server: Server)
         "page run --out page.html",
         "export run --format csv --out rows.csv",
         "explain run --item test/0",
+        before=NO_PAUSES,
     )
     assert codes[1:] == [0] * 5, day.told
     assert f"Bearer {API_KEY}" in {request.headers.get("authorization") for request in server.requests}
@@ -128,10 +132,11 @@ def test_a_server_that_ends_a_run_is_told_without_the_key(day: Day, server: Serv
         server.when(about(f"<{name}>"), fault)
         asked = f"--tokenizer bytes --data {data} --protocol options/cloze:sum --out {number}"
         lines.append(f"run --model {server.address} {asked}")
-    assert day.choicewise(*lines) == [5] * len(lines), day.told
+    assert day.choicewise(*lines, before=NO_PAUSES) == [5] * len(lines), day.told
     assert day.leaks() == []
 
 
+@pytest.mark.usefixtures("no_pauses")
 def test_no_frame_of_an_error_shows_the_key(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """As error trackers and rich tracebacks do, with every local variable of every frame and every earlier error."""
     from choicewise.models.load import load_model

@@ -39,6 +39,8 @@ from tests.served_model import (
     Ability,
 )
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
 WITHOUT_CHOICE = replace(VLLM, token_choice=False, prompt_logprobs=True)
 """An older vLLM."""
 

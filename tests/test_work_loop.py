@@ -145,7 +145,9 @@ def test_two_workers_do_six_submissions_each_once(queue: Board, tmp_path: Path) 
     assert sum(len(worker.worker.outcomes) for worker in workers) == 6
 
 
-def test_what_was_sent_before_is_not_computed_again(queue: Board, tmp_path: Path, asked: list[str]) -> None:
+def test_what_was_sent_before_is_not_computed_again(
+    queue: Board, tmp_path: Path, asked: list[str], no_pauses: None
+) -> None:
     """A worker is gone in the middle without a word; the next one computes the rest alone."""
     entry = queue.submit("fake:hash")
 

@@ -419,9 +419,9 @@ PARALLEL = """\
 ## parallel: `python benchmarks/parallel.py`
 
 Two workers of one thread each against one such worker (`choicewise run --executor ray --workers 2`, `--workers 1`) on
-five-shot MMLU with the texts of the answers scored, in alternating turns. Throughput is that of the whole commands less
-what the same command takes for two subjects: starting Ray, the replicas and their models. Self-checks are not counted
-as computed.
+five-shot MMLU with the texts of the answers scored, in alternating turns. Throughput is that of the whole commands
+after their start (Ray, the replicas and their models), which is what the same command takes for two subjects.
+Self-checks are not counted as computed.
 """
 
 

@@ -23,7 +23,7 @@ from choicewise.store.manifest import read_manifest
 from choicewise.store.tables import read_blocks
 from tests.worlds import write_mmlu
 
-TIMES = 20
+TIMES = 10
 REFUSED = "another process is writing to"
 FORK = multiprocessing.get_context("spawn")
 

@@ -25,7 +25,8 @@ from choicewise.engine.tree import build
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.models.local.selfcheck import choose_path
+from choicewise.models.local.ladder import compute_path
+from choicewise.models.local.selfcheck import check
 from choicewise.questions import Span
 
 
@@ -60,7 +61,7 @@ def main() -> None:
     data, tokenizer = prepare(choice.work, choice.shared)
     model = llama(choice.model, getattr(torch, choice.dtype), "cpu")
     lm = CausalLM(model, 4096, VOCABULARY)
-    path, _ = choose_path(lm, choice.batch_tokens)
+    path = compute_path(check(lm).rung, lm, choice.batch_tokens)
     for name in choice.workload or list(WORKLOADS):
         workload = WORKLOADS[name]
         asked = spans(workload, data, HfTokenizer(tokenizer))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from choicewise.cli.run import run
 from choicewise.models.fake import HashModel
 from choicewise.models.local import plain, sampling
 from choicewise.models.local.local_model import LocalModel, nan_fallback
+from choicewise.models.selfcheck import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Sampling, Span, TokenScores, TokenSet
 from choicewise.running.observe import observe
@@ -43,14 +43,13 @@ def network() -> Any:
 
 def loaded(network: Any, rung: str, monkeypatch: pytest.MonkeyPatch) -> LocalModel:
     """A model that passed its check, since the probe holds the damaged token."""
-    monkeypatch.setattr("choicewise.models.local.local_model.choose_path", chosen)
-    return LocalModel(network, ByteTokenizer(), name="damaged", digest="", window=64, rung=rung)
+    monkeypatch.setattr("choicewise.models.local.local_model.check", chosen)
+    return LocalModel(network, ByteTokenizer(), name="damaged", digest="", window=64, rung=rung, batch_tokens=64)
 
 
-def chosen(lm: Any, batch_tokens: int | None, rung: str, deepest: int) -> tuple[Any, Any]:
-    from choicewise.models.local.ladder import LADDER
-
-    return LADDER[rung](lm, 64), SimpleNamespace(rung=rung, depth=lm.window)
+def chosen(lm: Any, ladder: Mapping[str, Any], deepest: int | None = None) -> SelfCheck:
+    (rung,) = ladder
+    return SelfCheck(rung, 0.0, 0.0, 0.0, 0.0, lm.window, ())
 
 
 @pytest.mark.parametrize("rung", RUNGS)

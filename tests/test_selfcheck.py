@@ -21,12 +21,12 @@ from choicewise.models.load import load_model
 from choicewise.models.local import attention, mask_path, packed_path, plain, selfcheck, unpacked_path
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.decoding import DecodePass
-from choicewise.models.local.ladder import LADDER, rungs
+from choicewise.models.local.ladder import LADDER, compute_path, rungs
 from choicewise.models.local.loading import load
 from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.packed_path import PackedPath
 from choicewise.models.local.probe import BEYOND, BRANCH, DEPTH, probe, probe_depth
-from choicewise.models.local.selfcheck import EXACT, check, choose_path
+from choicewise.models.local.selfcheck import EXACT, check
 from choicewise.models.selfcheck import Trial
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span
@@ -211,12 +211,12 @@ def test_attention_that_warms_up_with_depth_is_noticed() -> None:
 
 def test_chosen_path_answers_and_can_be_named() -> None:
     lm = network("llama")
-    path, report = choose_path(lm, 64)
-    assert (path.name, report.rung) == ("tree", "tree")
-    assert len(list(path.score(probe(50, VOCABULARY)))) == len(probe(50, VOCABULARY))
-    assert choose_path(lm, rung="prefix")[0].name == "prefix"
+    report = check(lm)
+    assert report.rung == "tree"
+    assert len(list(compute_path("tree", lm, 64).score(probe(50, VOCABULARY)))) == len(probe(50, VOCABULARY))
+    assert check(lm, {"prefix": LADDER["prefix"]}).rung == "prefix"
     with pytest.raises(ModelError, match="tree"):
-        choose_path(network("bloom"), rung="tree")
+        check(network("bloom"), {"tree": LADDER["tree"]})
 
 
 def test_bfloat16_is_held_to_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,12 +270,12 @@ def test_a_wrong_choice_is_refused_though_its_score_is_right(monkeypatch: pytest
 
 def test_a_probe_goes_no_deeper_than_the_questions() -> None:
     far = network("mistral", sliding_window=400)
-    assert [probe_depth(far, deepest) for deepest in (1, 128, 129, 300, 510)] == [128, 128, 256, 512, 512]
+    assert [probe_depth(far, deepest) for deepest in (1, 128, 129, 300, 510)] == [128, 128, 256, 448, 448]
     wide = CausalLM(tiny("llama"), window=100_000, vocabulary=VOCABULARY)
-    assert [probe_depth(wide, deepest) for deepest in (5, 600, 90_000)] == [128, 1024, 1024]
+    assert [probe_depth(wide, deepest) for deepest in (5, 600, 90_000)] == [128, 128, 128]
     stretched = {"rope_type": "dynamic", "factor": 8.0, "rope_theta": 1e4}
     switching = network("llama", rope_parameters=stretched, max_position_embeddings=200)
-    assert [probe_depth(switching, deepest) for deepest in (100, 150, 200, 201)] == [128, 200, 200, 256]
+    assert [probe_depth(switching, deepest) for deepest in (100, 150, 200, 201)] == [128, 200, 200, 248]
     assert check(switching, deepest=200).rung == "tree"
     assert check(switching, deepest=201).rung not in ("tree", "mask", "prefix")
 
@@ -297,7 +297,7 @@ def test_deeper_questions_are_checked_when_they_are_asked() -> None:
         np.testing.assert_allclose(seen.logprobs, plain.score(network, VOCABULARY, span).logprobs, atol=1e-4)
         assert model.selfcheck is not None
         assert model.selfcheck.rung in rungs_taken
-    assert model.selfcheck.depth == 400
+    assert model.selfcheck.depth == 248
 
 
 def real_spans(folder: Path, limit: int) -> list[Span]:

@@ -54,7 +54,8 @@ class Model(Protocol):
         """Its compute path and how exact that is, as measured last, or now; None where there is no choice."""
 
     def check(self, depth: int) -> SelfCheck | None:
-        """Be ready to answer questions of ``depth`` input tokens: measured now, unless that deep was measured before.
+        """Be ready to answer questions of ``depth`` input tokens: measured now, unless that deep was measured before,
+        here or by another process; with the noise of the answers so far.
 
         ``answer`` does so by itself.  A depth of 0 only loads what is needed to answer; None, as in ``selfcheck``.
         """

@@ -22,9 +22,9 @@ class SelfCheck:
 
     ``floor``: the noise of the plain path, and ``tolerance``: how far a rung may be from the reference, both in nats a
     token as the ``difference``.  ``noise``: how far two ways of computing a token's log-probability differ, hardly ever
-    exceeded; the noise of a sum over n tokens is √n times as large.
-    The noise is the difference from a float32 copy of a 16-bit model, or else from the same sequences padded into a
-    batch.  ``depth``: the probe's longest sequence, in tokens.
+    exceeded; the noise of a sum over n tokens is √n times as large.  It is measured on the probe at first, then on
+    answers of the run, which are compared with the plain path, that of a float32 copy of a 16-bit model.
+    ``depth``: the probe's longest sequence, in tokens.
     """
 
     rung: str

@@ -3,7 +3,7 @@
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
@@ -178,6 +178,16 @@ def _selfcheck_record(check: SelfCheck) -> SelfCheckRecord:
     return SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.noise, check.depth)
 
 
+@contextmanager
+def _described(folder: RunFolder, executor: Executor) -> Iterator[None]:
+    """Say afterwards, however it ends, how the answers were computed."""
+    try:
+        yield
+    finally:
+        if (checked := executor.selfcheck) is not None:
+            folder.describe(_selfcheck_record(checked))
+
+
 def _silent(line: str) -> None:
     """Nobody reads it."""
 
@@ -192,14 +202,12 @@ def _observe(
     before = int(lacking * (work.questions / unanswered - 1))  # as if a question took as much as those to come
     tracker, total = Tracker(executor, before), before + lacking
     pulses, running = Pulse(lambda: progress(tracker.done, total)), closing(executor.run(blocks, folder.observed()))
-    described: SelfCheck | None = None
     with rare_collection(), pulses as pulse, running as results:
         progress(tracker.done, total)
         for result in results:
-            with BlockWriter(folder, result.block.place, executor) as writer, tracker.block(result):
+            writing = BlockWriter(folder, result.block.place, executor)
+            with writing as writer, _described(folder, executor), tracker.block(result):
                 for observed in result.observations:
-                    if executor.selfcheck is not described and (described := executor.selfcheck) is not None:
-                        folder.describe(_selfcheck_record(described))
                     writer.add(observed)
                     tracker.answered = writer.count
                     pulse.beat()

@@ -108,8 +108,11 @@ class RunFolder:
         return replace(engine, spent=spent if engine.spent is None else engine.spent + spent)
 
     def describe(self, selfcheck: SelfCheckRecord) -> None:
-        """Say how the observations are computed; later calls change nothing, unless the check went deeper."""
-        if self.manifest.engine.selfcheck is None or self.manifest.engine.selfcheck.depth < selfcheck.depth:
+        """Say how the observations are computed: by the deepest check, with the most noise that was seen."""
+        if (before := self.manifest.engine.selfcheck) is not None:
+            deepest = max(before, selfcheck, key=lambda each: each.depth)
+            selfcheck = replace(deepest, noise=max(before.noise, selfcheck.noise))
+        if selfcheck != before:
             self._update(engine=replace(self.manifest.engine, selfcheck=selfcheck))
 
     def note_changed(self, changed: str) -> None:

@@ -146,6 +146,7 @@ class FolderModel:
             try:
                 from choicewise.models.local.loading import load_network, model_class
                 from choicewise.models.local.local_model import LocalModel
+                from choicewise.models.local.path_cache import PathCache
                 from choicewise.models.local.spread import Spread
             finally:
                 if collecting:
@@ -155,7 +156,11 @@ class FolderModel:
         network = load_network(self.folder, self.config, self.asked_dtype, self.device, self._trusted, spread)
         if self.adapter is not None:
             self.adapter.attach(network)
-        model = model_class(self.kind)(network, self.tokenizer, self.name, self.digest, self.window, **self._options)
+        identity = self.digest, str(network.dtype), self.device, self.window, [version(name) for name in self.packages]
+        # Code that the folder brings is no part of its digest, and a rung that was asked for is no choice.
+        paths = PathCache(identity) if self._options["rung"] == "auto" and not self._trusted else None
+        options = {**self._options, "paths": paths}
+        model = model_class(self.kind)(network, self.tokenizer, self.name, self.digest, self.window, **options)
         if isinstance(model, LocalModel):
             model.refuse_looking_ahead()
         stated = model.dtype if self.quantisation is not None else self.__dict__.setdefault("dtype", model.dtype)

@@ -1,8 +1,8 @@
 """A causal language model in memory, in the form of Hugging Face transformers, that answers every kind of question."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,14 +12,16 @@ from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.hidden_states import HiddenStates
-from choicewise.models.local.ladder import LADDER, compute_path
+from choicewise.models.local.ladder import LADDER, Rung, compute_path, rungs
+from choicewise.models.local.path_cache import PathCache
 from choicewise.models.local.probe import probe_depth
-from choicewise.models.local.selfcheck import choose_path
+from choicewise.models.local.selfcheck import check
 from choicewise.models.local.several_devices import device_name
+from choicewise.models.local.spot_check import Scored, SpotCheck
 from choicewise.models.local.token_answers import answer_part, answer_tokens
 from choicewise.models.local.unpacked_path import PlainPath
 from choicewise.models.local.workload import Workload
-from choicewise.models.selfcheck import SelfCheck
+from choicewise.models.selfcheck import SelfCheck, Trial
 from choicewise.questions import (
     CAUSAL_KINDS,
     Answers,
@@ -47,7 +49,7 @@ class LocalModel:
     ``model`` is the torch module, ``vocabulary`` its ``config.vocab_size``, ``ends`` the ids that end a generation.
     ``rung`` is ``auto``, the name of a rung of :mod:`choicewise.models.local.ladder` that alone is tried, or ``plain``
     for one sequence at a time (:mod:`choicewise.models.local.plain`).  ``batch_tokens``: the most tokens computed at
-    once, halved whenever memory runs out.
+    once, halved whenever memory runs out.  ``paths`` remembers the path that was chosen, for other processes.
     """
 
     model: Any
@@ -57,6 +59,7 @@ class LocalModel:
     window: int
     rung: str = "auto"
     batch_tokens: int | None = None
+    paths: PathCache | None = None
     supports = CAUSAL_KINDS
     recipe = None
 
@@ -68,7 +71,8 @@ class LocalModel:
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)
         self.ends = _ends(self.model, self.tokenizer)
         self._work = Workload()
-        self._checked: tuple[ComputePath, SelfCheck] | None = None
+        self._checked: SelfCheck | None = None
+        self._path: ComputePath | None = None
 
     def refuse_looking_ahead(self) -> None:
         """ModelError where later tokens change what is said of earlier ones."""
@@ -79,25 +83,43 @@ class LocalModel:
     @property
     def selfcheck(self) -> SelfCheck | None:
         """The deepest self-check so far, or one as deep as the window needs; None where the rung is plain."""
-        return self._choose(None)[1] if self._checked is None and self.rung != "plain" else self._last
+        if self._checked is None and self.rung != "plain":
+            self._take(check(self.lm, self._ladder()))
+        return self._last
 
     def check(self, depth: int) -> SelfCheck | None:
-        """Choose the path for questions of up to ``depth`` input tokens, where that was not done; then its check."""
-        if depth and self.rung != "plain":
-            self._choose(depth)
+        """Choose the path for questions of up to ``depth`` input tokens, where that was not done; then its check.
+
+        What another process chose is taken where ``paths`` has it for the same depth.
+        """
+        needed = probe_depth(self.lm, depth) if depth and self.rung != "plain" else 0
+        if needed and self._checked is None and self.paths is not None:
+            self._checked = self.paths.load()
+        if needed and (self._checked is None or self._checked.depth < needed):
+            self._take(check(self.lm, self._ladder(), depth))
         return self._last
 
     @property
     def _last(self) -> SelfCheck | None:
-        return None if self._checked is None else self._checked[1]
+        """With the noise of the answers that were compared, where that is more than the probe's."""
+        checked, noise = self._checked, self._spot_check.noise
+        return checked if checked is None or noise <= checked.noise else replace(checked, noise=noise)
 
-    def _choose(self, deepest: int | None) -> tuple[ComputePath, SelfCheck]:
-        """The path for questions of up to ``deepest`` input tokens, or for all that the window allows."""
-        if self._checked is None or self._checked[1].depth < probe_depth(self.lm, deepest):
-            rung = None if self.rung == "auto" else self.rung
-            self._checked = choose_path(self.lm, self.batch_tokens, rung, deepest)
-            self.__dict__.pop("_hidden_path", None)
-        return self._checked
+    def _ladder(self) -> dict[str, Rung]:
+        return rungs(self.lm.device.type) if self.rung == "auto" else {self.rung: LADDER[self.rung]}
+
+    def _take(self, checked: SelfCheck) -> None:
+        self._checked, self._path = checked, None
+        self.__dict__.pop("_hidden_path", None)
+        if self.paths is not None:
+            self.paths.store(checked)
+
+    @property
+    def _fast_path(self) -> ComputePath | None:
+        """The path that was chosen; it stays, as it learns how much fits in memory."""
+        if self._path is None and self._checked is not None:
+            self._path = compute_path(self._checked.rung, self.lm, self.batch_tokens)
+        return self._path
 
     @property
     def computed(self) -> int:
@@ -115,15 +137,19 @@ class LocalModel:
         return CausalLM(self.model, self.window, self.vocabulary, self._work)
 
     @cached_property
+    def _spot_check(self) -> SpotCheck:
+        return SpotCheck(self.lm)
+
+    @cached_property
     def _hidden_states(self) -> HiddenStates:
         return HiddenStates(self.model, self.window, self.vocabulary, self._work)
 
     @cached_property
     def _hidden_path(self) -> ComputePath | None:
         """The path that computes hidden states; None where the model's own code runs each sequence by itself."""
-        if self._last is None or self._last.rung == "plain" or self.lm.undivided:
+        if self._checked is None or self._checked.rung == "plain" or self.lm.undivided:
             return None
-        return compute_path(self._last.rung, self._hidden_states, self.batch_tokens)
+        return compute_path(self._checked.rung, self._hidden_states, self.batch_tokens)
 
     def objection(self, question: Question) -> str | None:
         """None: it answers every question of the kinds that it supports."""
@@ -131,7 +157,7 @@ class LocalModel:
 
     def answer(self, questions: Sequence[Question]) -> Answers:
         """Everything scored or generated comes first, then losses and cosines."""
-        tokens: dict[int, Span | Mass | Generation] = {}
+        tokens: dict[int, Scored] = {}
         states: dict[int, MaskedLoss | Cosine] = {}
         for index, question in enumerate(questions):
             self._check(question)
@@ -147,12 +173,49 @@ class LocalModel:
         finally:
             self._work.settle()
 
-    def _score(self, questions: Sequence[Span | Mass | Generation]) -> Answers:
-        def answers(path: ComputePath, part: Sequence[Span | Mass | Generation]) -> Answers:
+    def _score(self, questions: Sequence[Scored]) -> Answers:
+        def answers(path: ComputePath, part: Sequence[Scored]) -> Answers:
             return answer_tokens(path, part, self.ends, self.tokenizer.token_bytes)
 
-        fast = None if self._checked is None else answers(self._checked[0], questions)
+        path = self._fast_path
+        fast = None if path is None else self._spot_checked(questions, partial(answers, path))
         return nan_fallback(fast, questions, lambda question: next(answers(PlainPath(self.lm), [question]))[1])
+
+    def _spot_checked(self, questions: Sequence[Scored], answers: Callable[[Sequence[Scored]], Answers]) -> Answers:
+        """The ``answers`` to ``questions``; after the last, some of them are compared with the plain path.
+
+        Raises ModelError where they are wrong, and takes a slower path from then on.
+        """
+        plainly = self._checked is not None and self._checked.rung == "plain"
+        texts = [] if plainly else self._spot_check.texts(questions)
+        spans = [span for text in texts for span in text.spans]
+        seen: dict[int, TokenScores] = {}
+        for index, answer in answers([*questions, *spans]):
+            if index < len(questions):
+                yield index, answer
+            else:
+                seen[index] = answer
+        wrong = self._spot_check.compare(texts, [seen[len(questions) + number] for number in range(len(spans))])
+        if wrong is not None:
+            self._refuse_path(*wrong)
+
+    def _refuse_path(self, difference: float, allowed: float) -> None:
+        """Choose among the slower paths, and raise ModelError."""
+        assert self._checked is not None
+        rung, ladder = self._checked.rung, self._ladder()
+        slower = [*ladder][[*ladder].index(rung) + 1 :]
+        excess = (
+            f"on a question of this run the path {rung!r} differs by {difference:.2g} nats from one sequence at a time,"
+            f" where {allowed:.2g} are allowed"
+        )
+        if not slower:
+            raise ModelError(f"{self.name}: {excess}; choose the rung auto, which takes the fastest that is right")
+        checked = check(self.lm, {name: ladder[name] for name in slower}, self._checked.depth)
+        self._take(replace(checked, trials=(Trial(rung, difference, excess), *checked.trials)))
+        raise ModelError(
+            f"{self.name}: {excess}; its last answers are not kept. Run the same command again to resume: it takes the"
+            f" path {checked.rung!r}"
+        )
 
     def _compare(self, questions: Sequence[MaskedLoss | Cosine]) -> Answers:
         def plainly(question: MaskedLoss | Cosine) -> TokenScores:

@@ -13,6 +13,7 @@ from torch import Tensor
 from choicewise.errors import ModelError
 from choicewise.models.local import padded_check
 from choicewise.models.local.causal_lm import to_device
+from choicewise.models.local.path_cache import PathCache
 from choicewise.models.local.several_devices import device_name
 from choicewise.models.local.workload import Workload
 from choicewise.models.selfcheck import SelfCheck
@@ -57,6 +58,7 @@ class PaddedModel(ABC):
     window: int
     rung: str = "auto"
     batch_tokens: int | None = None
+    paths: PathCache | None = None
     recipe = None
 
     def __post_init__(self) -> None:
@@ -70,16 +72,27 @@ class PaddedModel(ABC):
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """How exact the padded path is on this model; None where the rung is plain."""
-        return self.check(1)
+        """How exact the padded path is on this model, as measured last, or now; None where the rung is plain."""
+        if self._checked is None and self.rung != "plain":
+            self._measure()
+        return self._checked
 
     def check(self, depth: int) -> SelfCheck | None:
-        """The self-check, measured when something is first asked; None for a ``depth`` of 0 before that."""
+        """The self-check, measured when something is first asked; None for a ``depth`` of 0 before that.
+
+        That of another process is taken where ``paths`` has it.
+        """
         if depth and self._checked is None and self.rung != "plain":
-            self._checked = padded_check.check(self)
-            if self.rung == "padded" and self._checked.rung != "padded":
-                raise ModelError(f"{self.name}: {self._checked.trials[0].refused}; choose the rung auto")
+            self._checked = None if self.paths is None else self.paths.load()
+            return self._checked or self.selfcheck
         return self._checked
+
+    def _measure(self) -> None:
+        self._checked = padded_check.check(self)
+        if self.rung == "padded" and self._checked.rung != "padded":
+            raise ModelError(f"{self.name}: {self._checked.trials[0].refused}; choose the rung auto")
+        if self.paths is not None:
+            self.paths.store(self._checked)
 
     @property
     def computed(self) -> int:

@@ -11,9 +11,6 @@ DEPTH = 128
 BEYOND = 48
 """How far a probe goes beyond the longest sliding window or chunk, in tokens."""
 
-NOISY = 1024
-"""How deep a probe goes where questions do, although nothing looks that far: the noise grows with depth."""
-
 TOKENS = 32
 """Tokens of a probe's longest continuations: the noise of a sum grows with its length."""
 
@@ -37,7 +34,7 @@ def probe_depth(lm: CausalLM, deepest: int | None = None) -> int:
     longest = max((size for size in sizes if isinstance(size, int)), default=0)
     depth = max(DEPTH, longest + BEYOND)
     if deepest is not None:
-        depth = min(max(depth, NOISY), max(DEPTH, 1 << (deepest - 1).bit_length()))
+        depth = min(depth, max(DEPTH, 1 << (deepest - 1).bit_length()))
         depth = min(depth, switch) if switch is not None and deepest <= switch else depth
     return min(lm.window, depth)
 

@@ -11,7 +11,7 @@ from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.choice_objection import choice_objection
 from choicewise.models.local.compute_path import ComputePath
 from choicewise.models.local.float32_copy import float32_copy
-from choicewise.models.local.ladder import LADDER, Rung, compute_path, rungs
+from choicewise.models.local.ladder import Rung, rungs
 from choicewise.models.local.path_differences import padded_sums, plain_sums
 from choicewise.models.local.probe import BRANCH, position_switch, probe, probe_depth
 from choicewise.models.local.score_noise import Sums, largest_difference, noise_of, running_sums
@@ -117,17 +117,6 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung] | None = None, deepest: int |
         f"the model gives other numbers in this way than one sequence at a time ({refusals}); "
         "choose the rung auto, which takes the fastest that is right"
     )
-
-
-def choose_path(
-    lm: CausalLM, batch_tokens: int | None = None, rung: str | None = None, deepest: int | None = None
-) -> tuple[ComputePath, SelfCheck]:
-    """The fastest path that is right for ``lm``, or that of ``rung`` if it is right, and the check that says so.
-
-    ``deepest``: as in :func:`check`.
-    """
-    selfcheck = check(lm, None if rung is None else {rung: LADDER[rung]}, deepest)
-    return compute_path(selfcheck.rung, lm, batch_tokens), selfcheck
 
 
 def _advice(lm: CausalLM, rung: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -103,6 +103,6 @@ class Distributed:
             self.computed = None
         else:
             self.computed += answered.computed
-        check = answered.selfcheck
-        if check is not None and (self.selfcheck is None or self.selfcheck.depth < check.depth):
-            self.selfcheck = check
+        checks = [check for check in (self.selfcheck, answered.selfcheck) if check is not None]
+        if checks:  # the deepest, with the most noise that a replica saw
+            self.selfcheck = replace(max(checks, key=lambda each: each.depth), noise=max(each.noise for each in checks))

@@ -20,7 +20,11 @@ class InProcess:
     """Asks the model that ``asked`` names."""
 
     asked: Preparation
-    selfcheck: SelfCheck | None = None
+
+    @property
+    def selfcheck(self) -> SelfCheck | None:
+        """The model's own, as measured so far."""
+        return self._model.check(0)
 
     @property
     def _model(self) -> Model:
@@ -50,7 +54,7 @@ class InProcess:
             for ready in upcoming:
                 prepared = ready.prepared
                 new = frozenset(observed.without(list(prepared.wanted)))
-                self.selfcheck = self._model.check(prepared.deepest if new else 0)
+                self._model.check(prepared.deepest if new else 0)
                 rows = prepared.inputs, prepared.requests, prepared.spans
                 yield BlockResult(ready.block, *rows, len(new), self._answers(ready.shards, new))
                 observed.add(new)

@@ -18,7 +18,7 @@ from limit import Cost
 from llama import SHAPES, folder
 from machine import machine
 from process import Measured, measure
-from workload import WORKLOADS, Workload, spans, texts
+from workload import WORKLOADS, Pair, Workload, spans, texts
 
 from choicewise.engine.tree import Tree, build
 from choicewise.models.local.hf_tokenizer import HfTokenizer
@@ -65,7 +65,7 @@ class Case:
     python: Path
 
 
-def ask_peer(peer: Peer, case: Case, pairs: Sequence[tuple[str, int, str, str]]) -> Answers:
+def ask_peer(peer: Peer, case: Case, pairs: Sequence[Pair]) -> Answers:
     """The peer's whole command; its requests lie ready as texts."""
     requests, out = case.work / "requests.json", case.work / "peer.json"
     requests.write_text(json.dumps([[context, text] for _, _, context, text in pairs]))
@@ -77,22 +77,23 @@ def ask_peer(peer: Peer, case: Case, pairs: Sequence[tuple[str, int, str, str]])
     return Answers(np.asarray(found["sums"]), found["tokens"], found["seconds"], process)
 
 
-def ask_ours(case: Case, pairs: Sequence[tuple[str, int, str, str]]) -> Answers:
+def ask_ours(case: Case, pairs: Sequence[Pair]) -> Answers:
     """Our whole command, from the user's files to the table, and what it stored, in the order of ``pairs``."""
     out = case.work / "run"
     shutil.rmtree(out, ignore_errors=True)
-    asked = ["--model", case.model, "--data", case.data / case.workload.data, "--protocol", case.workload.file]
+    protocols = [word for file in case.workload.files for word in ("--protocol", file)]
+    asked = ["--model", case.model, "--data", case.data / case.workload.data, *protocols]
     shape = ["--limit", str(case.workload.questions), "--dtype", case.dtype, "--device", "cpu", "--out", out]
     process = measure([case.python, *OURS, *asked, *shape], case.threads)
     sums, spent = stored(out, pairs)
     return Answers(sums, spent.tokens_computed, spent.seconds, process)
 
 
-def stored(out: Path, pairs: Sequence[tuple[str, int, str, str]]) -> tuple[np.ndarray, Spent]:
+def stored(out: Path, pairs: Sequence[Pair]) -> tuple[np.ndarray, Spent]:
     """Sums of log-probabilities (nats) in the run folder ``out``, in the order of ``pairs``, and what they cost."""
     run = open_run(out)
-    rows = run.observations().select(["item", "choice", "null", "logprobs"]).to_pylist()
-    sums = {(row["item"], row["choice"], row["null"]): sum(row["logprobs"]) for row in rows}
+    rows = run.observations().select(["prompt", "item", "choice", "null", "logprobs"]).to_pylist()
+    sums = {((row["prompt"], row["item"]), row["choice"], row["null"]): sum(row["logprobs"]) for row in rows}
     keys = [(item, choice, None if context else "") for item, choice, context, _ in pairs]
     spent = run.manifest.engine.spent
     assert spent is not None
@@ -107,9 +108,9 @@ def dense(case: Case) -> tuple[Cost, Cost]:
     return Cost(**found["wall"]), Cost(**found["cpu"])
 
 
-def flips(pairs: Sequence[tuple[str, int, str, str]], left: np.ndarray, right: np.ndarray) -> int:
+def flips(pairs: Sequence[Pair], left: np.ndarray, right: np.ndarray) -> int:
     """How many items have another likeliest choice on the left than on the right."""
-    chosen: dict[str, list[tuple[float, float]]] = {}
+    chosen: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for (item, _, context, _), a, b in zip(pairs, left, right, strict=True):
         if context:
             chosen.setdefault(item, []).append((a, b))
@@ -131,6 +132,8 @@ def compare(peer: Peer, case: Case, repeats: int) -> dict[str, Any]:
         "workload": case.name,
         "model": case.model.name,
         "dtype": case.dtype,
+        "questions": len({item for (_, item), *_ in pairs}),
+        "protocols": len(case.workload.protocols),
         "batch": case.workload.batch,
         "requests": len(pairs),
         "asked": sum(span.inputs for span in asked),
@@ -147,9 +150,7 @@ def compare(peer: Peer, case: Case, repeats: int) -> dict[str, Any]:
     }
 
 
-def _from_float32(
-    case: Case, pairs: Sequence[tuple[str, int, str, str]], theirs: Answers, ours: Answers
-) -> dict[str, dict[str, float]]:
+def _from_float32(case: Case, pairs: Sequence[Pair], theirs: Answers, ours: Answers) -> dict[str, dict[str, float]]:
     """How far either program lies from float32: the largest difference (nats), and the items decided otherwise."""
     truth = ask_ours(replace(case, dtype="float32"), pairs).sums
     return {

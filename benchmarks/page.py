@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,13 @@ where the load was above the number of cores, the CPU seconds.
 README = ("<!-- ratios -->", "<!-- /ratios -->")
 """What stands around the table in the README."""
 RATIOS = """\
-How many times as fast as `lm_eval run --model hf`, as whole commands with equal numbers (`benchmarks/side_by_side.py`):
+{low} to {high} times as fast as lm-evaluation-harness on the same {questions} questions, as whole commands with equal
+numbers ({machine}; a Llama of 25 M parameters in float32; median of three turns, lowest and highest; `benchmarks/harness.py`):
 """
+RATIO_COLUMNS = (
+    "| workload | questions | protocols | log-likelihoods | harness s | ours s | harness ÷ ours | model alone "
+    "| largest difference (nats) |"
+)
 HARNESS_COLUMNS = (
     "workload | unique | computed ÷ unique | asked ÷ unique | {peer} ÷ ours | CPU | inner | ours ÷ limit |"
     " CPU | inner | GB {peer}, ours | largest difference | flips | target"
@@ -43,7 +49,7 @@ def main() -> None:
     parts = [INTRODUCTION]
     for file in sorted((HERE / "results").glob("*.json")):
         found = json.loads(file.read_text())
-        if file.stem == "side_by_side":
+        if file.stem == "harness":
             readme = HERE.parent / "README.md"
             readme.write_text(in_readme(readme.read_text(), found))
         if file.stem == "cluster":
@@ -73,7 +79,7 @@ def main() -> None:
 
 def in_readme(text: str, found: Sequence[Mapping[str, Any]]) -> str:
     """The README with the table of ratios between its marks; ValueError where it has none."""
-    return _between(text, README, f"{RATIOS}\n{ratios(found)}\n", "README.md")
+    return _between(text, README, f"{ratios(found)}\n", "README.md")
 
 
 def in_plan(text: str, found: Mapping[str, Any]) -> str:
@@ -93,15 +99,27 @@ def _between(text: str, marks: tuple[str, str], new: str, page: str) -> str:
     return f"{before}{start}\n{new}{end}{after}"
 
 
-def ratios(found: Sequence[Mapping[str, Any]]) -> str:
-    """One row a task: how many times as fast as the harness's own backend."""
-    head = "| task | shots | log-likelihoods | `choicewise lm-eval` | `choicewise run` | largest difference (nats) |"
-    rows = (
-        f"| {_task(one)} | {one['shots']} | {one['requests']:,} | {_times(one['in harness, wall'])} "
-        f"| {_times(one['own, wall'])} | {max(one['largest difference'].values()):.0e} |"
-        for one in found
+def ratios(measured: Sequence[Mapping[str, Any]]) -> str:
+    """The sentence, and one row a workload: how many times as fast as the harness's own backend."""
+    shown = [one for one in measured if (one["model"], one["dtype"]) == ("25m", "float32") and len(one["turns"]) >= 3]
+    middle, questions = [one["wall"]["median"] for one in shown], [one["questions"] for one in shown]
+    sentence = RATIOS.format(
+        low=f"{min(middle):.1f}",
+        high=f"{max(middle):.1f}",
+        questions=f"{min(questions):,} to {max(questions):,}",
+        machine=f"{shown[0]['machine']['threads']} cores",
     )
-    return "\n".join([head, _rule(head), *rows])
+    rows = (
+        f"| {one['workload']} | {one['questions']:,} | {one['protocols']} | {one['requests']:,} "
+        f"| {_seconds(one, 'peer s')} | {_seconds(one, 'ours s')} | {_spread(one['wall'])} | {_spread(one['inner'])} "
+        f"| {one['largest difference']:.0e} |"
+        for one in shown
+    )
+    return "\n".join([sentence, RATIO_COLUMNS, _rule(RATIO_COLUMNS), *rows])
+
+
+def _seconds(one: Mapping[str, Any], name: str) -> str:
+    return f"{statistics.median(turn[name] for turn in one['turns']):.0f}"
 
 
 def _task(one: Mapping[str, Any]) -> str:

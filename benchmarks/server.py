@@ -106,8 +106,9 @@ def ask_ours(case: Case, pairs: Pairs) -> tuple[np.ndarray, float, Measured, flo
     """The same of ours, from the user's files to the table."""
     out = case.work / "run"
     shutil.rmtree(out, ignore_errors=True)
+    protocols = [word for file in case.workload.files for word in ("--protocol", file)]
     asked = ["--model", case.server.model, "--data", case.data / case.workload.data]
-    shape = ["--protocol", case.workload.file, "--limit", str(case.workload.questions), "--out", out]
+    shape = [*protocols, "--limit", str(case.workload.questions), "--out", out]
     process = measure([case.ours, *OURS, *asked, *shape], THREADS)
     sums, spent = stored(out, pairs)
     return sums, spent.seconds, process, float(spent.tokens_computed)

@@ -1,4 +1,4 @@
-"""What the benchmarks ask: protocols of their own over a few hundred questions each."""
+"""What the benchmarks ask: protocols of their own, one or several at once, over a few hundred questions each."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ PROTOCOLS = Path(__file__).parent / "protocols"
 
 @dataclass(frozen=True)
 class Workload:
-    """``questions`` (of every subject) of a folder of data, under a protocol file.
+    """``questions`` (of every subject) of a folder of data, under the files of ``protocols``.
 
     ``batch``: sequences in a batch of the peers, the best of 1, 2, 4 and 8 on four cores.  ``targets``: what is hoped
     for with the 25 M model in float32, peer ÷ ours and ours ÷ the dense limit.
     """
 
     data: str
-    protocol: str
+    protocols: tuple[str, ...]
     questions: int
     batch: int
     targets: tuple[float, float] | None = None
     null: bool = False
 
     @property
-    def file(self) -> Path:
-        """The protocol's TOML file."""
-        return PROTOCOLS / f"{self.protocol}.toml"
+    def files(self) -> list[Path]:
+        """The protocols' TOML files."""
+        return [PROTOCOLS / f"{name}.toml" for name in self.protocols]
 
 
 WORKLOADS: Mapping[str, Workload] = {
-    "mmlu-letters": Workload("mmlu", "mmlu-letters", 60, 2, (12, 1.20)),
-    "mmlu-text": Workload("mmlu", "mmlu-text", 60, 2, (30, 1.15)),
-    "mmlu-cloze": Workload("mmlu", "mmlu-cloze", 60, 2),
-    "mmlu-null": Workload("mmlu", "mmlu-null", 60, 2, null=True),
-    "hellaswag-100": Workload("hellaswag", "hellaswag", 100, 4),
-    "hellaswag-1000": Workload("hellaswag", "hellaswag", 1000, 4, (2.5, 1.10)),
-    "arc-easy": Workload("arc-easy", "arc-easy", 570, 4, (5, 1.15)),
-    "arc-challenge": Workload("arc-challenge", "arc-challenge", 100, 2, (60, 1.20)),
+    "mmlu-letters": Workload("mmlu", ("mmlu-letters",), 60, 2, (12, 1.20)),
+    "mmlu-text": Workload("mmlu", ("mmlu-text",), 60, 2, (30, 1.15)),
+    "mmlu-cloze": Workload("mmlu", ("mmlu-cloze",), 60, 2),
+    "mmlu-null": Workload("mmlu", ("mmlu-null",), 60, 2, null=True),
+    "hellaswag-100": Workload("hellaswag", ("hellaswag",), 100, 4),
+    "hellaswag-1000": Workload("hellaswag", ("hellaswag",), 1000, 4, (2.5, 1.10)),
+    "arc-easy": Workload("arc-easy", ("arc-easy",), 570, 4, (5, 1.15)),
+    "arc-easy-both": Workload("arc-easy", ("arc-easy", "arc-easy-letters"), 570, 4),
+    "arc-challenge": Workload("arc-challenge", ("arc-challenge",), 100, 2, (60, 1.20)),
 }
 
 
@@ -69,14 +70,18 @@ def spans(workload: Workload, data: Path, tokenizer: Tokenizer) -> list[Span]:
     return [question for question in wanted.values() if isinstance(question, Span)]
 
 
-def texts(workload: Workload, data: Path) -> list[tuple[str, int, str, str]]:
-    """(item, choice, context, continuation) of every request of a workload, those after nothing behind the others."""
-    (recipe,) = resolve(str(workload.file)).values()
-    dataset, found, null = open_dataset(data / workload.data), [], []
-    for subject in dataset.choose(recipe.split, None):
-        for request in list(requests(recipe, dataset, subject))[: workload.questions]:
-            context = request.context()
-            for choice, text in enumerate(request.continuations):
-                found.append((request.item.id, choice, context, text))
-                null.append((request.item.id, choice, "", text))
-    return found + (null if workload.null else [])
+Pair = tuple[tuple[str, str], int, str, str]
+"""A request to a peer: (digest of the prompt's recipe, item), choice, context, continuation."""
+
+
+def texts(workload: Workload, data: Path) -> list[Pair]:
+    """Every request of a workload, those after nothing behind the others."""
+    dataset, given, null = open_dataset(data / workload.data), list[Pair](), list[Pair]()
+    for recipe in resolve(*map(str, workload.files)).values():
+        for subject in dataset.choose(recipe.split, None):
+            for request in list(requests(recipe, dataset, subject))[: workload.questions]:
+                context, item = request.context(), (recipe.prompt_digest, request.item.id)
+                for choice, text in enumerate(request.continuations):
+                    given.append((item, choice, context, text))
+                    null.append((item, choice, "", text))
+    return given + (null if workload.null else [])

@@ -1,5 +1,6 @@
-"""Where the real data lies that some tests need and the repository must not hold, and how random tests are drawn."""
+"""What all tests share: one thread a process, real data that is not in the repository, how random tests are drawn."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,18 @@ settings.load_profile("choicewise")
 os.environ["HF_HUB_OFFLINE"] = "1"
 """No test asks the real Hub for anything; those about it have a server of their own."""
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
+"""Models as small as those of the tests lose more to threads than they gain, most of all beside other workers."""
+
+os.environ.update(ONE_THREAD)  # before torch is imported, and inherited by every process that a test starts
+
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_collection_finish() -> None:
+    """What the imports left is never looked at again: a collection takes 0.7 s with it, and tests ask for hundreds."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,16 +57,6 @@ def shared_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"no shared data at {SHARED}")
     return SHARED
-
-
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """Models as small as those of the tests lose more to threads than they gain, most of all on a busy machine."""
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

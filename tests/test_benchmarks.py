@@ -76,7 +76,6 @@ def test_the_report_of_a_small_run_is_measured(made: Path) -> None:
 
 
 def test_the_loop_and_the_limit_count_the_same_tokens() -> None:
-    import torch
     from limit import Cost
     from padded import loop
 
@@ -85,7 +84,6 @@ def test_the_loop_and_the_limit_count_the_same_tokens() -> None:
     from choicewise.questions import Span
     from tests.tiny import tiny
 
-    torch.set_num_threads(1)
     context = np.arange(5, dtype=np.int32)
     spans = [Span(context, np.asarray([token, 3], dtype=np.int32)) for token in (1, 2)]
     assert Cost(2.0, 10.0).limit(build(spans)) == 2.0 * 7 + 10.0 * 3

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from typer.testing import CliRunner, Result
 
 from choicewise.bundled import MODELS
@@ -17,11 +16,6 @@ from choicewise.store.manifest import read_manifest
 from tests.worlds import write_mmlu
 
 MODEL = next(folder for folder in MODELS if folder.name == "merrow-bpe-512")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from choicewise.bundled import MODELS
 from choicewise.protocols.catalogue import resolve
@@ -82,12 +80,9 @@ def measured(name: str, folder: Path) -> tuple[Run, dict[str, Measurement]]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the runs of this file lie; tiny models are slowed down by more threads than they can use."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield tmp_path_factory.mktemp("compat")
-    torch.set_num_threads(before)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runs of this file lie."""
+    return tmp_path_factory.mktemp("compat")
 
 
 def shown(found: dict[str, Measurement], protocol: str) -> list[list[float | None]]:

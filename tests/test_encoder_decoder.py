@@ -29,9 +29,6 @@ from tests.whole_text_models import ENCODER_DECODERS, digest, save_model  # noqa
 FAMILIES = sorted(ENCODER_DECODERS)
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("encoder-decoders")

@@ -29,11 +29,6 @@ from .tiny import VOCABULARY, WINDOW, tiny
 RANDOM = np.random.default_rng(7)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def network(family: str) -> CausalLM:
     return CausalLM(tiny(family), window=512, vocabulary=VOCABULARY)
 

@@ -43,9 +43,6 @@ FAMILIES = sorted(whole_text_models.MASKED)
 READINGS = ("pseudo-loglikelihood", "pseudo-loglikelihood-within-word")
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("masked")

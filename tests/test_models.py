@@ -40,9 +40,6 @@ PUBLISHED = (
 )
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.fixture(scope="module")
 def random_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders of tiny random models, each with a published tokenizer and its vocabulary."""

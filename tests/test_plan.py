@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
@@ -27,11 +26,6 @@ PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/helm"]
 MODEL = next(folder for folder in MODELS if folder.name == "merrow-bpe-512")
 
 ids = st.lists(st.integers(0, 2), min_size=1, max_size=5).map(lambda found: np.asarray(found, dtype=np.int32))
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -55,9 +55,6 @@ PERMUTED = Dataset(
 )
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @cache
 def stories() -> LocalModel:
     if not STORIES.is_dir():

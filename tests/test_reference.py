@@ -99,7 +99,6 @@ def test_the_fake_agrees_exactly(tmp_path: Path) -> None:
     compare(HashModel(), plain_hash(HashModel()), tmp_path / "run", 1e-9)
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("folder", REAL, ids=lambda folder: folder.name)
 def test_real_models_agree(folder: Path, tmp_path: Path) -> None:
     if not folder.is_dir():

@@ -40,11 +40,6 @@ TABLE = Path(__file__).parents[1] / "docs" / "families.md"
 RUNG_OF = dict(line.split(" | ")[:2] for line in TABLE.read_text().splitlines() if " | " in line)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def network(family: str, **changes: Any) -> CausalLM:
     return CausalLM(tiny(family, **changes), window=512, vocabulary=VOCABULARY)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,12 @@ def many_turns() -> Iterator[None]:
     sys.setswitchinterval(5e-6)
     yield
     sys.setswitchinterval(before)
+
+
+def test_every_process_of_the_tests_computes_in_one_thread() -> None:
+    torch = pytest.importorskip("torch")
+    line = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
+    assert (torch.get_num_threads(), subprocess.run(line, capture_output=True, text=True).stdout) == (1, "1\n")
 
 
 def test_models_evaluated_at_once_give_what_each_gives_alone(data: Dataset, tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ def draw(random: np.random.Generator, tokens: int) -> np.ndarray:
 
 @pytest.mark.parametrize("family", RUNGS)
 def test_the_loss_and_the_cosine_are_the_models_own(family: str) -> None:
-    torch.set_num_threads(1)
     random = np.random.default_rng(1)
     model = tiny(family)
     context, other = draw(random, 9), draw(random, 5)

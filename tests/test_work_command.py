@@ -32,7 +32,7 @@ from choicewise.submissions.board_faults import BoardFailed, OutOfReach
 
 from .submission_board import TOKEN, Board, board
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
 COMMAND = [sys.executable, "-m", "choicewise"]
 
 SLOW = """

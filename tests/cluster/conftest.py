@@ -8,9 +8,6 @@ import pytest
 
 from tests.cluster.commands import FAKE, Reins, started, table
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-"""One process and many have the same threads, so that their numbers are equal to the bit."""
-
 
 @pytest.fixture(scope="session")
 def shared_reins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reins]:

@@ -1,4 +1,4 @@
-"""Other tools, offline and in one thread; their own warnings are theirs."""
+"""Other tools, offline; their own warnings are theirs."""
 
 import os
 import tempfile
@@ -12,7 +12,6 @@ QUIET = {
     "INSPECT_LOG_LEVEL": "warning",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MPLBACKEND": "agg",
-    "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_OFFLINE": "1",
     "WANDB_MODE": "offline",

@@ -32,7 +32,7 @@ def begin(*words: str | Path) -> subprocess.Popen[bytes]:
 
 def quiet() -> dict[str, str]:
     """One thread, and no terminal's width."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return {**os.environ, "COLUMNS": "200"}
 
 
 def checked(model: str, *options: str) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 import gc
 import weakref
+from pathlib import Path
 
 import pytest
 
-from choicewise.running.memory import give_memory_back
+from choicewise.cli.commands import invoke
+from choicewise.running.memory import give_model_back
 from choicewise.running.rare_collection import THRESHOLD, rare_collection
+from tests.worlds import write_mmlu
 
 
 class Cycle:
@@ -39,7 +42,20 @@ def test_a_collection_that_is_switched_off_stays_so() -> None:
         gc.set_threshold(*before)
 
 
-def test_nothing_unused_is_kept() -> None:
+def test_a_model_that_nobody_uses_is_not_kept() -> None:
     reference = weakref.ref(Cycle())
-    give_memory_back()
+    give_model_back()
     assert reference() is None
+
+
+def test_garbage_is_looked_for_once_a_model_and_not_in_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collections: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: collections.append(0))
+    asked = ["--data", str(write_mmlu(tmp_path / "data")), "--protocol", "mmlu/original", "--limit", "1"]
+    assert invoke(["run", "--model", "fake:hash", *asked, "--out", str(tmp_path / "run")]) == 0
+    assert collections == []
+    models = ["--model", "fake:hash", "--model", "fake:oracle", "--model", "fake:anti-oracle"]
+    assert invoke(["sweep", *models, *asked, "--out", str(tmp_path / "sweep")]) == 0
+    assert len(collections) == 3

@@ -23,7 +23,7 @@ from choicewise.running.executors.needs import Needs, Place, in_words, slots_of
 from choicewise.running.executors.parallel import ONE_PROCESS, Parallel
 from choicewise.running.executors.workforce import Workforce
 from choicewise.running.in_threads import Ending, in_threads
-from choicewise.running.memory import give_memory_back
+from choicewise.running.memory import give_model_back
 from choicewise.running.open_sources import ALL, Chosen, OpenedSource, open_sources, refuse
 from choicewise.running.pulse import Progress
 from choicewise.running.served import how_asked
@@ -130,7 +130,7 @@ class _Job:
         for model, cells in jobs:
             with Workforce(self._asked.parallel) as workforce:
                 self._ask(model, self._load(model), cells, opened, shown, workforce)
-            give_memory_back()
+            give_model_back()
 
     def _together(self, jobs: Sequence[Job], opened: Mapping[str, OpenedSource], shown: SweepProgress) -> None:
         """Several models at once, as many as the cluster has room for, each evaluated by a thread."""
@@ -148,7 +148,7 @@ class _Job:
                 parallel = ONE_PROCESS if place is None else self._asked.parallel
                 with Workforce(parallel, place, safe_point=ending.safe_point) as workforce:
                     self._ask(model, (loaded, failure), cells, opened, shown, workforce, ending.safe_point)
-            give_memory_back()
+            give_model_back()
 
         threads = slots_of(nodes) + 1  # one is loaded while the others compute
         in_threads(len(jobs), threads, evaluate_one, shown.beat)

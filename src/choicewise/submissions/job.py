@@ -14,7 +14,7 @@ from choicewise.errors import StoreError
 from choicewise.models.load import load_model
 from choicewise.records.format import SWEEP
 from choicewise.running.executors.parallel import ONE_PROCESS, Parallel
-from choicewise.running.memory import give_memory_back
+from choicewise.running.memory import give_model_back
 from choicewise.running.open_sources import Chosen
 from choicewise.running.pulse import Progress
 from choicewise.running.source import Source
@@ -91,7 +91,8 @@ class Job:
             opened.name = work.wanted.name
         model = CheckedModel(work.wanted.name, options, opened=opened)
         self._evaluate(model)
-        give_memory_back()
+        del opened, model
+        give_model_back()
         self._finish()
 
     def send(self, patience: float | None = None) -> None:

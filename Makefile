@@ -8,6 +8,9 @@ PEERS := .venv-peers/bin
 STAMP := $(VENV)/.installed
 INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
+# Every process of a test compiles the sources anew where nothing may be written.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-cluster test-servers lint docs package benchmarks clean
 .DEFAULT_GOAL := help
 
@@ -49,8 +52,8 @@ demo: $(STAMP)
 	$(BIN)/choicewise demo --out demo-run
 
 test: $(STAMP) .venv-peers/.installed
-	$(BIN)/python -m pytest -n auto
-	$(PEERS)/python -m pytest -n auto tests/peers
+	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(PEERS)/python -m pytest -n auto --dist worksteal tests/peers
 
 test-cluster: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster

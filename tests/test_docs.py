@@ -1,6 +1,8 @@
 """The pages about the code name what exists."""
 
+import os
 import re
+import subprocess
 import tomllib
 from dataclasses import fields
 from functools import reduce
@@ -92,6 +94,13 @@ def test_the_citation_file_says_what_the_package_says() -> None:
     assert str(cff["version"]) == project["version"] == choicewise.__version__
     bibtex = (ROOT / "docs/questions/cite.md").read_text(encoding="utf-8")
     assert all(text in bibtex for text in (cff["title"], cff["authors"][0]["name"], f"{{{project['version']}}}"))
+
+
+def test_bytecode_is_written_whatever_the_environment_says() -> None:
+    """Else every process compiles all that it imports."""
+    line = ["make", "--silent", "--eval", "shown: ; @echo [$$PYTHONDONTWRITEBYTECODE]", "shown"]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    assert subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True).stdout == "[]\n"
 
 
 def test_the_public_ci_runs_what_we_run_and_may_change_nothing() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.data.open_dataset import open_dataset
@@ -309,9 +310,12 @@ def real_spans(folder: Path, limit: int) -> list[Span]:
 @pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_the_noise_holds_for_real_options(folder: Path, dtype: str) -> None:
-    """Of options, 99 % differ by less: the path taken from one sequence at a time, and both from float32."""
-    spans = real_spans(folder, 12)[:150]
-    assert len(spans) == 150
+    """Of options, 99 % differ by less: the path taken from one sequence at a time, and both from float32.
+
+    Of 300 options at least as many differ by less as where 99 % truly do in 1,999 of 2,000 draws.
+    """
+    spans = real_spans(folder, 12)[:300]
+    assert len(spans) == 300
     model, exact = (load(folder, dtype=each, device="cpu") for each in (dtype, "float32"))
     fast = dict(model.answer(spans))
     assert model.selfcheck is not None
@@ -324,5 +328,5 @@ def test_the_noise_holds_for_real_options(folder: Path, dtype: str) -> None:
         ),
     ]
     for one, other in combinations(ways, 2):
-        assert (np.abs(one - other) <= bound).mean() >= 0.99
+        assert (np.abs(one - other) <= bound).sum() >= binom.ppf(1 / 2000, len(spans), 0.99)
     assert np.abs(ways[0] - ways[2]).max() > bound.min() / 20, "a bound that says nothing"

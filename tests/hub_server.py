@@ -24,6 +24,9 @@ from choicewise.data import hub_reach
 LARGE = (".safetensors", ".parquet", ".bin")
 """Endings of files that lie on another host."""
 
+PATIENCE = 600
+"""Seconds that its clients wait: a bound for a hang, on a machine however busy."""
+
 
 @dataclass
 class Repository:
@@ -232,6 +235,8 @@ def environment(hub: Hub, home: Path) -> dict[str, str]:
         "HF_HOME": str(home),
         "NO_PROXY": "*",
         "HF_HUB_OFFLINE": "0",
+        "HF_HUB_ETAG_TIMEOUT": str(PATIENCE),
+        "HF_HUB_DOWNLOAD_TIMEOUT": str(PATIENCE),
         "HF_HUB_DISABLE_TELEMETRY": "1",
     }
 
@@ -251,6 +256,8 @@ def hub_of_this_process(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", PATIENCE)
+        monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", PATIENCE)
         monkeypatch.setattr(hf_api.api, "endpoint", hub.endpoint)
         monkeypatch.setattr(hub_reach, "_answers", {})
         close_session()

@@ -1,5 +1,7 @@
 """A Hub out of reach: it is asked once, quickly, and nothing that its package would say reaches users."""
 
+import re
+import socket
 import subprocess
 import sys
 import time
@@ -10,11 +12,13 @@ from threading import Event
 import pytest
 
 from choicewise.data import hub_reach
+from choicewise.data.hub_errors import DATASET, explained
+from choicewise.data.hub_name import HubName
 from choicewise.data.open_benchmark import open_benchmark
 from choicewise.data.open_dataset import open_dataset
 from choicewise.errors import DataError, MissingData, ModelError
 from choicewise.models.load import load_model
-from tests.hub_server import Hub, hub_of_this_process
+from tests.hub_server import PATIENCE, Hub, hub_of_this_process
 from tests.test_hub_data import jsonl, parquet
 from tests.test_hub_models import FILES as MODEL
 
@@ -56,7 +60,7 @@ def test_nobody_waits_for_a_hub_out_of_reach(hub: Hub, monkeypatch: pytest.Monke
 
 def test_it_is_asked_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(hub_reach, "_answers_at_all", lambda endpoint: bool(asked.append(endpoint)))
+    monkeypatch.setattr(hub_reach, "_silence", lambda endpoint: asked.append(endpoint) or hub_reach.REFUSED)
     for name in ("org/sums", "org/more", "org/sums"):
         with pytest.raises(DataError, match="can't be reached"):
             open_dataset(name)
@@ -66,19 +70,42 @@ def test_it_is_asked_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_asked_again_after_a_while(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = hub.endpoint
-    hub_reach._answers[endpoint] = time.monotonic(), False
-    assert not hub_reach.reachable()
-    hub_reach._answers[endpoint] = time.monotonic() - hub_reach.REMEMBERED - 1, False
-    assert hub_reach.reachable()
+    hub_reach._answers[endpoint] = time.monotonic(), "sleeps"
+    assert hub_reach.out_of_reach() == "sleeps"
+    hub_reach._answers[endpoint] = time.monotonic() - hub_reach.REMEMBERED - 1, "sleeps"
+    assert hub_reach.out_of_reach() == ""
     assert [each.method for each in hub.requests] == ["HEAD"]
 
 
 def test_a_name_that_takes_for_ever_to_resolve_is_given_up(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     never = Event()
-    monkeypatch.setattr(hub_reach, "_answers_at_all", lambda endpoint: never.wait())
-    monkeypatch.setattr(hub_reach, "SECONDS", 0.01)
-    assert not hub_reach.reachable()
+    monkeypatch.setattr(hub_reach, "_silence", lambda endpoint: never.wait())
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", 0.01)
+    assert hub_reach.out_of_reach() == "did not answer within 0.01 s (HF_HUB_ETAG_TIMEOUT sets another time)"
     never.set()
+
+
+def test_a_slow_hub_is_told_from_one_out_of_reach(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections wait in the queue of a socket that nobody accepts from."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", 0.1)
+        slow = f"{endpoint} did not answer within 0.1 s (HF_HUB_ETAG_TIMEOUT sets another time), and it is not"
+        with pytest.raises(DataError, match=re.escape(slow)):
+            open_dataset("org/sums")
+        with pytest.raises(MissingData, match=re.escape(slow)):
+            open_benchmark("arc-easy")
+        assert hub_reach._silence(endpoint) == hub_reach.out_of_reach()
+
+
+def test_the_hub_that_stops_answering_later_is_slow_as_well(hub: Hub) -> None:
+    import httpx2
+
+    name = HubName("org/sums")
+    slow, refused = (explained(kind("no"), name, DATASET).message for kind in (httpx2.ReadTimeout, httpx2.ConnectError))
+    assert f"{hub.endpoint} did not answer within {PATIENCE} s" in slow
+    assert f"{hub.endpoint} can't be reached" in refused
 
 
 def test_what_is_in_the_cache_is_used_without_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +125,7 @@ def test_what_is_in_the_cache_by_its_commit_does_not_even_ask(hub: Hub, monkeypa
 
 def test_the_token_is_not_sent_to_ask_whether_it_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_notforanybody")
-    assert hub_reach.reachable()
+    assert hub_reach.out_of_reach() == ""
     assert "authorization" not in hub.requests[0].headers
 
 

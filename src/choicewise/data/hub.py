@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from choicewise.data.download_bars import Download, Silent, bars_for, own_bars
 from choicewise.data.hub_errors import Kind, OutOfReach, explained, retry_after
 from choicewise.data.hub_name import HubName
-from choicewise.data.hub_reach import reachable
+from choicewise.data.hub_reach import out_of_reach
 from choicewise.errors import ChoicewiseError
 
 TRIES: Final = 4
@@ -65,8 +65,8 @@ class Snapshot:
             bars = bars_for(str(self.name), sum(lacking.values()), progress) if progress else own_bars()
             literal = [_literally(path) for path in lacking]
             with _hub(self.name, self.kind) as hub:
-                if not _may_ask(hub):
-                    raise OutOfReach
+                if silence := _silence(hub):
+                    raise OutOfReach(silence)
                 _patiently(lambda: _snapshot(hub, self.name, self.kind, self.commit, literal, tqdm_class=bars))
         if missing := [path for path in lacking if not (self.folder / path).is_file()]:
             raise self.kind.error(f"{missing[0]} of {self.source} was not downloaded; run the same again")
@@ -98,10 +98,8 @@ def commit_of(name: HubName, kind: Kind) -> str | None:
 def _commit(hub: Any, name: HubName, kind: Kind) -> str:
     """The commit that the revision is now, or was when the Hub was last in reach."""
     ask = partial(hub.resolve_revision, name.repository, repo_type=kind.name, revision=name.revision)
-    if _COMMIT.fullmatch(name.revision or "") or _may_ask(hub):
-        revision = _patiently(ask)
-    else:
-        revision = _in_cache(partial(ask, local_files_only=True))
+    silence = "" if _COMMIT.fullmatch(name.revision or "") else _silence(hub)
+    revision = _in_cache(partial(ask, local_files_only=True), silence) if silence else _patiently(ask)
     return str(revision.resolved)
 
 
@@ -111,20 +109,21 @@ def _listed(hub: Any, name: HubName, kind: Kind, commit: str) -> str:
     with suppress(hub.errors.CachedRepoTreeNotFoundError, hub.errors.LocalEntryNotFoundError):
         hub.get_cached_repo_tree(name.repository, repo_type=kind.name, revision=commit)
         return ask(local_files_only=True)
-    return _patiently(ask) if _may_ask(hub) else _in_cache(partial(ask, local_files_only=True))
+    silence = _silence(hub)
+    return _in_cache(partial(ask, local_files_only=True), silence) if silence else _patiently(ask)
 
 
-def _may_ask(hub: Any) -> bool:
-    """Whether asking is of use: the Hub answers, or the package is forbidden to ask and will say that."""
-    return hub.is_offline_mode() or reachable()
+def _silence(hub: Any) -> str:
+    """Why asking is of no use; empty where the Hub answers, or the package is forbidden to ask and will say that."""
+    return "" if hub.is_offline_mode() else out_of_reach()
 
 
-def _in_cache(ask: Callable[[], Result]) -> Result:
-    """What the cache holds, where the Hub is out of reach."""
+def _in_cache(ask: Callable[[], Result], silence: str) -> Result:
+    """What the cache holds, where the Hub gives no answer for the reason ``silence``."""
     try:
         return ask()
     except Exception as error:
-        raise OutOfReach from error
+        raise OutOfReach(silence) from error
 
 
 def _files(hub: Any, name: HubName, kind: Kind, commit: str, folder: Path) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from choicewise.data.hub_name import HubName
+from choicewise.data.hub_reach import REFUSED, silence_of
 from choicewise.errors import ChoicewiseError, DataError, ModelError
 
 BUSY: Final = (429, 500, 502, 503, 504)
@@ -42,7 +43,7 @@ BENCHMARK: Final = Kind("dataset", "datasets/", DataError, False)
 
 
 class OutOfReach(Exception):
-    """The Hub does not answer, and the cache does not hold what is asked for."""
+    """The Hub does not answer, for the reason that this says, and the cache does not hold what is asked for."""
 
 
 def explained(error: Exception, name: HubName, kind: Kind) -> ChoicewiseError:
@@ -121,9 +122,11 @@ def _broken(error: Exception, endpoint: str, kind: Kind) -> str:
     if names & {"RemoteProtocolError", "ReadError"}:
         return "the connection broke off in the middle; run the same again: whole files are kept"
     transport = errors.HfHubHTTPError.__bases__[0]  # HTTPError of httpx, of whatever version
-    if any(isinstance(cause, (transport, OutOfReach)) for cause in _causes(error)):
-        reason = f"{kind.first}{endpoint} can't be reached, and it is not (or not all) in the Hub's cache"
-        return f"{reason}; check network and proxy, or {_CARRY}" if kind.first else reason
+    for cause in _causes(error):
+        if isinstance(cause, (transport, OutOfReach)):
+            silence = str(cause) if isinstance(cause, OutOfReach) else silence_of(cause) or REFUSED
+            reason = f"{kind.first}{endpoint} {silence}, and it is not (or not all) in the Hub's cache"
+            return f"{reason}; check network and proxy, or {_CARRY}" if kind.first else reason
     for cause in _causes(error):
         if isinstance(cause, OSError) and "Consistency check failed" in str(cause):
             return "a download is of another size than announced; run the same again"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from choicewise.store.manifest import read_manifest
+from choicewise.store.sweep import read_sweep
 from choicewise.store.tables import read_blocks
 
 from .worlds import write_mmlu
@@ -99,6 +100,31 @@ def test_an_interrupted_command_keeps_what_it_saw_and_goes_on(press: str, tmp_pa
     assert again.stdout == whole.stdout
 
 
+PRESS_IN_AN_IMPORT = f"""{HEARD}{PRESS_IN_A_CLASS}
+import sys
+class Importing:
+    def find_spec(self, name, *_):
+        if name == "choicewise.cli.commands":
+            press()
+sys.meta_path.insert(0, Importing())
+"""
+
+
+def test_an_interrupt_while_the_commands_are_imported(tmp_path: Path) -> None:
+    stopped = run(PRESS_IN_AN_IMPORT, write_mmlu(tmp_path / "data"), tmp_path / "run")
+    assert (stopped.returncode, stopped.stdout, stopped.stderr.splitlines()) == (130, "", [ADVICE])
+
+
+@pytest.mark.parametrize("press", [PRESS, PRESS_IN_A_FINALISER, PRESS_UNDER_A_LIBRARY, PRESS_IN_A_CLASS])
+def test_nothing_of_an_interrupted_sweep_counts_as_failed(press: str, tmp_path: Path) -> None:
+    _, *asked = line(write_mmlu(tmp_path / "data"), tmp_path / "sweep")
+    stopped = python(PRESSED + press + COMMAND, "sweep", *asked, "--model", "fake:oracle")
+    assert stopped.returncode == 130
+    assert stopped.stderr.splitlines()[-1] == ADVICE
+    assert "failed" not in stopped.stderr
+    assert [(cell.done, cell.failure) for cell in read_sweep(tmp_path / "sweep").cells] == [(False, "")] * 2
+
+
 def test_at_any_moment(tmp_path: Path) -> None:
     """However early or late it comes: the run ends, says how to go on, and the same line does."""
     data = write_mmlu(tmp_path / "data")
@@ -115,8 +141,9 @@ def test_at_any_moment(tmp_path: Path) -> None:
             time.sleep(random.uniform(0, took))
             process.send_signal(signal.SIGINT)
             told, talk = process.communicate(timeout=60)
+        assert whole.stdout.startswith(told)  # it may have come between two tables
         if told != whole.stdout:  # else it was done, and Python was ending
-            assert (process.returncode, told, talk.splitlines()[-1]) == (130, "", ADVICE)
+            assert (process.returncode, talk.splitlines()[-1]) == (130, ADVICE)
         assert "Traceback" not in talk
         again = run("", data, out)
         assert (again.returncode, again.stdout) == (0, whole.stdout)

@@ -44,12 +44,12 @@ def main() -> NoReturn:
 def _run() -> int:
     """The exit code of the command; an error that a user is meant to read becomes a line on stderr."""
     open_streams()
-    watch()
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it gives advice on settings that this command lacks
     try:
-        from choicewise.cli.commands import invoke
-
+        watch()
         try:
+            from choicewise.cli.commands import invoke
+
             code = invoke(sys.argv[1:])
             sys.stdout.flush()
         finally:

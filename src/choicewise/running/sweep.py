@@ -213,6 +213,8 @@ class _Job:
                 self._audience.say(f"{model.label} on {cell.dataset}")
                 with self._caught() as problems:
                     self._evaluate(own, model, cell, source, part, workforce)
+            if failure or problems:
+                shown.beat()  # where Ctrl-C became another exception, nothing failed: that ends the sweep
             done = replace(cell, done=not problems and own is not None, failure="".join(problems) or failure)
             if done.failure:
                 self._audience.say(f"{model.label} on {cell.dataset} failed: {done.failure}")

@@ -1,9 +1,13 @@
-"""Processes by session: what a test started, and everything those started in turn, as long as they stay together."""
+"""Processes by session: what a test started, and everything those started in turn, as long as they stay together.
+
+And the ports that they listen on.
+"""
 
 import contextlib
 import ipaddress
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -63,6 +67,18 @@ def listening(pid: int) -> list[str]:
                 sockets[f"socket:[{fields[9]}]"] = readable(fields[1])
     own = [target for link in Path(f"/proc/{pid}/fd").iterdir() if (target := os.readlink(link)) in sockets]
     return [sockets[target] for target in own]
+
+
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """A free port of 127.0.0.1 that nobody else is given meanwhile.
+
+    A server that reuses addresses, as those of Python do, listens there although it is bound.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
 def readable(address: str) -> str:

@@ -138,10 +138,10 @@ class Board:
 
 
 @contextmanager
-def board(port: int = 0) -> Iterator[Board]:
+def board() -> Iterator[Board]:
     """A board that answers for as long as the block lasts."""
     made = Board()
-    with answering(made, port):
+    with answering(made):
         yield made
 
 

@@ -9,7 +9,7 @@ import gzip
 import io
 import json
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -106,9 +106,7 @@ class Day:
     def served(self, folder: Path, *paths: str) -> None:
         """The pages of the board of ``folder`` as a reader with the token gets them."""
         place = self._place()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        line = ["serve", str(folder), "--port", str(port)]
+        line = ["serve", str(folder)]
         with Path(f"{place}.out").open("wb") as told:
             board = subprocess.Popen(
                 [sys.executable, "-c", DRIVER.replace("{before}", ""), str(place), json.dumps([line])],
@@ -121,9 +119,10 @@ class Day:
             while b"Ctrl-C ends it" not in Path(f"{place}.out").read_bytes():
                 assert board.poll() is None, Path(f"{place}.out").read_text()
                 time.sleep(0.05)
+            (address,) = re.findall(r"^http://127\.0\.0\.1:\d+(?=/$)", Path(f"{place}.out").read_text(), re.MULTILINE)
             token = {"Authorization": f"Bearer {SECRETS['CHOICEWISE_TOKEN']}"}
             for number, path in enumerate(paths):
-                request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=token)
+                request = urllib.request.Request(f"{address}{path}", headers=token)
                 with urllib.request.urlopen(request) as answer:
                     assert answer.status == 200
                     Path(f"{place}.{number}.answer").write_bytes(answer.read() + str(answer.headers).encode())

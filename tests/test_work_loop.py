@@ -36,6 +36,7 @@ from choicewise.submissions.client import BoardClient
 from choicewise.submissions.job import Workplace
 from choicewise.submissions.worker import MOST, End, Worker
 
+from .processes import held_port
 from .submission_board import TOKEN, Board, Entry, answering, board
 
 BLOCKS = 7
@@ -210,18 +211,18 @@ def test_a_lost_lease_ends_the_computation_and_the_next_one_is_taken(queue: Boar
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_board_that_is_gone_for_a_while_is_waited_for(queue: Board, tmp_path: Path, no_pauses: None) -> None:
-    entry, port = Entry("abc", "fake:hash"), 0
-    mine = Board()
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of a board that may be gone in between."""
+    with held_port() as held:
+        yield held
+
+
+def test_a_board_that_is_gone_for_a_while_is_waited_for(port: int, no_pauses: None) -> None:
+    entry, mine = Entry("abc", "fake:hash"), Board()
     mine.entries[entry.id] = entry
     back = threading.Event()
-
-    @contextmanager
-    def gone() -> Iterator[None]:
-        yield
-
-    with answering(mine):
-        port = int(mine.url.rpartition(":")[2])
+    with answering(mine, port):
         one = BoardClient(BoardAddress.parse(mine.url), TOKEN)
         work = one.lease("me")
         assert work is not None

@@ -2,15 +2,17 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import finalize
+
+from tests.processes import held_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 600.0
@@ -40,7 +42,9 @@ class RunningServer:
     log: Path
 
     def __post_init__(self) -> None:
-        self.port = _free_port()
+        held = ExitStack()
+        self.port = held.enter_context(held_port())
+        finalize(self, held.close)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -133,9 +137,3 @@ def interpreter(name: str, environment: Mapping[str, str] = os.environ) -> Path:
     """Of ``.venv-NAME``, or of the folder that CHOICEWISE_VENV_NAME names."""
     place = environment.get(f"CHOICEWISE_VENV_{name.upper()}")
     return (Path(place) if place else ROOT / f".venv-{name}") / "bin" / "python"
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

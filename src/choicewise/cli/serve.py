@@ -1,5 +1,6 @@
 """``choicewise serve``: the board of all runs below some folders."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -106,6 +107,7 @@ def serve(
     server = BoardServer(Library(folders), access(host, name or (), token), bound, tell, desk)
     server.start()
     show(address(bound))
+    sys.stdout.flush()  # who reads it through a pipe or from a file opens it while the board is there
     where = ", ".join(map(str, folders))
     tell(f"the board of all runs below {where}; Ctrl-C ends it")
     if submissions:

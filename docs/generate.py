@@ -20,7 +20,6 @@ import typer
 
 import choicewise
 from choicewise import cli, errors
-from choicewise.cli import commands
 from choicewise.data.benchmark import benchmarks
 from choicewise.data.table_reader import ROW_READERS
 from choicewise.interchange.logs.read import READERS, reader
@@ -56,14 +55,14 @@ def pages() -> dict[Path, str]:
 
 def command_page() -> str:
     """Every command with its arguments and options, and the exit codes."""
-    parts = ["# Commands", f"{plain(commands.app.info.help or '')}", NOTE]
+    parts = ["# Commands", f"{plain(cli.app.info.help or '')}", NOTE]
     parts.append(
         "Results go to stdout, notes and progress to stderr. An option that would do nothing is refused, and so is one"
         " that is given twice where only the last would count."
     )
     rows = [("code", "means"), *exit_codes()]
     parts += ["## Exit codes", table(rows)]
-    root = typer.main.get_command(commands.app)
+    root = typer.main.get_command(cli.app)
     with root.make_context("choicewise", [], resilient_parsing=True) as context:
         for name, command in root.commands.items():  # type: ignore[attr-defined]
             parts += command_parts(name, command, context, 2)

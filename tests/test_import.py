@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import choicewise
 from choicewise.bundled import MODELS
+from choicewise.cli.commands import application
 from choicewise.running.source import Source
 from choicewise.running.sweep import Asked, sweep
 from choicewise.running.sweep_model import SweepModel
@@ -33,6 +35,26 @@ PROBE = "import sys; {}; print(*sorted({!r} & set(sys.modules)))"
 def test_light_uses_load_nothing_heavy(use: str) -> None:
     found = subprocess.run([sys.executable, "-c", PROBE.format(use, HEAVY)], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "loaded"),
+    [("['report', '--help']", "choicewise.cli.report"), ("['protocols']", "choicewise.cli.protocols")],
+)
+def test_no_command_is_imported_but_the_one_that_is_called(line: str, loaded: str) -> None:
+    files = {f"choicewise.cli.{each}" for each in ("report", "protocols", "sweep", "run", "serve", "import_logs")}
+    code = f"import sys; from choicewise.cli.commands import invoke; invoke({line})\n"
+    code += f"print(*{files!r} & set(sys.modules), file=sys.stderr)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr.split() == [loaded]
+
+
+def test_the_list_of_commands_reads_no_record_and_is_the_same_without_their_options() -> None:
+    whole, listed = (CliRunner().invoke(application(listed=each), ["--help"]).output for each in (False, True))
+    assert whole == listed
+    use = "from choicewise.cli.commands import application; application(listed=True)"
+    line = [sys.executable, "-c", PROBE.format(use, {"choicewise.records.manifest"})]
+    assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip() == ""
 
 
 ALL = HEAVY | {"numpy", "pyarrow", "rich", "safetensors"}

@@ -19,9 +19,9 @@ from choicewise.errors import ChoicewiseError
 def __getattr__(name: str) -> object:
     if name != "app":
         raise AttributeError(f"module 'choicewise.cli' has no attribute {name!r}")
-    from choicewise.cli.commands import app
+    from choicewise.cli.commands import application
 
-    return app
+    return application()
 
 
 def main() -> NoReturn:

@@ -1,55 +1,57 @@
-"""All commands, and how one is called."""
+"""All commands, and how one is called; only the one that is called is imported and built."""
 
 import warnings
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any, Final, cast
 
 import typer
 
 from choicewise import __version__
-from choicewise.cli.check import check
 from choicewise.cli.command import Command
-from choicewise.cli.compare import compare
-from choicewise.cli.data import data
-from choicewise.cli.demo import demo
-from choicewise.cli.doctor import doctor
-from choicewise.cli.explain import explain
-from choicewise.cli.export import export
-from choicewise.cli.fetch import fetch
-from choicewise.cli.import_logs import import_logs
-from choicewise.cli.ladder import ladder
-from choicewise.cli.lm_eval import PASSED_ON, lm_eval
 from choicewise.cli.output import show, tell
-from choicewise.cli.page import page
-from choicewise.cli.plot import plot
-from choicewise.cli.prompts import prompts
-from choicewise.cli.protocols import protocols
-from choicewise.cli.report import report
-from choicewise.cli.run import run
-from choicewise.cli.score import score
-from choicewise.cli.serve import serve
-from choicewise.cli.sweep import sweep
 from choicewise.cli.typed_secret import refuse_typed_secrets
-from choicewise.cli.work import work
 
-app = typer.Typer(
-    help="Score multiple-choice questions with a language model in every published way at once.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for command in (
-    *(run, sweep, report, compare, ladder, explain, page, plot, serve, work),
-    *(export, prompts, data, fetch, score, check, doctor, demo),
-):
-    app.command(cls=Command)(command)
-app.command("import", cls=Command)(import_logs)
-app.command("lm-eval", context_settings=PASSED_ON)(lm_eval)
-app.add_typer(protocols, name="protocols")
+_MODULES: Final = {
+    name: name.replace("-", "_")
+    for name in (
+        *("run", "sweep", "report", "compare", "ladder", "explain", "page", "plot", "serve", "work", "export"),
+        *("prompts", "data", "fetch", "score", "check", "doctor", "demo"),
+    )
+} | {"import": "import_logs", "lm-eval": "lm_eval", "protocols": "protocols"}
+"""Name → its file in this folder, which has a function of the same name, or an application for several."""
 
 _WrongUse = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 """What typer raises for a command line that it can't read; it has no public name for the class."""
+
+
+def application(names: Iterable[str] = _MODULES, listed: bool = False) -> typer.Typer:
+    """The commands of these names; ``listed``: without their options, which take a while, to be listed and no more."""
+    made = typer.Typer(
+        help="Score multiple-choice questions with a language model in every published way at once.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        callback=_options,
+    )
+    for name in names:
+        module = import_module(f"choicewise.cli.{_MODULES[name]}")
+        command = getattr(module, _MODULES[name])
+        if isinstance(command, typer.Typer):
+            made.add_typer(command, name=name)
+        elif name == "lm-eval":
+            made.command(name, context_settings=module.PASSED_ON)(command)
+        else:
+            made.command(name, cls=Command)(_without_options(command) if listed else command)
+    return made
+
+
+def _without_options(command: Callable[..., Any]) -> Callable[[], None]:
+    def described() -> None: ...
+
+    described.__doc__ = command.__doc__
+    return described
 
 
 def _version(asked: bool) -> None:
@@ -58,7 +60,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None: ...
@@ -69,7 +70,7 @@ def invoke(arguments: Sequence[str]) -> int:
     warnings.showwarning = lambda message, *_, **__: tell(f"note: {message}")
     refuse_typed_secrets(arguments)
     try:
-        command = typer.main.get_command(app)
+        command = typer.main.get_command(_needed(arguments))
         with command.make_context("choicewise", [*arguments]) as context:
             command.invoke(context)
     except typer.Exit as end:
@@ -82,3 +83,10 @@ def invoke(arguments: Sequence[str]) -> int:
             tell(f"error: {error.format_message()}", f"`{where} --help` says what is known")
         return error.exit_code
     return 0
+
+
+def _needed(arguments: Sequence[str]) -> typer.Typer:
+    """As much of the application as a command line can reach."""
+    if arguments and arguments[0] in _MODULES:
+        return application(arguments[:1])
+    return application(listed=all(word.startswith("-") for word in arguments))

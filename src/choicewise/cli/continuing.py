@@ -1,7 +1,13 @@
 """The words of a line that goes on with a run."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from choicewise.cli.output import tell
-from choicewise.records.manifest import Manifest
+
+if TYPE_CHECKING:
+    from choicewise.records.manifest import Manifest
 
 
 def begun_words(manifest: Manifest) -> tuple[str, ...]:

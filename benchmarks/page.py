@@ -32,7 +32,8 @@ README = ("<!-- ratios -->", "<!-- /ratios -->")
 """What stands around the table in the README."""
 RATIOS = """\
 {low} to {high} times as fast as lm-evaluation-harness on the same {questions} questions, as whole commands with equal
-numbers ({machine}; a Llama of 25 M parameters in float32; median of three turns, lowest and highest; `benchmarks/harness.py`):
+numbers ({machine}; a Llama of 25 M parameters in float32; median of three turns, with the lowest and the highest;
+`benchmarks/harness.py`):
 """
 RATIO_COLUMNS = (
     "| workload | questions | protocols | log-likelihoods | harness s | ours s | harness ÷ ours | model alone "

@@ -33,6 +33,10 @@ from choicewise.tokens.tokenizer import Tokenizer
 COUNTS: Final = (100, 20, 5, 1)
 """How many next tokens are asked for: the first number that the server takes."""
 
+_NOT_HELD: Final = (
+    "the server lists no next tokens that its log-probabilities could be held against, so they may be of the wrong rows"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ChosenRoutes:
@@ -115,11 +119,13 @@ class Probe:
                         return whole, second  # ranks and all tokens are checked there
                     longest = None if self.served.window is None else self.served.window - 1
                     return ByLength(chosen, whole, longest, cached), first
-                if first is not None or second is not None:
-                    return (chosen, first) if first is not None else (whole, second)
+                one, measured = (chosen, first) if first is not None else (whole, second)
+                if measured is not None and self._is_held(one, top):
+                    return one, measured
         for prompts in self._prompts(texts, tokens):
             echo = Echo(self.served.model, self.tokenizer, prompts)
-            if (measured := self._spans(check, echo, top, prompts.front)) is not None:
+            measured = self._spans(check, echo, top, prompts.front)
+            if measured is not None and self._is_held(echo, top):
                 return echo, measured
         if top is not None:
             try:
@@ -142,6 +148,12 @@ class Probe:
             yield TokenPrompts()
         if texts is not None:
             yield texts
+
+    def _is_held(self, route: Route, top: TopTokens | None) -> bool:
+        """Whether the numbers of ``route`` were held against next tokens; noted where not."""
+        if top is None:
+            self._tried.append(Trial(route.name, None, _NOT_HELD))
+        return top is not None
 
     def _compare(self, check: RouteCheck, chosen: Route, whole: Route, measured: Measured) -> None:
         """Refuse ``chosen`` where the two ways give different numbers."""
@@ -182,12 +194,16 @@ class Probe:
                 top = TopTokens(self.served.model, self.tokenizer, prompts, count, by_id)
                 try:
                     check.listed(top, context.tolist())
+                    spaceless = not by_id and check.is_spaceless(top, context)
                 except Unanswerable as error:
                     refused = Trial(f"next tokens, prompts as {prompts.name}", None, error.reason)
                     if error.status is not None and error.status >= 500:
                         break
                     continue
-                return top
+                except Refused as error:
+                    refused = Trial(top.name, None, error.reason)
+                    break
+                return TopTokens(self.served.model, self.tokenizer, prompts, count, by_id, spaceless)
             self._tried.append(refused)
         return None
 

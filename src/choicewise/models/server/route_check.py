@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,7 @@ from choicewise.models.server.asking import ask, ask_now
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.prompts import Prompts
+from choicewise.models.server.routes import fields
 from choicewise.models.server.routes.route import Route
 from choicewise.models.server.routes.top_tokens import TopTokens
 from choicewise.questions import Ids, Question, Span
@@ -27,8 +29,23 @@ MOST_TOKENS: Final = 12
 TOLERANCE: Final = 0.25
 """Nats by which a token's log-probability may differ between ways of asking; far less where these vary little."""
 
+COMPARED: Final = 8
+"""Log-probabilities that are held against next tokens; of a wrong row each is right by chance once in five at most."""
+
+LEAST_COMPARED: Final = 4
+"""Of them at least so many, or a way of asking is refused."""
+
+_PLACES: Final = 36
+"""Places of the probe's text at which next tokens are listed, at most."""
+
+_AT_A_PLACE: Final = 2
+"""Next tokens that are compared at one place."""
+
 _REPEATED: Final = 10
 """How many times as far as two answers to the same request two ways of asking may be apart."""
+
+_SPACE_MARKS: Final = ("▁", "Ġ")
+"""What stands for a space in the vocabularies of tokenizers."""
 
 
 class Refused(Exception):
@@ -65,7 +82,7 @@ class RouteCheck:
         """How exact ``route`` is on a span of several tokens; raises Refused where it is wrong.
 
         ``front``: what the server puts before texts.  ``top`` lists next tokens: where there is one, the numbers are
-        held against it, so that log-probabilities of the wrong row show.
+        held against it, so that log-probabilities of the wrong row show; without it nothing says that they are right.
         """
         context, continuation = self._span(route, front)
         whole = Span(context, continuation)
@@ -84,7 +101,7 @@ class RouteCheck:
             if differences[-1] > tolerance:
                 apart = f"log-probabilities do not add up: asked in two parts they are {differences[-1]:.3g} nats apart"
                 raise Refused(apart, differences[-1])
-        away = self._from_next_tokens(route, top, context, continuation)
+        away = 0.0 if top is None else self._from_next_tokens(route, top, context, continuation)
         if away > tolerance:
             raise Refused(
                 f"log-probabilities are not those of the next token: {away:.3g} nats apart from what the server says of"
@@ -112,8 +129,7 @@ class RouteCheck:
             raise Refused(f"all listed log-probabilities are {next(iter(first.values())):.6g}")
         common = first.keys() & again.keys()
         floor = max((abs(first[name] - again[name]) for name in common), default=0.0)
-        likeliest = top.likeliest(first)
-        probes = {} if likeliest is None else {self._tokenizer.decode(context): max(first.values())}
+        probes = {self._tokenizer.decode(context): nats for _, nats in top.identified(first)[:1]}
         return Measured(floor, floor, floor, TOLERANCE, len(context), probes)
 
     def _beginnings(self, prompts: Prompts, context: Ids) -> list[list[int]]:
@@ -134,10 +150,31 @@ class RouteCheck:
         return next((context for context in contexts if prompts.objection(context.tolist()) is None), None)
 
     def apart(self, one: Route, other: Route) -> float:
-        """By how much two ways of asking differ at most, in nats a token."""
+        """By how much two ways of asking differ at most, in nats a token; raises Refused where one has no answer."""
         context, continuation = self._span(one)
         span = Span(context, continuation)
-        return float(np.abs(self._ask(one, span) - self._ask(other, span)).max())
+        try:
+            return float(np.abs(self._ask(one, span) - self._ask(other, span)).max())
+        except Unanswerable as error:
+            raise Refused(error.reason) from None
+
+    def is_spaceless(self, top: TopTokens, context: Ids) -> bool:
+        """Whether the server names tokens without the space that they begin with.
+
+        Then none of the tokens that it lists and generates has one, though some are only known with it, or though the
+        generated text has spaces.  Raises Unanswerable, and Refused where they are named neither so nor by their text.
+        """
+        call = next(top.calls([(0, Span(context, np.zeros(1, np.int32)))]))
+        answer = self._client.post(call.path, call.body | {"max_tokens": MOST_TOKENS})
+        choice = fields.choice(answer)
+        generated, text = fields.items(fields.part(choice, "logprobs"), "tokens"), fields.text(choice, "text")
+        names = {*map(str, generated), *(name.decode() for name in self.listed(top, context.tolist()))}
+        table = {spelled.decode(errors="replace") for spelled in self._tokenizer.token_bytes}
+        if marked := [name for name in names - table if name[:1] in _SPACE_MARKS and f" {name[1:]}" in table]:
+            raise Refused(f"the server names tokens as its vocabulary spells them ({marked[0]!r}), not by their text")
+        if any(" " in name for name in names):
+            return False
+        return " " in text.strip() or any(f" {name}" in table for name in names - table)
 
     def _texts(self, front: tuple[int, ...]) -> Iterator[tuple[Ids, Ids]]:
         """The probe's text in tokens (context, continuation): as the tokenizer begins it, and as the server does."""
@@ -177,29 +214,37 @@ class RouteCheck:
                 raise Unanswerable(answer.missing)
         return [answers[index].logprobs for index in range(len(spans))]
 
-    def _from_next_tokens(
-        self,
-        route: Route,
-        top: TopTokens | None,
-        context: Ids,
-        continuation: Ids,
-    ) -> float:
-        """How far the likeliest next token's log-probability is, at most, from that which ``top`` lists."""
-        away = [0.0]
-        for place in range(0, len(continuation), 3) if top is not None else ():
-            assert top is not None
-            prefix = np.concatenate([context, continuation[:place]])
+    def _from_next_tokens(self, route: Route, top: TopTokens, context: Ids, continuation: Ids) -> float:
+        """How far log-probabilities of likely next tokens are, at most, from those which ``top`` lists.
+
+        Raises Refused where too few can be compared: those of the wrong row would not show.
+        """
+        tokens = np.concatenate([context, continuation])
+        away, reason = list[float](), "the others share their texts, or can't be asked"
+        for prefix in self._prefixes(tokens, len(context)):
             try:
-                listed = self.listed(top, prefix.tolist())
-                token = top.likeliest(listed)
-                if token is None:
-                    continue
-                span = Span(prefix, np.asarray([token], dtype=np.int32))
-                if route.objection(span) is None:
-                    away.append(abs(float(self._ask(route, span)[0]) - max(listed.values())))
-            except Unanswerable:
-                continue
+                listed = top.identified(self.listed(top, prefix.tolist()))
+                spans = ((Span(prefix, np.asarray([token], dtype=np.int32)), nats) for token, nats in listed)
+                comparable = (each for each in spans if route.objection(each[0]) is None)
+                for span, nats in islice(comparable, _AT_A_PLACE):
+                    away.append(abs(float(self._ask(route, span)[0]) - nats))
+            except Unanswerable as error:
+                reason = error.reason
+            if len(away) >= COMPARED:
+                break
+        if len(away) < LEAST_COMPARED:
+            raise Refused(
+                f"only {len(away)} of its log-probabilities can be held against what the server says of next tokens"
+                f" ({reason}), so they may be of the wrong rows"
+            )
         return max(away)
+
+    def _prefixes(self, tokens: Ids, scored: int) -> Iterator[Ids]:
+        """Beginnings of ``tokens`` at which to compare: every third place from ``scored`` on, then all others."""
+        first = range(scored, len(tokens), 3)
+        others = [*range(scored, len(tokens)), *range(scored - 1, 0, -1)]
+        for place in [*first, *(place for place in others if place not in first)][:_PLACES]:
+            yield tokens[:place]
 
 
 def _check_values(logprobs: npt.NDArray[np.float32]) -> None:

@@ -24,17 +24,25 @@ ROUNDING: Final = 1e-6
 class TopTokens(OnePart):
     """One request for every context, for the ``count`` likeliest next tokens; continuations of one token alone.
 
-    Tokens come by their text (``by_id`` where a server names them by id): a token that shares its text with another
-    one can't be distinguished from it.
+    Tokens come by their text (``by_id`` where a server names them by id; ``spaceless`` where it leaves out the space
+    that they begin with): a token that shares its name with another one can't be distinguished from it.
     """
 
     cost = "one request for every context; what is not among the likeliest tokens gets an upper bound"
     supports: frozenset[type] = frozenset({Span})
 
-    def __init__(self, model: str, tokenizer: Tokenizer, prompts: Prompts, count: int, by_id: bool = False) -> None:
+    def __init__(
+        self,
+        model: str,
+        tokenizer: Tokenizer,
+        prompts: Prompts,
+        count: int,
+        by_id: bool = False,
+        spaceless: bool = False,
+    ) -> None:
         """``model``: its name at the server."""
         self._model, self._tokenizer = model, tokenizer
-        self.prompts, self._count, self._by_id = prompts, count, by_id
+        self.prompts, self._count, self._by_id, self._spaceless = prompts, count, by_id, spaceless
 
     @property
     def name(self) -> str:
@@ -53,8 +61,9 @@ class TopTokens(OnePart):
         if len(span.continuation) > 1:
             return "the server gives probabilities of the likeliest next tokens only, and a continuation has several"
         token = int(span.continuation[0])
-        if not self._by_id and self._names[self._spelled(token)] != 1:
-            return f"the server names tokens by their text, and token {token} has none of its own"
+        if not self._by_id and self._token_of.get(self._name(token)) != token:
+            spaces = " without the space that they begin with" if self._spaceless else ""
+            return f"the server names tokens by their text{spaces}, and token {token} has none of its own"
         return None
 
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
@@ -65,7 +74,7 @@ class TopTokens(OnePart):
 
     def scores(self, token: int, listed: Mapping[Any, float]) -> TokenScores:
         """The score of ``token`` from the ``listed`` likeliest ones (id or bytes → nats): its own, or a bound."""
-        name = token if self._by_id else self._spelled(token)
+        name = token if self._by_id else self._name(token)
         if name in listed:
             rank = sum(logprob > listed[name] for logprob in listed.values())
             return TokenScores.of([token], [listed[name]], [rank])
@@ -95,21 +104,30 @@ class TopTokens(OnePart):
         check_listed(listed)
         return listed
 
-    def likeliest(self, listed: Mapping[Any, float]) -> int | None:
-        """The likeliest token of those ``listed``; None where others have the same text."""
-        name = max(listed, key=lambda each: listed[each])
+    def identified(self, listed: Mapping[Any, float]) -> list[tuple[int, float]]:
+        """(token, nats) of those ``listed`` whose name no other token has, likeliest first."""
+        ordered = sorted(listed.items(), key=lambda each: -each[1])
         if self._by_id:
-            return int(name)
-        return self._tokenizer.token_bytes.index(name) if self._names[name] == 1 else None
+            return [(name, nats) for name, nats in ordered if name < len(self._tokenizer.token_bytes)]
+        return [(self._token_of[name], nats) for name, nats in ordered if name in self._token_of]
 
     @cached_property
-    def _names(self) -> Counter[bytes]:
-        """How many tokens are spelled so; nothing spells what is no text by itself."""
-        return Counter(each for each in self._tokenizer.token_bytes if each and fields.is_text(each))
-
-    def _spelled(self, token: int) -> bytes:
+    def _token_of(self) -> dict[bytes, int]:
+        """Name → token, where only that one is named so and it is a text by itself."""
         table = self._tokenizer.token_bytes
-        return table[token] if token < len(table) else b""
+        names = [*map(self._name, range(len(table)))]
+        count = Counter(names)
+        return {
+            name: token
+            for token, name in enumerate(names)
+            if name and count[name] == 1 and fields.is_text(table[token])
+        }
+
+    def _name(self, token: int) -> bytes:
+        """What the server calls ``token``; bytes that are no text are U+FFFD there."""
+        table = self._tokenizer.token_bytes
+        name = (table[token] if token < len(table) else b"").decode(errors="replace")
+        return (name.removeprefix(" ") if self._spaceless else name).encode()
 
 
 def bound(listed: Any) -> float:

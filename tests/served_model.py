@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 JSON = dict[str, Any]
@@ -76,7 +77,11 @@ CHAT_ONLY = replace(TOP_ONLY, name="chat without log-probabilities", completions
 
 def log_probabilities(context: Sequence[int], seed: int = 0) -> list[float]:
     """What follows ``context`` at the fake ``fake:hash``, token by token (nats); a reference of its own."""
-    text = seed.to_bytes(8, "little", signed=True) + bytes(token for token in context if token < BOS)
+    return _row(seed.to_bytes(8, "little", signed=True) + bytes(token for token in context if token < BOS))
+
+
+@lru_cache(maxsize=2048)
+def _row(text: bytes) -> list[float]:
     digest = hashlib.shake_256(text).digest(2 * TOKENS)
     weights = [(1 + int.from_bytes(digest[2 * token : 2 * token + 2], "little")) ** 2 for token in range(TOKENS)]
     total = math.log(sum(weights))

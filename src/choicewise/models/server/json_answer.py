@@ -10,6 +10,9 @@ from typing import Any
 JSON = dict[str, Any]
 """An object of JSON.  Its numbers are finite, and its texts can be encoded."""
 
+_DEEPEST = 100
+"""Levels of lists and objects within one another; answers have fewer than ten."""
+
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -39,6 +42,8 @@ def json_answer(body: bytes) -> JSON:
     except ValueError as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
         raise Unreadable(f"it is no JSON ({reason})" if text.strip() else "it is empty") from None
+    if _is_deep(answer):
+        raise Unreadable("its JSON is nested too deeply", deliberate=True)
     if not isinstance(answer, dict):
         raise Unreadable(f"its JSON is no object but {_KINDS[type(answer)]}", deliberate=True)
     return _encodable(answer) if r"\ud" in text.lower() else answer
@@ -63,6 +68,15 @@ def _object(pairs: list[tuple[str, Any]]) -> JSON:
     if len(answer) < len(pairs):
         raise Unreadable("its JSON has the same name twice in one object", deliberate=True)
     return answer
+
+
+def _is_deep(answer: Any) -> bool:
+    """Whether lists and objects are nested in more than ``_DEEPEST`` levels, which recursion may not get through."""
+    level = [answer]
+    for _ in range(_DEEPEST + 1):
+        inside = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [one for each in inside for one in each if isinstance(one, dict | list)]
+    return bool(level)
 
 
 def _encodable(value: Any) -> Any:

@@ -156,12 +156,14 @@ class Probe:
         return top is not None
 
     def _compare(self, check: RouteCheck, chosen: Route, whole: Route, measured: Measured) -> None:
-        """Refuse ``chosen`` where the two ways give different numbers."""
-        apart = check.apart(chosen, whole)
-        if apart > measured.tolerance:
-            reason = f"{apart:.3g} nats apart from {whole.name}"
-            self._tried.append(Trial(chosen.name, apart, reason))
-            raise Refused(reason, apart)
+        """Refuse ``chosen`` where the two ways give different numbers, or one of them none; noted then."""
+        try:
+            apart = check.apart(chosen, whole)
+            if apart > measured.tolerance:
+                raise Refused(f"{apart:.3g} nats apart from {whole.name}", apart)
+        except Refused as refused:
+            self._tried.append(Trial(chosen.name, refused.difference, refused.reason))
+            raise
 
     def _spans(
         self, check: RouteCheck, route: Route, top: TopTokens | None, front: tuple[int, ...] = ()
@@ -232,7 +234,7 @@ class Probe:
             route = ChatTopTokens(self.served.model, self.tokenizer, count)
             listing = next(route.calls([(0, span_of)]))
             try:
-                listing.read(self.client.post(listing.path, listing.body))
+                self.client.read(listing.read, self.client.post(listing.path, listing.body))
             except Unanswerable as error:
                 refused = Trial(route.name, None, error.reason)
                 continue

@@ -50,12 +50,14 @@ def read_server_facts(client: Client, name: str | None) -> ServerFacts:
     except Unanswerable as error:
         failure = failed(f"{client.address.url} does not say what it serves: {error}; {AGAIN}", error.status)
         raise failure from None
-    cards = {card["id"]: card for card in listed or () if isinstance(card, dict) and isinstance(card.get("id"), str)}
+    entries = listed if isinstance(listed, list) else []
+    cards = {card["id"]: card for card in entries if isinstance(card, dict) and isinstance(card.get("id"), str)}
     if name is None and len(cards) != 1:
-        known = ", ".join(list(cards)[:10]) or "none"
+        known = client.hidden(", ".join(list(cards)[:10])) or "none"
         raise ModelError(f"{client.address.url} serves {len(cards)} models: name one after # in the address ({known})")
     if name is not None and name not in cards:
-        raise ModelError(f"{client.address.url} serves no model {name!r}; {did_you_mean(name, [*cards])}")
+        known = client.hidden(did_you_mean(name, [*cards]))
+        raise ModelError(f"{client.address.url} serves no model {name!r}; {known}")
     own = name or next(iter(cards))
     others = {each: str(card.get("root") or "") for each, card in cards.items() if each != own}
     return replace(_described(client, cards[own]), others=others)
@@ -70,15 +72,16 @@ def _described(client: Client, card: Mapping[str, Any]) -> ServerFacts:
         case "sglang":
             root = str(answer_if_offered(client, "/get_model_info").get("model_path") or root)
         case "llamacpp":
-            window = answer_if_offered(client, "/props").get("default_generation_settings", {}).get("n_ctx")
+            settings = answer_if_offered(client, "/props").get("default_generation_settings")
+            window = settings.get("n_ctx") if isinstance(settings, dict) else None
         case "me":
             tokens = answer_if_offered(client, "/extras/tokenize", {"input": "a"}).get("tokens")
             owner = "llama-cpp-python" if isinstance(tokens, list) else ""
     meta = card.get("meta")
     if window is None and isinstance(meta, dict):
         window = meta.get("n_ctx") or meta.get("n_ctx_train")
-    known = isinstance(window, int) and not isinstance(window, bool) and window > 2
-    return ServerFacts(str(card["id"]), root, owner, window if known else None)
+    known = isinstance(window, int) and not isinstance(window, bool) and 2 < window < 2**31
+    return ServerFacts(str(card["id"]), client.hidden(root), client.hidden(owner), window if known else None)
 
 
 def answer_if_offered(client: Client, path: str, body: JSON | None = None) -> JSON:

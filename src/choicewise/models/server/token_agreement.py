@@ -61,7 +61,7 @@ def _counted_front(client: Client, served: ServerFacts, tokenizer: Tokenizer, na
         body = {"model": served.model, "prompt": text, "max_tokens": 1, "temperature": 0}
         usage = answer_if_offered(client, "completions", body).get("usage")
         counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-        if not isinstance(counted, int):
+        if isinstance(counted, bool) or not isinstance(counted, int) or counted < 0:
             return None
         ours = tokenizer.encode([text], special=False)[0]
         more.add(counted - len(ours))
@@ -84,4 +84,5 @@ def _disagreement(name: str, text: str, tokens: str) -> ModelError:
 
 
 def _few(tokens: Sequence[int]) -> str:
-    return f"{list(tokens[:12])}" + ("…" if len(tokens) > 12 else "")
+    shown = str(list(tokens[:12]))
+    return shown[:200] + ("…" if len(tokens) > 12 or len(shown) > 200 else "")

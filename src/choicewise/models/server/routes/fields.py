@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from choicewise.questions import NOT_FIRST, UNKNOWN
 ABOVE = 1e-6
 """Nats by which a log-probability may exceed 0, as rounding makes it."""
 
+_ID = re.compile("token_id:[0-9]{1,9}")
+
 STAND_IN = -9000.0
 """Log-probabilities at and below it stand for others: vLLM writes -9999 for minus infinity and for unknown ones."""
 
@@ -21,13 +24,13 @@ def number(value: Any) -> float:
     """``value`` as a log-probability (nats, at most 0); raises Unanswerable where it can be none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Unanswerable(f"the server gives {_shown(value)} in place of a log-probability")
-    if math.isnan(value) or math.isinf(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise Unanswerable(f"the server gives {value} as a log-probability")
     if value > ABOVE:
-        raise Unanswerable(f"the server gives {value:.6g} as a log-probability, which is above 0")
+        raise Unanswerable(f"the server gives {_shown(value)} as a log-probability, which is above 0")
     if value <= STAND_IN:
         raise Unanswerable(
-            f"the server gives {value:.6g} as a log-probability, which stands for one that it does not know"
+            f"the server gives {_shown(value)} as a log-probability, which stands for one that it does not know"
         )
     return min(float(value), 0.0)
 
@@ -74,7 +77,7 @@ def check_prompt(answer: JSON, tokens: int) -> None:
     counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
     if isinstance(counted, int) and not isinstance(counted, bool) and counted != tokens:
         more = "an added BOS?" if counted == tokens + 1 else "another tokenizer, or a text that it cuts?"
-        raise Unanswerable(f"the server read {counted} tokens where {tokens} were sent ({more})")
+        raise Unanswerable(f"the server read {_shown(counted)} tokens where {tokens} were sent ({more})")
 
 
 def check_ids(given: Sequence[Any], sent: Sequence[int]) -> None:
@@ -89,9 +92,11 @@ def check_ids(given: Sequence[Any], sent: Sequence[int]) -> None:
 
 
 def named_id(name: str) -> int | None:
-    """The id in ``token_id:ID``, as servers name tokens that are asked for by id; None for any other name."""
-    head, _, digits = name.partition(":")
-    return int(digits) if head == "token_id" and digits.isascii() and digits.isdigit() else None
+    """The id in ``token_id:ID``, as servers name tokens that are asked for by id; None for any other name.
+
+    An id has at most nine digits, so that it fits into 32 bits.
+    """
+    return int(name.removeprefix("token_id:")) if _ID.fullmatch(name) else None
 
 
 def named_logprobs(listed: Any) -> dict[int, float]:

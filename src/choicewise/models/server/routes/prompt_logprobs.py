@@ -46,8 +46,8 @@ def _read(whole: Whole, answer: JSON) -> list[TokenScores]:
         if not isinstance(listed, dict):
             raise Unanswerable(f"the server gives no log-probability of token {token} of the prompt")
         rank = listed.get("rank")
-        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-            raise Unanswerable(f"the server gives {rank!r} as the rank of token {token}")
+        if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank < 2**31:
+            raise Unanswerable(f"the server gives {rank!r:.40} as the rank of token {token}")
         logprobs.append(fields.number(listed.get("logprob")))
         ranks.append(rank - 1)
     return whole.scores(logprobs[1:], ranks[1:])

@@ -47,6 +47,7 @@ def forms(secret: str) -> dict[str, bytes]:
         "in a URL": quote(secret, safe=""),
         "in a form": quote_plus(secret),
         "in HTML": html.escape(secret),
+        "percent-encoded": "".join(f"%{byte:02x}" for byte in secret.encode()),
         "backwards": secret[::-1],
         "in hexadecimal": secret.encode().hex(),
     }

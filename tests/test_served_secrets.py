@@ -13,17 +13,21 @@ import pytest
 import choicewise
 from choicewise.errors import ChoicewiseError
 from tests.misbehaving_server import Fault, Handler, Received, Server, serving
-from tests.planted import API_KEY, leaks
+from tests.planted import API_KEY, leaks, leaks_below
 from tests.served_model import text_of
-from tests.server_faults import HTML, redirect
+from tests.server_faults import HTML, each_choice, redirect
 from tests.test_secrets import SEARCHED, Day
+
+HALF = API_KEY[: len(API_KEY) // 2 + 1]
+"""As services cut keys that they show."""
 
 
 def said(handler: Handler) -> str:
-    """All headers of the request, the key among them as it is, in base64 and in a URL."""
+    """All headers of the request, the key among them as it is, in base64, percent-encoded, and its first half."""
     sent = dict(handler.headers.items())
     packed = base64.b64encode(str(sent.get("Authorization")).encode()).decode()
-    return f"you sent {packed}, which is {sent.get('Authorization')}, {json.dumps(sent)}"
+    encoded = "".join(f"%{byte:02x}" for byte in API_KEY.encode())
+    return f"you sent {HALF}..., {encoded}, {packed}, which is {sent.get('Authorization')}, {json.dumps(sent)}"
 
 
 def echo(status: int, body: Callable[[str], bytes], **headers: str) -> Fault:
@@ -55,6 +59,7 @@ ONE = {
     "502 of HTML": echo(502, as_html, Content_Type="text/html"),
     "200 with an error": echo(200, as_error),
     "200 of HTML": echo(200, as_html, Content_Type="text/html"),
+    "a key for a list": each_choice(lambda choice: {**choice, "logprobs": API_KEY, "prompt_logprobs": HALF}),
     "200, cut off": echo(200, lambda told: b'{"choices": [{"text": ' + json.dumps(told).encode()[:-1]),
 }
 """What is about one request, whose item is missing with what the server said as the reason."""
@@ -123,6 +128,7 @@ def test_what_a_server_repeats_is_kept_without_the_key(day: Day, server: Server)
     assert f"Bearer {API_KEY}" in {request.headers.get("authorization") for request in server.requests}
     assert "you sent" in day.told, "what the server says of a missing item is shown"
     assert day.leaks() == []
+    assert leaks_below(day.folder, {"half of the key": HALF}) == []
 
 
 def test_a_server_that_ends_a_run_is_told_without_the_key(day: Day, server: Server) -> None:

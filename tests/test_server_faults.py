@@ -4,6 +4,7 @@ The servers are real ones on loopback (``misbehaving_server``).  Pauses between 
 test is about them.
 """
 
+import base64
 import json
 import logging
 import shutil
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 import stamina
@@ -31,6 +33,7 @@ from choicewise.models.server.faults import Passing, ServerFailed, Unanswerable
 from choicewise.models.server.json_answer import Unreadable, json_answer
 from choicewise.models.server.key import Key, quoted
 from choicewise.models.server.retry_after import retry_after
+from choicewise.models.server.routes import fields
 from tests.misbehaving_server import Fault, Handler, Server, serving
 from tests.server_faults import (
     TRANSPORT_FAULTS,
@@ -466,6 +469,12 @@ ECHOED = [
     status(400, b" " * 1985 + KEY.encode()),
     Fault(wire=lambda handler, body: _breaks_off(handler, b'{"error":"' + KEY[:-3].encode())),
     other_model(KEY),
+    status(400, "".join(f"%{byte:02x}" for byte in KEY.encode()).encode()),
+    status(400, "".join(f"%{byte:02X}" for byte in KEY.encode()).encode() + b" in a URL"),
+    status(401, f"no access for {KEY[:11]} and so on".encode()),
+    status(401, f"no access for {quote(KEY[:11], safe='')}*** and so on".encode()),
+    status(500, base64.b64encode(f"Bearer {KEY}".encode())[: len("Bearer sk-planted") * 4 // 3] + b"..."),
+    says(json.dumps({"choices": [{"index": KEY[:11]}], "usage": {"prompt_tokens": KEY}}).replace("/", "%2F").encode()),
 ]
 
 
@@ -478,7 +487,7 @@ def test_the_key_is_shown_nowhere(
     client = client_of(server, timeout=0.5)
     shown = [repr(client), str(client)]
     try:
-        client.post("completions", BODY, model="hash")
+        client.read(fields.choice, client.post("completions", BODY, model="hash"))
     except (Unanswerable, ServerFailed) as error:
         trace = error.__traceback__
         assert trace is not None
@@ -490,9 +499,10 @@ def test_the_key_is_shown_nowhere(
     client.close()
     shown += [caplog.text, *capfd.readouterr(), *(str(record.__dict__) for record in caplog.records)]
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
-    for text in shown:
+    for text in (spelling for each in shown for spelling in (each, unquote(each))):
         assert "planted" not in text
         assert "0123456789" not in text
+        assert base64.b64encode(b"Bearer sk-planted")[9:-1].decode() not in text
 
 
 @pytest.mark.parametrize("key", ["sk planted", "sk-planted\x00", "sk-plantéd", "sk\nplanted"])
@@ -511,6 +521,28 @@ def test_what_is_quoted_never_has_the_key(key: str, before: str, after: str) -> 
     assert len(shown) < 700
     assert shown.isprintable()
     assert key not in quoted(f"a {key} b", Key(key), 60) or key in "'a [key] b'"
+
+
+SPELLINGS = {
+    "as it is": lambda sign: sign,
+    "in a URL": lambda sign: f"%{ord(sign):02X}",
+    "in another URL": lambda sign: f"%{ord(sign):02x}",
+    "in JSON": lambda sign: rf"\u{ord(sign):04x}",
+    "in JSON of JSON": lambda sign: rf"\\u{ord(sign):04X}",
+}
+
+
+@given(
+    st.text(
+        min_size=10, max_size=60, alphabet=st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="%\\")
+    ),
+    st.integers(0, 30),
+    st.sampled_from([*SPELLINGS]),
+)
+def test_the_first_half_of_a_key_is_hidden_however_it_is_spelled(key: str, more: int, spelling: str) -> None:
+    part = "".join(map(SPELLINGS[spelling], key[: (len(key) + 1) // 2 + more]))
+    assert Key(key).hidden(f"\n{part}\n") == "\n[key]\n"
+    assert Key(key).hidden(f"\n{part}"[:-1]).startswith("\n[key]")
 
 
 def test_quotes_are_short_and_visible() -> None:

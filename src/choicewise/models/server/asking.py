@@ -18,7 +18,7 @@ def ask(client: Client, route: Route, questions: Sequence[tuple[int, Question]],
     A question of which a part can't be answered is unanswered, with the reason.  ``model``: the name that every answer
     must give.  Raises ServerFailed where the server fails.
     """
-    assembly = _Assembly(route, questions)
+    assembly = _Assembly(client, route, questions)
     calls = list[Call]()
 
     def requests() -> Iterator[ServerRequest]:
@@ -33,7 +33,7 @@ def ask(client: Client, route: Route, questions: Sequence[tuple[int, Question]],
 
 def ask_now(client: Client, route: Route, question: Question, model: str | None = None) -> TokenScores:
     """The answer to one question; raises Unanswerable and ServerFailed where there is none."""
-    assembly = _Assembly(route, [(0, question)])
+    assembly = _Assembly(client, route, [(0, question)])
     for call in route.calls([(0, question)]):
         answer = client.post(call.path, call.body, model=model)
         for _, scores in assembly.take(call, answer):
@@ -46,8 +46,8 @@ def ask_now(client: Client, route: Route, question: Question, model: str | None 
 class _Assembly:
     """Answers to questions, put together from parts in any order."""
 
-    def __init__(self, route: Route, questions: Sequence[tuple[int, Question]]) -> None:
-        self._route = route
+    def __init__(self, client: Client, route: Route, questions: Sequence[tuple[int, Question]]) -> None:
+        self._client, self._route = client, route
         self._questions = dict(questions)
         self._known = {index: dict[int, TokenScores]() for index, _ in questions}
 
@@ -57,7 +57,7 @@ class _Assembly:
             if isinstance(answer, Unanswerable):
                 raise answer
             assert isinstance(answer, dict)
-            scores = call.read(answer)
+            scores = self._client.read(call.read, answer)
         except Unanswerable as error:
             for index in {part.question for part in call.parts}:
                 if self._known.pop(index, None) is not None:

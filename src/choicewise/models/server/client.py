@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx2
 
@@ -28,6 +28,8 @@ from choicewise.models.server.open_sockets import OpenSockets
 from choicewise.models.server.retries import healed
 from choicewise.models.server.usage import Usage
 from choicewise.models.server.waits import Waits
+
+T = TypeVar("T")
 
 MOST_BYTES: Final = 32 * 2**20
 """Bytes of an answer, decompressed, beyond which it is refused."""
@@ -172,6 +174,19 @@ class Client:
             failure = self._of_other(named, expected or self.address.model or "the one asked for")
             del answer  # a traceback may show variables, and an answer what it likes
         raise failure
+
+    def read(self, reader: Callable[[JSON], T], answer: JSON) -> T:
+        """What ``reader`` makes of an ``answer``; where it raises Unanswerable, the reason is without the key."""
+        try:
+            return reader(answer)
+        except Unanswerable as error:
+            unanswerable = Unanswerable(self.hidden(error.reason), error.status)
+        del answer  # a traceback may show variables
+        raise unanswerable
+
+    def hidden(self, text: str) -> str:
+        """``text`` that the server says, without the key."""
+        return self._key.hidden(text)
 
     def has_answered(self, path: str) -> bool:
         """Whether a request to ``path`` was ever answered."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import json
 import logging
+import re
+from collections.abc import Sequence
 from typing import Final
-from urllib.parse import quote
 
 from choicewise.errors import ModelError
 from choicewise.models.server.address import KEY_VARIABLE
@@ -19,14 +19,19 @@ _LOGGERS: Final = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "h
 _REVEALING: Final = 4
 """Characters at the end of a text that are hidden where a key may begin with them: fewer reveal nothing."""
 
+_CUT: Final = re.compile(r"(%[0-9a-fA-F]?|\\+(u[0-9a-fA-F]{0,3})?)?")
+"""What may stand at the end of a text of a character that is encoded and cut off."""
+
 
 class Key:
     """A key; ``header`` is what is sent.  Neither its text nor its repr says what it is."""
 
-    __slots__ = ("_text",)
+    __slots__ = ("_spellings", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text.strip()
+        in_base64 = (_in_base64(self._text.encode(), start) for start in range(3))
+        self._spellings = [[_encoded(sign) for sign in each] for each in (self._text, *in_base64) if each]
 
     def check(self) -> None:
         """Raises ModelError where it can't be sent."""
@@ -48,20 +53,14 @@ class Key:
         return f"Bearer {self._text}"
 
     def hidden(self, text: str) -> str:
-        """``text`` with ``HIDDEN`` for every occurrence of the key, also for one that breaks off at its end."""
-        for spelling in self._spellings if self._text else ():
-            text = text.replace(spelling, HIDDEN)
-            for length in range(len(spelling) - 1, _REVEALING - 1, -1):
-                if text.endswith(spelling[:length]):
-                    text = text[:-length] + HIDDEN
-        return text
+        """``text`` with ``HIDDEN`` for every occurrence of the key, as it is or in base64, in JSON or percent-encoded.
 
-    @property
-    def _spellings(self) -> set[str]:
-        """As it is, and as it stands in JSON, in URLs and in base64."""
-        in_json = json.dumps(self._text)[1:-1]
-        in_base64 = (each for start in range(3) for each in _in_base64(self._text.encode(), start))
-        return {self._text, in_json, in_json.replace("/", r"\/"), quote(self._text, safe=""), *in_base64}
+        Also for its first half or more, and for a beginning that breaks off at the end of ``text``.
+        """
+        text = text.replace(self._text, HIDDEN) if self._text else text
+        for signs in self._spellings:
+            text = _without(text, signs)
+        return text
 
 
 class HidingLog(logging.Filter):
@@ -87,10 +86,35 @@ class HidingLog(logging.Filter):
             logging.getLogger(name).removeFilter(self)
 
 
-def _in_base64(text: bytes, start: int) -> set[str]:
-    """The letters of base64 that are of ``text`` alone, which begins ``start`` bytes into a group of three."""
+def _in_base64(text: bytes, start: int) -> list[str]:
+    """The letters of base64 that are of ``text`` alone, which begins ``start`` bytes into a group of three.
+
+    Each with the other one that stands for it in URLs.
+    """
     letters = base64.b64encode(bytes(start) + text).decode()[-(-4 * start // 3) :].rstrip("=")[:-1]
-    return {letters, letters.translate(str.maketrans("+/", "-_"))} if len(letters) > 6 else set()
+    return [{"+": "+-", "/": "/_"}.get(letter, letter) for letter in letters] if len(letters) > 6 else []
+
+
+def _encoded(signs: str) -> str:
+    """A pattern of each of ``signs`` as it is, percent-encoded, or as JSON may spell it, also in a text of JSON."""
+    spelled = [rf"%(?i:{ord(sign):02x})|\\+u00(?i:{ord(sign):02x})|\\*{re.escape(sign)}" for sign in signs]
+    return f"(?:{'|'.join(spelled)})"
+
+
+def _without(text: str, signs: Sequence[str]) -> str:
+    """``text`` with ``HIDDEN`` for what ``signs`` (patterns) match one after another, as :meth:`Key.hidden` says."""
+    begins = re.compile("".join(signs[:_REVEALING]))
+    shown, done = "", 0
+    while begun := begins.search(text, done):
+        count, end = min(_REVEALING, len(signs)), begun.end()
+        while count < len(signs) and (sign := re.compile(signs[count]).match(text, end)):
+            count, end = count + 1, sign.end()
+        if _CUT.fullmatch(text, end):
+            return f"{shown}{text[done : begun.start()]}{HIDDEN}"
+        hidden = 2 * count >= len(signs)
+        shown += text[done : begun.start()] + (HIDDEN if hidden else text[begun.start()])
+        done = end if hidden else begun.start() + 1
+    return shown + text[done:]
 
 
 def quoted(text: str, key: Key, most: int = 200) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from choicewise.models.server.asking import ask, ask_now
 from choicewise.models.server.client import Client
 from choicewise.models.server.faults import Unanswerable
+from choicewise.models.server.json_answer import JSON
 from choicewise.models.server.prompts import Prompts
 from choicewise.models.server.routes import fields
 from choicewise.models.server.routes.route import Route
@@ -137,12 +138,13 @@ class RouteCheck:
         beginnings = (context[:count].tolist() for count in range(2, len(context) - 1, 3))
         return [each for each in beginnings if prompts.objection(each) is None][:3]
 
-    def listed(self, top: TopTokens, prefix: Sequence[int]) -> dict[object, float]:
+    def listed(self, top: TopTokens, prefix: Sequence[int]) -> dict[Any, float]:
         """What ``top`` lists after ``prefix``; raises Unanswerable."""
         call = next(top.calls([(0, Span(np.asarray(prefix, np.int32), np.zeros(1, np.int32)))]))
         if call.body.get("prompt") is None:
             raise Unanswerable("no text has the tokens of the probe")
-        return top.listed(self._client.post(call.path, call.body), len(prefix))
+        answer = self._client.post(call.path, call.body)
+        return self._client.read(lambda given: top.listed(given, len(prefix)), answer)
 
     def context(self, prompts: Prompts) -> Ids | None:
         """The probe's context in tokens that can be sent; None where there are none."""
@@ -166,8 +168,7 @@ class RouteCheck:
         """
         call = next(top.calls([(0, Span(context, np.zeros(1, np.int32)))]))
         answer = self._client.post(call.path, call.body | {"max_tokens": MOST_TOKENS})
-        choice = fields.choice(answer)
-        generated, text = fields.items(fields.part(choice, "logprobs"), "tokens"), fields.text(choice, "text")
+        generated, text = self._client.read(_generated, answer)
         names = {*map(str, generated), *(name.decode() for name in self.listed(top, context.tolist()))}
         table = {spelled.decode(errors="replace") for spelled in self._tokenizer.token_bytes}
         if marked := [name for name in names - table if name[:1] in _SPACE_MARKS and f" {name[1:]}" in table]:
@@ -245,6 +246,12 @@ class RouteCheck:
         others = [*range(scored, len(tokens)), *range(scored - 1, 0, -1)]
         for place in [*first, *(place for place in others if place not in first)][:_PLACES]:
             yield tokens[:place]
+
+
+def _generated(answer: JSON) -> tuple[list[Any], str]:
+    """The names of the tokens that were generated, and their text."""
+    choice = fields.choice(answer)
+    return fields.items(fields.part(choice, "logprobs"), "tokens"), fields.text(choice, "text")
 
 
 def _check_values(logprobs: npt.NDArray[np.float32]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.client import Client
-from choicewise.models.server.server_model import ServerModel
+from choicewise.models.server.server_model import WINDOW, ServerModel
 from choicewise.questions import (
     CAUSAL_KINDS,
     Cosine,
@@ -29,6 +30,7 @@ from choicewise.questions import (
     TokenScores,
     TokenSet,
 )
+from choicewise.running.evaluate import evaluate
 from tests.misbehaving_server import Server, serving
 from tests.served_model import (
     CHAT_ONLY,
@@ -153,8 +155,40 @@ def test_the_window_is_what_fits_with_a_generated_token() -> None:
         assert model.window == VLLM.window - 2
         longest = Span(np.full(VLLM.window - 2, 97, dtype=np.int32), ids(98))
         same(answers(model, [longest])[0], answers(HASH, [longest])[0])
-    with serving(VLLM) as server, pytest.raises(ModelError, match="is served with 4096"):
+    with served(TOP_ONLY) as model:
+        model.chosen  # noqa: B018
+        assert model.window == WINDOW - 1  # it does not say how many
+    with serving(VLLM) as server, pytest.raises(ModelError, match=r"is served with 4096 tokens.* takes 4095; serve"):
         ServerModel(ServerAddress.parse(server.address), tokenizer="bytes", window=5000)
+    with serving(WITHOUT_CHOICE) as server:
+        model = ServerModel(ServerAddress.parse(server.address), tokenizer="bytes", window=VLLM.window - 1)
+        with pytest.raises(ModelError, match=r"so that it takes 4094; serve it with more, or name a window of at most"):
+            assert model.window
+
+
+@pytest.mark.parametrize(
+    ("ability", "more"), [(VLLM, 1), (WITHOUT_CHOICE, 2), (ECHO, 2)], ids=["chosen", "prompts", "echo"]
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_prompts_that_are_cut_are_those_of_a_model_here(
+    ability: Ability, more: int, named: bool, tmp_path: Path
+) -> None:
+    """At the same window, token by token: it is named for the server, or is what it takes."""
+    here = HashModel()
+    here.window = 150
+    wide = replace(ability, name="vllm", window=here.window + (10 if named else more))
+    asked = {"data": "bundled:merrowick", "protocols": ["mmlu/cloze:sum@fit=cut-start"], "limit": 2}
+    with serving(wide) as server:
+        address = ServerAddress.parse(server.address)
+        model = ServerModel(address, tokenizer="bytes", window=here.window if named else None)
+        assert model.window == here.window
+        there = evaluate(model=model, out=tmp_path / "there", **asked)
+    runs = there, evaluate(model=here, out=tmp_path / "here", **asked)
+    given_, true = (run.observations() for run in runs)
+    assert given_.num_rows == true.num_rows > 0
+    for column in ("key", "context_tokens", "tokens_dropped", "tokens"):  # the key is that of all tokens
+        assert given_[column].to_pylist() == true[column].to_pylist(), column
+    assert max(given_["tokens_dropped"].to_pylist()) > 0
 
 
 def test_an_echo_that_is_off_by_one_is_found_and_named() -> None:

@@ -26,6 +26,7 @@ def measure_server(model: Model) -> dict[str, Any]:
         "model": model.name,
         "server": asdict(served.record),
         "window": model.window,
+        "takes": served.served.window,
         "front": None if served.front is None else [*served.front],
         "plausible": {**asdict(likely), "text": likely.text},
         "readings": supported_readings(model.supports),
@@ -48,7 +49,8 @@ def show_server(measured: dict[str, Any]) -> None:
         + (f", from {server['root']}" if server["root"] else "")
         + (f", which its answers call {server['named']}" if server["named"] else ""),
         "tokenizer": f"{server['tokenizer']}: {_agreement(measured['front'])}",
-        "window": f"{measured['window']:,} input tokens",
+        "window": f"{measured['window']:,} input tokens"
+        + (f", of {takes:,} that the server takes with what it generates" if (takes := measured["takes"]) else ""),
         "plausible": measured["plausible"]["text"],
         "asked by": server["route"] or "nothing: no way of asking gives right numbers",
     }

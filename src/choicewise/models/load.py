@@ -37,8 +37,8 @@ def load_model(
     """The model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder in the format of transformers.
 
     ``server:URL#NAME`` is what a server at that address calls ``NAME``; ``tokenizer`` names the tokenizer of that
-    (:mod:`choicewise.models.server.server_tokenizer`), and ``window`` is of prompt and answer together.  ``say`` gets a
-    line now and then while a server is waited for, from any thread.
+    (:mod:`choicewise.models.server.server_tokenizer`), and ``window`` counts input tokens as of any model.  ``say``
+    gets a line now and then while a server is waited for, from any thread.
 
     Where there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its safetensors,
     tokenizer and configuration are downloaded, of which ``progress`` hears; without it a terminal shows bars.  The

@@ -23,8 +23,8 @@ from choicewise.models.server.label_ranks import with_label_ranks
 from choicewise.models.server.other_name import other_name
 from choicewise.models.server.probe import ChosenRoutes, Probe
 from choicewise.models.server.routes.by_length import ByLength
-from choicewise.models.server.routes.chosen_tokens import ChosenTokens
 from choicewise.models.server.routes.route import Route
+from choicewise.models.server.routes.whole_spans import WholeSpans
 from choicewise.models.server.server_facts import NOT_THERE, ServerFacts, read_server_facts
 from choicewise.models.server.server_tokenizer import BYTES, named_tokenizer, served_tokenizer
 from choicewise.questions import Answers, Generation, Question
@@ -40,7 +40,8 @@ class ServerModel:
     """The model that the server at ``address`` serves.
 
     ``tokenizer``: the name of its tokenizer (:func:`~.server_tokenizer.named_tokenizer`), by default where the server
-    says that its weights come from.  ``window``: the most tokens of prompt and answer, at most what the server says.
+    says that its weights come from.  ``window``: the most input tokens, as of a model that runs here; by default as
+    many as the server takes with what it generates.
     ``notes``: what users should know of how it is asked; ``say`` gets a line now and then while a server is waited for.
 
     The server is asked at once what it serves, and how it can be asked when that first matters.  Raises ModelError
@@ -68,7 +69,8 @@ class ServerModel:
         self.notes = list[str]()
         self._completions = self._has("completions", {"prompt": "a"})
         self.tokenizer, self._tokenizer_name = self._tokenizer(tokenizer, progress)
-        self._window = self._fitting(window)
+        self._asked = window
+        self._takes = self._fitting(window)
 
     @cached_property
     def chosen(self) -> ChosenRoutes:
@@ -86,9 +88,17 @@ class ServerModel:
 
     @property
     def window(self) -> int:
-        """The most input tokens: a prompt of them has room for one generated token, or one more and that."""
-        generates_last = isinstance(self.chosen.score, ByLength | ChosenTokens)
-        return self._window - (1 if generates_last else 2)
+        """The most input tokens: those named, or what the server takes without the token that it generates.
+
+        A way of asking that sends spans whole sends their last token, too, which is no input of a model that runs here.
+        Raises ModelError where more are named than the server takes.
+        """
+        most = self._takes - (2 if isinstance(self.chosen.score, WholeSpans) else 1)
+        if self._asked is None:
+            return most
+        if self.served.window is not None and self._asked > most:
+            raise self._too_wide(most)
+        return self._asked
 
     @property
     def supports(self) -> frozenset[type]:
@@ -268,17 +278,22 @@ class ServerModel:
         inner.chat = ServedChat()
 
     def _fitting(self, asked: int | None) -> int:
-        """Tokens of prompt and answer together."""
+        """Tokens that the server takes, of prompt and answer together; ``asked``: input tokens that the user names."""
         said = self.served.window
-        if asked is not None:
-            if asked < 1:
-                raise ModelError(f"window is {asked} tokens; it must be at least 1, or left out")
-            if said is not None and asked > said:
-                raise ModelError(f"window is {asked} tokens, but {self.name} is served with {said}")
-            return asked
-        if said is None:
+        if asked is not None and asked < 1:
+            raise ModelError(f"window is {asked} tokens; it must be at least 1, or left out")
+        if said is not None and asked is not None and asked >= said:
+            raise self._too_wide(said - 1)
+        if said is None and asked is None:
             self.notes.append(f"the server does not say how many tokens fit; {WINDOW} are assumed (name a window)")
         return WINDOW if said is None else said
+
+    def _too_wide(self, most: int) -> ModelError:
+        return ModelError(
+            f"window is {self._asked} input tokens, but {self.name} is served with {self.served.window} tokens, of"
+            f" prompt and answer, so that it takes {most}; serve it with more, or name a window of at most {most}, here"
+            " and for the models that it is compared with"
+        )
 
     def __repr__(self) -> str:
         return f"ServerModel({str(self.client.address)!r})"

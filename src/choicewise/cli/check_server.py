@@ -26,7 +26,7 @@ def measure_server(model: Model) -> dict[str, Any]:
         "model": model.name,
         "server": asdict(served.record),
         "window": model.window,
-        "takes": served.served.window,
+        "takes": served.takes,
         "front": None if served.front is None else [*served.front],
         "plausible": {**asdict(likely), "text": likely.text},
         "readings": supported_readings(model.supports),

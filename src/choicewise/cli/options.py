@@ -89,7 +89,9 @@ Device = Annotated[
 ]
 Window = Annotated[
     int | None,
-    typer.Option("--window", min=1, help="Most input tokens of a local model; its config.json says it unless given."),
+    typer.Option(
+        "--window", min=1, help="Most input tokens; config.json of the model, or its server, says it unless given."
+    ),
 ]
 Tokenizer = Annotated[
     str | None,

@@ -22,6 +22,10 @@ class ServedModel(Protocol):
         """The tokens that the server puts before a text; None where it does not say."""
 
     @property
+    def takes(self) -> int | None:
+        """Tokens of prompt and answer that the server says it takes; None where it does not say."""
+
+    @property
     def record(self) -> ServerRecord:
         """What a run keeps of it."""
 

@@ -164,6 +164,11 @@ class ServerModel:
         return self.chosen.front
 
     @property
+    def takes(self) -> int | None:
+        """Tokens of prompt and answer that the server says it takes; None where it does not say."""
+        return self.served.window
+
+    @property
     def requests(self) -> int:
         """Requests that the server answered so far."""
         return self.client.usage.requests

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from choicewise.errors import UsageError
 from choicewise.store.atomic import disk_errors, new_file, new_folder, put_back
+from choicewise.store.files import Refused, open_file, read_bytes
 
 MARK = ".choicewise-export"
 """A file in every folder that an export made: what is in it, so that it is replaced only where nothing is lost."""
@@ -128,7 +129,7 @@ def _check_folder(place: Path, out: Path, name: str, content: Sequence[str]) -> 
 def _mark(place: Path) -> Mark | None:
     """What an earlier export says of itself; None where there is none that can be read."""
     try:
-        mark = json.loads((place / MARK).read_bytes())
+        mark = json.loads(read_bytes(place / MARK))
     except (OSError, ValueError):
         return None
     kinds = {"format": str, "content": list, "files": dict}
@@ -142,5 +143,9 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return file_digest(stream, "sha256").hexdigest()
+    """In hexadecimal; nothing of what is no file."""
+    try:
+        with open_file(file) as stream:
+            return file_digest(stream, "sha256").hexdigest()
+    except Refused:
+        return ""

@@ -21,6 +21,9 @@ MOST = 64_000_000
 _SPAN, _TOKEN = 256, 32
 """Bytes of a span with its texts and its observation, and of a token laid out."""
 
+_MOST_OF_USUAL = 4
+"""How many times as many bytes the tables of a block may take before they count themselves."""
+
 
 @dataclass(frozen=True, slots=True)
 class Portion:
@@ -112,8 +115,9 @@ def covering_portion(
 
 
 def _weight(folder: Path, block: BlockRecord) -> int:
-    spans = read_metadata(block_file(folder, block, "spans"), SPANS)
-    observations = read_metadata(block_file(folder, block, "observations"), OBSERVATIONS)
+    spans, span_bytes = read_metadata(block_file(folder, block, "spans"), SPANS)
+    observations, observed_bytes = read_metadata(block_file(folder, block, "observations"), OBSERVATIONS)
     groups = (observations.row_group(number) for number in range(observations.num_row_groups))
     tokens = sum(group.column(1).num_values for group in groups)
-    return _SPAN * (spans.num_rows + observations.num_rows) + _TOKEN * tokens
+    usual = _SPAN * (spans.num_rows + observations.num_rows) + _TOKEN * tokens
+    return max(usual, (span_bytes + observed_bytes) // _MOST_OF_USUAL)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from choicewise.errors import StoreError
 from choicewise.store.atomic import write_text
+from choicewise.store.files import read_bytes
 
 
 def copy_of(path: Path) -> Path:
@@ -23,7 +24,7 @@ def write_twice(path: Path, text: str) -> None:
 
 def renew_copy(path: Path) -> None:
     """Make the copy say what the file at ``path`` says; nothing where it does, or where the folder is read-only."""
-    text, copy = path.read_bytes(), copy_of(path)
+    text, copy = read_bytes(path), copy_of(path)
     with suppress(OSError, StoreError):
-        if not copy.is_file() or copy.read_bytes() != text:
+        if not copy.is_file() or read_bytes(copy) != text:
             write_text(copy, text.decode("utf-8"))

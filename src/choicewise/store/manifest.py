@@ -6,15 +6,16 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import StoreError
-from choicewise.records.format import FORMAT, MANIFEST, VERSION
+from choicewise.records.format import FORMAT, MANIFEST, SUMMARY, VERSION
 from choicewise.records.manifest import Manifest
 from choicewise.store.copies import copy_of, write_twice
+from choicewise.store.files import read_text
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -29,6 +30,12 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     write_twice(folder / MANIFEST, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def version_of(manifest: Manifest) -> str:
+    """sha256 (64 hex) of the manifest but for the summary that it lists: the same as long as nothing more is asked."""
+    files = {name: file for name, file in manifest.files.items() if name != SUMMARY}
+    return _digest(asdict(replace(manifest, files=files)))
+
+
 def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     """The manifest of a run folder, or its copy by its ``name``.
 
@@ -39,7 +46,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
 
     path = folder / name
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         if copy_of(path).is_file():
             raise StoreError(f"{path} is missing; {_AGAIN}") from error
@@ -58,6 +65,8 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     listed = content.pop("sha256", None)
     try:
         manifest = _reader().validate_json(json.dumps(content))
+    except RecursionError as error:
+        raise StoreError(f"{path} is damaged ({error}); {_AGAIN}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}

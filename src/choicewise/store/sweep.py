@@ -11,6 +11,7 @@ from choicewise.errors import StoreError
 from choicewise.records.format import MANIFEST, SWEEP, SWEEP_FORMAT, SWEEP_VERSION
 from choicewise.records.sweep import Sweep
 from choicewise.store.copies import copy_of, write_twice
+from choicewise.store.files import read_text
 
 _AGAIN = "`choicewise doctor` puts back its copy; or begin another folder"
 
@@ -36,7 +37,7 @@ def read_sweep(folder: Path, name: str = SWEEP) -> Sweep:
 
     path = folder / name
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except FileNotFoundError as error:
         if copy_of(path).is_file():
             raise StoreError(f"{path} is missing; {_AGAIN}") from error

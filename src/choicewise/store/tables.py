@@ -1,6 +1,10 @@
-"""The Parquet tables of a run folder, each checked when it is read against what the manifest says of its file."""
+"""The Parquet tables of a run folder, each checked when it is read against what the manifest says of its file.
+
+No file is unpacked that would take more memory than a run's can (:mod:`choicewise.store.unpacked`).
+"""
 
 import hashlib
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -17,6 +21,8 @@ from choicewise.records.manifest import BlockRecord, FileRecord, Manifest
 from choicewise.records.rows import ItemRow
 from choicewise.records.tables import ITEMS, LATER, OBSERVATIONS, REQUESTS, SPANS
 from choicewise.store.atomic import disk_errors, new_file, new_folder
+from choicewise.store.files import TABLE, Refused, open_file, read_bytes
+from choicewise.store.unpacked import open_parquet, unpacked
 
 SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
 """The tables of a block."""
@@ -29,6 +35,8 @@ REPEATED = ["prompt", "item", "subject", "null", "continuation", "missing"]
 
 ITEMS_AT_ONCE = 20_000
 """Items that are written together, a row group of their table."""
+
+_RESTORE = "restore it from a copy, or evaluate again into a new folder"
 
 _Part = TypeVar("_Part", pa.Table, pa.RecordBatch)
 
@@ -63,32 +71,38 @@ def fingerprint(content: bytes) -> FileRecord:
 
 def file_record(path: Path) -> FileRecord:
     """What the manifest says of the file at ``path``."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         sha = hashlib.file_digest(file, "sha256")
         return FileRecord(file.tell(), sha.hexdigest())
 
 
-def read_table(path: Path, schema: pa.Schema, listed: FileRecord | None) -> pa.Table:
-    """The table at ``path``, which the manifest describes as ``listed`` (None: not at all).
+def read_listed(path: Path, listed: FileRecord | None) -> bytes:
+    """What the file at ``path`` holds, which the manifest describes as ``listed`` (None: not at all).
 
-    Raises StoreError when the file is missing, damaged, was changed since it was written, or has another schema.
+    Raises StoreError when the file is missing, can't be read or was changed since it was written.
     """
-    advice = "restore it from a copy, or evaluate again into a new folder"
     try:
-        content = path.read_bytes()  # once: what is checked is what is used
+        content = read_bytes(path, TABLE)  # once: what is checked is what is used
     except FileNotFoundError as error:
-        raise StoreError(f"{path} is missing though the manifest lists it; {advice}") from error
+        raise StoreError(f"{path} is missing though the manifest lists it; {_RESTORE}") from error
     except OSError as error:
-        raise StoreError(f"{path} can't be read: {error.strerror}; make it readable, or {advice}") from error
+        raise StoreError(f"{path} can't be read: {error.strerror}; make it readable, or {_RESTORE}") from error
     if fingerprint(content) != listed:
-        raise StoreError(f"{path} is not the file the manifest describes (size or sha256 differ); {advice}")
+        raise StoreError(f"{path} is not the file the manifest describes (size or sha256 differ); {_RESTORE}")
+    return content
+
+
+def read_table(path: Path, schema: pa.Schema, listed: FileRecord | None) -> pa.Table:
+    """The table in the file at ``path``; raises StoreError as :func:`read_listed`, and when it has another schema."""
+    content = io.BytesIO(read_listed(path, listed))
     try:
         # Takes half the time of pq.read_table, which opens every file as a data set of its own.
-        table = pq.ParquetFile(pa.BufferReader(content)).read()
+        file = open_parquet(content)
+        _check_schema(path, file, schema)
+        unpacked(content)
+        table = file.read()
     except (pa.ArrowException, OSError) as error:
-        raise StoreError(f"{path} is damaged ({error}); {advice}") from error
-    if table.schema != _written(table.schema, schema):
-        raise StoreError(f"{path} has another schema than this version of Choicewise writes; {advice}")
+        raise StoreError(f"{path} is damaged ({error}); {_RESTORE}") from error
     return _completed(table, schema)
 
 
@@ -97,23 +111,26 @@ def read_columns(path: Path, schema: pa.Schema, columns: Sequence[str]) -> pa.Ta
 
     Raises StoreError when the file is gone or has another schema.
     """
-    with _opened(path, schema) as file:
+    with _opened(path, schema, columns) as (file, _):
         table = file.read(columns=_present(file, columns), use_threads=False)
     return _completed(table, pa.schema([schema.field(name) for name in columns]))
 
 
 def read_batches(path: Path, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The same in batches, so that a long table is never in memory as a whole."""
-    with _opened(path, schema) as file:
+    with _opened(path, schema, columns, whole=False) as (file, _):
         wanted = pa.schema([schema.field(name) for name in columns])
         for batch in file.iter_batches(batch_size=BATCH, columns=_present(file, columns), use_threads=False):
             yield _completed(batch, wanted)
 
 
-def read_metadata(path: Path, schema: pa.Schema) -> pq.FileMetaData:
-    """How many rows and values the table at ``path`` has; StoreError as :func:`read_columns`."""
-    with _opened(path, schema) as file:
-        return file.metadata
+def read_metadata(path: Path, schema: pa.Schema) -> tuple[pq.FileMetaData, int]:
+    """How many rows and values the table at ``path`` has, and how many bytes of memory it takes at most.
+
+    StoreError as :func:`read_columns`.
+    """
+    with _opened(path, schema, whole=False) as (file, size):
+        return file.metadata, size
 
 
 def block_file(run: Path, block: BlockRecord, table: str) -> Path:
@@ -122,16 +139,23 @@ def block_file(run: Path, block: BlockRecord, table: str) -> Path:
 
 
 @contextmanager
-def _opened(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
+def _opened(
+    path: Path, schema: pa.Schema, columns: Sequence[str] | None = None, whole: bool = True
+) -> Iterator[tuple[pq.ParquetFile, int]]:
+    """The file, of which these ``columns`` are read, as a ``whole`` or in batches, and the memory that they take."""
     try:
-        with pq.ParquetFile(path) as file:
-            if file.schema_arrow != _written(file.schema_arrow, schema):
-                advice = "evaluate again into a new folder"
-                raise StoreError(f"{path} has another schema than this version of Choicewise writes; {advice}")
-            yield file
+        with open_file(path, TABLE) as content:
+            file = open_parquet(content)
+            _check_schema(path, file, schema)
+            yield file, unpacked(content, columns, whole)
     except (pa.ArrowException, OSError) as error:
-        advice = "restore it from a copy, or evaluate again into a new folder"
-        raise StoreError(f"{path} can't be read ({error}); {advice}") from error
+        raise StoreError(f"{path} can't be read ({error}); {_RESTORE}") from error
+
+
+def _check_schema(path: Path, file: pq.ParquetFile, schema: pa.Schema) -> None:
+    if file.schema_arrow != _written(file.schema_arrow, schema):
+        advice = "evaluate again into a new folder"
+        raise StoreError(f"{path} has another schema than this version of Choicewise writes; {advice}")
 
 
 def _written(stored: pa.Schema, schema: pa.Schema) -> pa.Schema:
@@ -164,7 +188,7 @@ def write_items(run: Path, rows: Iterable[ItemRow]) -> dict[str, FileRecord]:
 
 def read_splits(run: Path) -> set[str]:
     """The splits that the item table holds."""
-    return set(pq.ParquetFile(run / ITEM_FILE).read(["split"])["split"].unique().to_pylist())
+    return set(read_columns(run / ITEM_FILE, ITEMS, ["split"])["split"].unique().to_pylist())
 
 
 def read_items(run: Path, manifest: Manifest) -> pa.Table:
@@ -175,7 +199,7 @@ def read_items(run: Path, manifest: Manifest) -> pa.Table:
 def check_items(run: Path, manifest: Manifest) -> None:
     """Raise StoreError when the item table is missing, or not the file that ``manifest`` describes."""
     path, advice = run / ITEM_FILE, "repeat the line that made the run, or see `choicewise doctor`"
-    if reason := damage(path, manifest.files.get(ITEM_FILE)):
+    if reason := damage(path, manifest.files.get(ITEM_FILE)) or other_version(path, ITEMS):
         raise StoreError(f"{path} is not the file the manifest describes: it {reason}; {advice}")
 
 
@@ -187,9 +211,12 @@ def damage(path: Path, listed: FileRecord | None) -> str | None:
     if listed is None:
         return "is not listed in the manifest"
     try:
-        with path.open("rb") as file:
-            if (size := path.stat().st_size) != listed.bytes:
+        with open_file(path) as file:
+            if (size := file.seek(0, io.SEEK_END)) > TABLE:
+                return f"has {size:,} bytes, and at most {TABLE:,} are read"
+            if size != listed.bytes:
                 return f"has {size:,} bytes, and had {listed.bytes:,} when it was written"
+            file.seek(0)
             same = hashlib.file_digest(file, "sha256").hexdigest() == listed.sha256
             return None if same else "was changed since it was written (its sha256 differs)"
     except FileNotFoundError:
@@ -202,7 +229,9 @@ def other_version(path: Path, schema: pa.Schema) -> str | None:
     """What is wrong with the file at ``path``, whose size and sha256 are right, where it holds no such table."""
     try:
         read_metadata(path, schema)
-    except StoreError:
+    except StoreError as error:
+        if isinstance(error.__cause__, Refused):
+            return f"is not unpacked: {error.__cause__}"
         return "holds no table that this version of Choicewise writes"
     return None
 

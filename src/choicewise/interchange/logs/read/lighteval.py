@@ -118,12 +118,16 @@ def _log(model: str, name: str, tasks: Sequence[tuple[str, Task]]) -> Log | None
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a file, without the token ids of the prompts, which are most of it."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from choicewise.store.files import TABLE, open_file
+    from choicewise.store.unpacked import open_parquet, unpacked
 
     try:
-        with pq.ParquetFile(path) as file:
-            columns = [name for name in file.schema_arrow.names if name in COLUMNS]
-            for batch in file.iter_batches(256, columns=columns, use_threads=False):
+        with open_file(path, TABLE) as file:
+            table = open_parquet(file)
+            columns = [name for name in table.schema_arrow.names if name in COLUMNS]
+            unpacked(file, columns, whole=False)
+            for batch in table.iter_batches(256, columns=columns, use_threads=False):
                 yield from batch.to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} can't be read as Parquet: {error}; copy it again") from error

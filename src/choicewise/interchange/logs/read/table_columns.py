@@ -17,6 +17,8 @@ from choicewise.data.text_file import text_lines
 from choicewise.errors import DataError, did_you_mean
 from choicewise.interchange.logs.read.cells import NOTHING, number
 from choicewise.interchange.logs.read.lines import objects
+from choicewise.store.files import TABLE, open_file
+from choicewise.store.unpacked import open_parquet, unpacked
 
 NEEDED = ("item", "choice", "loglikelihood", "gold")
 """The columns that every table has."""
@@ -119,10 +121,11 @@ def _first(choices: pa.ChunkedArray, path: Path) -> int | None:
 
 
 def _parquet(path: Path) -> pa.Table:
-    import pyarrow.parquet as pq
-
     try:
-        return pq.ParquetFile(path).read(use_threads=False)
+        with open_file(path, TABLE) as file:
+            table = open_parquet(file)
+            unpacked(file)
+            return table.read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} can't be read as Parquet: {error}") from error
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from choicewise import __version__
+from choicewise.records.format import SUMMARY
 from choicewise.records.sweep import CellRecord, Sweep
 from choicewise.store.sweep import write_sweep
 from choicewise.submissions.desk import Ask, Desk
@@ -78,9 +79,9 @@ class Evaluating(Served):
         return self.ask(f"/work/{name}/part/{sha256}", authorization=f"Bearer {WORK}", x_lease=lease)
 
     def send_folder(self, name: str, lease: str, folder: Path) -> dict[str, str]:
-        """Send every file of a sweep, then the listing of them."""
+        """Send every file of a sweep but the summaries, then the listing of them."""
         files = {}
-        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMMARY):
             content = file.read_bytes()
             assert self.put(name, lease, content).status in (200, 201)
             files[file.relative_to(folder).as_posix()] = hashlib.sha256(content).hexdigest()

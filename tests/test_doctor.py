@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -197,6 +198,16 @@ def unlisted(run: Path) -> None:
     shutil.copytree(block(run), run / "blocks" / "00031")
 
 
+def forge_summary(run: Path) -> None:
+    """Every value is 99.9 %, and the manifest lists the file as if it had been written so."""
+    path = run / "summary.parquet"
+    table = pq.read_table(path)
+    rows = [re.sub(r'"value": [0-9.]+', '"value": 0.999', text) for text in table["rows"].to_pylist()]
+    pq.write_table(table.set_column(table.schema.names.index("rows"), "rows", pa.array(rows)), path)
+    manifest = read_manifest(run)
+    write_manifest(run, replace(manifest, files={**manifest.files, path.name: fingerprint(path.read_bytes())}))
+
+
 DAMAGES: list[tuple[Callable[[Path], None], str, Remedy, int]] = [
     (lambda run: (block(run) / "spans.parquet").unlink(), "is missing", Remedy.ask_again, LACKING),
     (lambda run: shutil.rmtree(block(run)), "is missing", Remedy.ask_again, LACKING),
@@ -218,8 +229,13 @@ DAMAGES: list[tuple[Callable[[Path], None], str, Remedy, int]] = [
     (lambda run: empty(run / "manifest.json"), "is damaged", Remedy.put_back, HEALTHY),
     (lambda run: (run / "manifest.json").write_text("[]"), "is not a manifest of Choicewise", Remedy.put_back, HEALTHY),
     (edit, "was changed after it was written", Remedy.put_back, HEALTHY),
-    (lambda run: truncate(run / "summary.parquet"), "counts for nothing", Remedy.remove, HEALTHY),
-    (lambda run: (run / "summary.parquet").write_bytes(b"\x80\x04."), "counts for nothing", Remedy.remove, HEALTHY),
+    (lambda run: truncate(run / "summary.parquet"), "counts for nothing", Remedy.write_again, HEALTHY),
+    (
+        lambda run: (run / "summary.parquet").write_bytes(b"\x80\x04."),
+        "counts for nothing",
+        Remedy.write_again,
+        HEALTHY,
+    ),
     (leftovers, "a write left that was killed", Remedy.remove, HEALTHY),
     (unlisted, "the manifest does not list", Remedy.set_aside, HEALTHY),
     (pickled, "is a pickle", Remedy.set_aside, HEALTHY),

@@ -17,7 +17,7 @@ from choicewise.submissions.submission import State, Submission, Wanted, wanted
 from choicewise.submissions.trouble import TooMuch, WrongPart
 
 SUM = "0" * 64
-RUN = ("manifest.json", "manifest.copy.json", "items.parquet", "summary.parquet")
+RUN = ("manifest.json", "manifest.copy.json", "items.parquet")
 BLOCK = ("requests.parquet", "spans.parquet", "observations.parquet")
 
 
@@ -129,6 +129,7 @@ def test_files_of_a_sweep_may_be_listed() -> None:
         *("model/data/manifest.json\x00", "model/data\n/manifest.json", "model\\data\\manifest.json", "manifest.json"),
         *("model/data/blocks/00000/spans.parquet/..", "-model/data/manifest.json", "m/d.partial/manifest.json"),
         *("model/data/blocks/0٣/spans.parquet", "mödel/data/manifest.json", "model/" + "d" * 200 + "/manifest.json"),
+        "model/data/summary.parquet",  # which the board computes itself
         *("model/data/damaged/manifest.json", "model/data/manifest.json ", "sweep.json/", "C:/data/manifest.json"),
     ],
 )

@@ -21,6 +21,7 @@ import pytest
 
 from choicewise import __version__
 from choicewise.records.format import MANIFEST
+from choicewise.store import unpacked
 from choicewise.submissions import assembly, database, examination, parts, queue
 from choicewise.submissions import desk as desk_module
 from choicewise.submissions.policy import Policy
@@ -485,11 +486,12 @@ def test_damaged_runs_do_not_get_onto_the_board(
 def test_tables_that_unpack_to_too_much_are_not_unpacked(
     sent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examination, "ROWS", 3)
+    monkeypatch.setattr(unpacked, "AT_ONCE", 100)
+    monkeypatch.setattr(unpacked, "_RATIO", 0)
     problems: list[str] = []
     examination._digest(sent / "model" / "few", sent, problems)
-    assert len(problems) == 1
-    assert "when it is unpacked" in problems[0]
+    assert problems
+    assert all("is not unpacked: it would take" in problem for problem in problems)
 
 
 def test_an_examination_that_dies_is_damage(tmp_path: Path, sent: Path, monkeypatch: pytest.MonkeyPatch) -> None:

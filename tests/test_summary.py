@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from choicewise import evaluate, open_run
 from choicewise.cli import app
+from choicewise.cli.commands import invoke
 from choicewise.errors import StoreError
 from choicewise.models.fake import HashModel
-from choicewise.records.format import SUMMARY
+from choicewise.records.format import ITEM_FILE, SUMMARY
 from choicewise.results import summary, summary_file
 from choicewise.results.row import Row
 from choicewise.results.run import Run
 from choicewise.results.summary import Summary, keep_summary, summarize
 from choicewise.results.summary_file import state
+from choicewise.store.lock import locked
 from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.tables import fingerprint
+from choicewise.web.board.artefact import artefact_content
+from choicewise.web.board.library import read_shelf
+from choicewise.web.page.write import write_page
 from tests.test_portions import Dying
 from tests.worlds import set_block_size, write_mmlu
 
@@ -157,7 +171,8 @@ def test_a_damaged_file_is_written_again(damage: Any, run: Run) -> None:
     whole = told(summarize(run.folder).rows)
     content = (run.folder / SUMMARY).read_bytes()
     damage(run.folder / SUMMARY)
-    assert told(summarize(run.folder).rows) == whole
+    with pytest.warns(UserWarning, match="the numbers are computed from the observations"):
+        assert told(summarize(run.folder).rows) == whole
     assert (run.folder / SUMMARY).read_bytes() == content
 
 
@@ -176,7 +191,8 @@ def test_a_summary_of_another_run_is_ignored(run: Run, data: Path, tmp_path: Pat
     other = evaluate(model=HashModel(1), data=data, protocols=NAMES, out=tmp_path / "other")
     summarize(other.folder)
     shutil.copy(other.folder / SUMMARY, run.folder / SUMMARY)
-    assert_as_fresh(summarize(run.folder))
+    with pytest.warns(UserWarning, match="the numbers are computed from the observations"):
+        assert_as_fresh(summarize(run.folder))
 
 
 def test_other_code_computes_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,3 +350,176 @@ def test_damage_that_keeps_the_time_of_the_file_is_seen(run: Run) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.warns(UserWarning, match=file.name):
         summarize(run.folder)
+
+
+# A file that is not what was written
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with its summary; whoever changes the file puts it back."""
+    home = tmp_path_factory.mktemp("finished")
+    run = evaluate(model="fake:hash", data=write_mmlu(home / "data"), protocols=NAMES[:2], out=home / "run")
+    summarize(run.folder)
+    return run.folder
+
+
+def reported(folder: Path) -> tuple[int, Any, list[str]]:
+    """The exit code of the report, its JSON, and the lines that it says."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        code = invoke(["report", str(folder), "--json"])
+    return code, json.loads(out.getvalue()), err.getvalue().splitlines()
+
+
+def edited(text: str) -> str:
+    """The rows of a summary with every value at 99.9 %."""
+    return re.sub(r'"value": [0-9.]+', '"value": 0.999', text)
+
+
+def with_column(table: pa.Table, name: str, values: list[Any], kind: pa.DataType | None = None) -> pa.Table:
+    column = pa.array(values, kind or table.schema.field(name).type)
+    return table.set_column(table.schema.names.index(name), name, column)
+
+
+def cell_changes(draw: st.DrawFn, table: pa.Table) -> pa.Table:
+    """One cell is null, too short, too long, out of its range, or not what it should be."""
+    name = draw(st.sampled_from(table.column_names))
+    values = table[name].to_pylist()
+    place = draw(st.integers(0, len(values) - 1))
+    old = values[place] or table["items"][0].as_py()
+    longer, beyond = [*old, old[-1]], [9_999, *old[1:]]
+    others: dict[str, list[Any]] = {
+        "protocol": ["", "mmlu/other", values[place - 1]],
+        "rows": ["", "{}", "[{}]", "[[", "null", values[place - 1]],
+        "items": [longer, beyond, [-9, *old[1:]]],
+        "codes": [longer, beyond, [-9, *old[1:]]],
+        "predicted": [longer, [-9, *old[1:]]],
+    }
+    if isinstance(table.schema.field(name).type, pa.ListType):
+        others[name] = [*others.get(name, []), [], old[:-1], [None, *old[1:]]]
+    values[place] = draw(st.sampled_from([*others.get(name, []), *([None] if name != "items" or not place else [])]))
+    return with_column(table, name, values)
+
+
+def table_changes(draw: st.DrawFn, table: pa.Table) -> pa.Table:
+    """Rows or columns that are there twice, not at all, in another order, under another name or of another type."""
+    name = draw(st.sampled_from(table.column_names))
+    other = {"list": pa.string(), "string": pa.binary()}.get(str(table.schema.field(name).type), pa.string())
+    changes = [
+        lambda: table.slice(0, 0),
+        lambda: table.slice(1),
+        lambda: pa.concat_tables([table, table]),
+        lambda: table.take(pa.array([1, 0])),
+        lambda: table.drop_columns([name]),
+        lambda: table.append_column("more", pa.array([1] * len(table))),
+        lambda: table.rename_columns([f"{each}s" if each == name else each for each in table.column_names]),
+        lambda: with_column(table, name, [None] * len(table), other),
+        lambda: pa.table({"a": [1]}, metadata=table.schema.metadata),
+        lambda: table.replace_schema_metadata(None),
+    ]
+    return draw(st.sampled_from(changes))()
+
+
+@st.composite
+def changed_files(draw: st.DrawFn, content: bytes) -> tuple[bytes, bool]:
+    """A file that is not the one with this ``content``, and whether it makes sense, so that only its sum tells it."""
+    table = pq.read_table(io.BytesIO(content))
+    match draw(st.sampled_from(["values", "cells", "table", "cut", "bytes", "foreign"])):
+        case "cut":
+            return content[: draw(st.integers(0, len(content) - 1))], False
+        case "foreign":
+            return draw(st.binary(max_size=100)), False
+        case "bytes":
+            place = draw(st.integers(0, len(content) - 1))
+            return content[:place] + bytes([content[place] ^ draw(st.integers(1, 255))]) + content[place + 1 :], True
+        case "values":
+            table = with_column(table, "rows", [edited(text) for text in table["rows"].to_pylist()])
+            return written(with_column(table, "codes", [[0] * len(each) for each in table["codes"].to_pylist()])), True
+        case "cells":
+            return written(cell_changes(draw, table)), False
+        case _:
+            return written(table_changes(draw, table)), False
+
+
+def written(table: pa.Table) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table, file)
+    return file.getvalue()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_changed_summary_changes_no_report_and_is_said(finished: Path, drawn: st.DataObject) -> None:
+    path = finished / SUMMARY
+    content, manifest, whole = path.read_bytes(), read_manifest(finished), reported(finished)
+    assert whole[0] == 0
+    changed, sensible = drawn.draw(changed_files(content))
+    assume(changed != content)
+    path.write_bytes(changed)
+    older = False
+    if not sensible and drawn.draw(st.booleans()):  # the manifest lists it as if it had been written so
+        write_manifest(finished, replace(manifest, files={**manifest.files, SUMMARY: fingerprint(changed)}))
+        older = is_of_another_state(changed)
+    code, rows, lines = reported(finished)
+    assert (code, rows) == whole[:2]
+    said = [line for line in lines if line not in whole[2]]
+    assert len(said) == (0 if older else 1), lines
+    assert all("the numbers are computed from the observations" in line for line in said)
+    assert path.read_bytes() == content
+    assert read_manifest(finished) == manifest
+    assert reported(finished) == whole
+
+
+def is_of_another_state(content: bytes) -> bool:
+    try:
+        return b"choicewise.state" not in (pq.read_schema(io.BytesIO(content)).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def test_an_edited_summary_is_nowhere(finished: Path, tmp_path: Path) -> None:
+    """Not on the page, not on the board, nor among what the board gives away; where nothing can be written, too."""
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    table = pq.read_table(run / SUMMARY)
+    pq.write_table(with_column(table, "rows", [edited(text) for text in table["rows"].to_pylist()]), run / SUMMARY)
+    forged = (run / SUMMARY).read_bytes()
+    assert artefact_content(SUMMARY, run, ()) is None
+    with locked(run), warnings.catch_warnings(record=True) as said:  # nobody else writes meanwhile
+        warnings.simplefilter("always")
+        shelf = read_shelf([run])
+        rows = [row for each in shelf.board.runs for row in each.rows]
+        assert told(rows) == told(open_run(run).rows())
+        write_page([run], tmp_path / "page.html", None)
+    assert "0.999" not in (tmp_path / "page.html").read_text()
+    assert (run / SUMMARY).read_bytes() == forged
+    assert {str(each.message).partition(";")[2] for each in said} == {" the numbers are computed from the observations"}
+
+
+def test_a_summary_that_the_manifest_does_not_list_is_computed_again(finished: Path, tmp_path: Path) -> None:
+    """As those of earlier versions, and one whose run was killed before it was listed."""
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    manifest = read_manifest(run)
+    write_manifest(run, replace(manifest, files={ITEM_FILE: manifest.files[ITEM_FILE]}))
+    with pytest.warns(UserWarning, match="is not listed in the manifest; the numbers are computed"):
+        summarize(run)
+    assert read_manifest(run) == manifest
+    assert_as_fresh(summarize(run))
+
+
+def test_a_summary_is_not_written_beside_another_process_or_into_another_state(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (run / SUMMARY).unlink()
+    with locked(run):
+        assert_as_fresh(summarize(run))
+    assert not (run / SUMMARY).exists()
+    opened = open_run(run)
+    manifest = replace(opened.manifest, complete=False)
+    write_manifest(run, manifest)
+    keep_summary(opened)
+    assert not (run / SUMMARY).exists()
+    assert read_manifest(run) == manifest

@@ -22,7 +22,6 @@ from choicewise.models.fake import HashModel
 from choicewise.questions import Answers, Question
 from choicewise.records.format import MANIFEST
 from choicewise.results.run import open_run
-from choicewise.results.summary_file import summary_problem
 from choicewise.running.executors.replicas import ReplicasLost
 from choicewise.store import folder as store_folder
 from choicewise.store.atomic import disk_errors
@@ -88,7 +87,7 @@ def run_of(queue: Board, entry: Entry, folder: Path) -> Path:
     """The folder of the only run that was sent, which is whole."""
     queue.write(entry, folder)
     [manifest] = folder.rglob(MANIFEST)
-    assert examine(manifest.parent, summary_problem).harmed == []
+    assert examine(manifest.parent).harmed == []
     assert read_manifest(manifest.parent).complete
     return manifest.parent
 

@@ -17,7 +17,7 @@ class Remedy(StrEnum):
     """The later ones of two observations are left out."""
 
     write_again = "write again"
-    """The item table is written again from the data; the run's own line does so as well."""
+    """The item table is written again from the data, as the run's own line does, the summary from the observations."""
 
     copy = "copy"
     """What a link names takes the place of the link."""

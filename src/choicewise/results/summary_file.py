@@ -1,13 +1,15 @@
 """The file ``summary.parquet`` of a run folder: the numbers of one state of the run, so that none is computed twice.
 
-It follows from the rest of the folder, which never depends on it: one that is missing, damaged, of another state of the
-run or of another version of the code counts for nothing.
+It follows from the rest of the folder, which never depends on it: one that is missing, of another state of the run or
+of another version of the code counts for nothing, nor does one that is not the file that the manifest lists.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -21,14 +23,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from choicewise.errors import StoreError
-from choicewise.records.format import SUMMARY
-from choicewise.records.manifest import BlockRecord, Manifest
+from choicewise.records.format import ITEM_FILE, SUMMARY
+from choicewise.records.manifest import BlockRecord, FileRecord, Manifest
+from choicewise.records.tables import ITEMS
 from choicewise.results.outcome import small_choices, small_codes
 from choicewise.results.row import Row
 from choicewise.scoring.ragged import Floats, Integers
 from choicewise.store.atomic import new_file
 from choicewise.store.damage import damaged_blocks
-from choicewise.store.tables import SCHEMAS, block_file
+from choicewise.store.lock import locked
+from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.tables import SCHEMAS, block_file, damage, file_record, read_listed, read_metadata
+from choicewise.store.unpacked import open_parquet, unpacked
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -66,55 +72,87 @@ _SCHEMA = pa.schema(
 
 
 def state(manifest: Manifest) -> str:
-    """sha256 (64 hex) of what decides the numbers: the manifest, but for names and time spent, and the code."""
+    """sha256 (64 hex) of what decides the numbers: the code, and the manifest but for names, time and the summary."""
     renamed = replace(
-        manifest, model=replace(manifest.model, name=""), dataset=replace(manifest.dataset, name=""), command=()
+        manifest,
+        model=replace(manifest.model, name=""),
+        dataset=replace(manifest.dataset, name=""),
+        command=(),
+        files={name: file for name, file in manifest.files.items() if name != SUMMARY},
     )
     content = asdict(replace(renamed, engine=replace(manifest.engine, spent=None)))
     content["protocols"] = list(manifest.protocols.items())
     return hashlib.sha256(f"{_code()}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
 
 
+class SummaryProblem(NamedTuple):
+    """Why a summary is not believed, in ``words`` that follow its path.
+
+    ``older``: whether it is only of another state of the run or another version, which is no damage.
+    """
+
+    words: str
+    older: bool = False
+
+
 def read_summary(folder: Path, manifest: Manifest) -> list[KeptOutcome] | None:
     """What the file in ``folder`` holds of this state of the run; None where it holds nothing that can be used."""
-    path = folder / SUMMARY
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            known = file.schema_arrow.metadata or {}
-            if known.get(_KEY) != state(manifest).encode() or not file.schema_arrow.equals(_SCHEMA):
-                return None
-            table = file.read(use_threads=False)
-        return _outcomes(table, manifest) if _whole(folder, manifest.blocks, path) else None
-    except (pa.ArrowException, OSError, ValueError, TypeError):
+    outcomes = stored_outcomes(folder, manifest)
+    if isinstance(outcomes, SummaryProblem) or outcomes is None:
         return None
-
-
-def summary_problem(folder: Path, manifest: Manifest) -> str | None:
-    """What is wrong with the file in ``folder``; None where nothing is, or where there is none.
-
-    It is never believed where something is: then the numbers are computed again, and it is written again.
-    """
-    path = folder / SUMMARY
-    if not path.exists():
-        return None
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            known = (file.schema_arrow.metadata or {}).get(_KEY)
-            if known != state(manifest).encode():
-                return "is of another state of the run or another version; it counts for nothing and is written again"
-            if not file.schema_arrow.equals(_SCHEMA):
-                return "has other columns than it should; it counts for nothing and is written again"
-            _outcomes(file.read(use_threads=False), manifest)
-    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        return f"can't be read ({str(error).splitlines()[0]}); it counts for nothing and is written again"
+    with suppress(OSError):
+        return outcomes if _whole(folder, manifest.blocks, folder / SUMMARY) else None
     return None
 
 
-def write_summary(folder: Path, manifest: Manifest, outcomes: Sequence[KeptOutcome]) -> None:
-    """Replace the file; nothing where the folder can't be written."""
+def stored_outcomes(folder: Path, manifest: Manifest) -> list[KeptOutcome] | SummaryProblem | None:
+    """What the file in ``folder`` holds, or why it is not believed; None where there is none.
+
+    It is believed where it is the file that ``manifest`` lists, and fits to this state of the run in every value.
+    """
+    path, listed = folder / SUMMARY, manifest.files.get(SUMMARY)
+    if not os.path.lexists(path):
+        return None
+    if (problem := damage(path, listed)) is not None:
+        return SummaryProblem(problem)
+    try:
+        content = io.BytesIO(read_listed(path, listed))
+        file = open_parquet(content)
+        if (file.schema_arrow.metadata or {}).get(_KEY) != state(manifest).encode():
+            return SummaryProblem("is of another state of the run or another version", older=True)
+        if not file.schema_arrow.equals(_SCHEMA):
+            return SummaryProblem("has other columns than it should")
+        unpacked(content)
+        items = read_metadata(folder / ITEM_FILE, ITEMS)[0].num_rows
+        return _outcomes(file.read(use_threads=False), manifest, items)
+    except StoreError:
+        return None  # of the item table, which whoever reads it names
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        return SummaryProblem(f"can't be used ({str(error).partition(chr(10))[0]})")
+
+
+def list_summary(folder: Path, manifest: Manifest, outcomes: Sequence[KeptOutcome]) -> Manifest:
+    """Replace the file unless it holds this already, then list it in the manifest; returns what that says now.
+
+    Nothing is written where the folder can't be, where another process writes to it, or where the run has changed.
+    """
+    with suppress(StoreError), locked(folder):
+        now = read_manifest(folder)
+        if state(now) == state(manifest):
+            manifest = now
+            if read_summary(folder, now) is None:
+                listed = replace(now, files={**now.files, **write_summary(folder, now, outcomes)})
+                write_manifest(folder, listed)
+                manifest = listed
+    return manifest
+
+
+def write_summary(folder: Path, manifest: Manifest, outcomes: Sequence[KeptOutcome]) -> dict[str, FileRecord]:
+    """Replace the file, and return it by name, to be listed in the manifest.  StoreError where it can't be written."""
     table = _table(outcomes).replace_schema_metadata({_KEY: state(manifest).encode()})
-    with suppress(StoreError), new_file(folder / SUMMARY) as partial:
-        pq.write_table(table, partial, compression="zstd", write_statistics=False, write_page_checksum=True)
+    with new_file(folder / SUMMARY) as partial:
+        pq.write_table(table, partial, compression="zstd", write_statistics=False)
+        return {SUMMARY: file_record(partial)}
 
 
 def _table(outcomes: Sequence[KeptOutcome]) -> pa.Table:
@@ -130,7 +168,9 @@ def _table(outcomes: Sequence[KeptOutcome]) -> pa.Table:
     return pa.table(columns, schema=_SCHEMA)
 
 
-def _outcomes(table: pa.Table, manifest: Manifest) -> list[KeptOutcome]:
+def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[KeptOutcome]:
+    """The outcomes in ``table``, of a run with ``count`` items.  ValueError where they don't fit."""
+    _check_cells(table)
     model, dataset = manifest.model.name, manifest.dataset.name
     outcomes, items = list[KeptOutcome](), np.zeros(0, dtype=np.int64)
     for place in range(len(table)):
@@ -141,9 +181,29 @@ def _outcomes(table: pa.Table, manifest: Manifest) -> list[KeptOutcome]:
             replace(row, model=model, dataset=dataset) for row in _row_reader().validate_json(cells["rows"].as_py())
         )
         values, codes, predicted = (cells[name].values.to_numpy() for name in ("values", "codes", "predicted"))
+        if not len(items) == len(codes) == len(predicted):
+            raise ValueError("its columns are of several lengths")
+        if not (_within(items, 0, count) and _within(codes, 0, len(values)) and predicted.min(initial=-1) >= -1):
+            raise ValueError("it names what is not there")
         decided = values, small_codes(codes, len(values)), small_choices(predicted), cells["first"].as_py()
         outcomes.append(KeptOutcome(cells["protocol"].as_py(), cells["selection"].as_py(), rows, items, *decided))
+    names = [each.protocol for each in outcomes]
+    if names != [*manifest.protocols] or any(row.protocol != each.protocol for each in outcomes for row in each.rows):
+        raise ValueError("its protocols are not those of the run")
     return outcomes
+
+
+def _check_cells(table: pa.Table) -> None:
+    """ValueError where a cell is empty that has a value in every summary."""
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        values = column.flatten() if pa.types.is_list(column.type) else column
+        if values.null_count or (column.null_count and (name != "items" or not column[0].is_valid)):
+            raise ValueError(f"its column {name} has empty cells")
+
+
+def _within(numbers: npt.NDArray[Any], low: int, high: int) -> bool:
+    return not len(numbers) or bool(low <= numbers.min() and numbers.max() < high)
 
 
 @cache

@@ -6,15 +6,16 @@ from pathlib import Path
 
 from choicewise.errors import StoreError
 from choicewise.records.fault import Examined, Fault, Remedy
-from choicewise.records.format import MANIFEST, SWEEP
+from choicewise.records.format import ITEM_FILE, MANIFEST, SUMMARY, SWEEP
 from choicewise.records.manifest import Manifest
 from choicewise.results.run import count_items
-from choicewise.results.summary_file import summary_problem
+from choicewise.results.summary import rewrite_summary, summary_fault
 from choicewise.store.atomic import disk_errors, write_text
 from choicewise.store.copies import copy_of
 from choicewise.store.examine import examine, usable_manifest
+from choicewise.store.files import read_text
 from choicewise.store.lock import is_locked, locked
-from choicewise.store.repair import WriteItems, repair
+from choicewise.store.repair import WriteFile, repair
 from choicewise.store.sweep import is_sweep, read_sweep
 
 ROUNDS = 6
@@ -37,10 +38,11 @@ def examine_runs(folder: Path) -> Iterator[Examined]:
         yield _examined(run)
 
 
-def repair_runs(folder: Path, write_items: WriteItems, line_of: LineOf) -> Iterator[Examined]:
-    """The same, with everything repaired that can be; ``line_of`` says what asks again what was set aside.
+def repair_runs(folder: Path, write_items: WriteFile, line_of: LineOf) -> Iterator[Examined]:
+    """The same, with everything repaired that can be.
 
-    A run that another process writes to is not touched.
+    ``write_items`` writes the item table again from the data, ``line_of`` says what asks again what was set aside.  A
+    run that another process writes to is not touched.
     """
     if not (folder / MANIFEST).exists() and is_sweep(folder):
         yield _repaired_sweep(folder)
@@ -76,20 +78,20 @@ def _stamp(run: Path) -> object:
 
 
 def _examine(run: Path) -> Examined:
-    examined = examine(run, summary_problem)
+    examined = examine(run, summary_fault)
     manifest, _ = usable_manifest(run)
     if manifest is not None:
         examined.items = count_items(manifest.blocks)
     return examined
 
 
-def _repaired(run: Path, write_items: WriteItems) -> Examined:
+def _repaired(run: Path, write_items: WriteFile) -> Examined:
     done: list[str] = []
     for _ in range(ROUNDS):
         examined = _examine(run)
         if not examined.harmed:
             break
-        new = list(repair(run, examined.faults, write_items))
+        new = list(repair(run, examined.faults, {ITEM_FILE: write_items, SUMMARY: rewrite_summary}))
         done += [line for line in new if line not in done]
         if not new:
             break
@@ -137,7 +139,7 @@ def _repaired_sweep(folder: Path) -> Examined:
     if examined.state == RUNNING or not examined.harmed or examined.faults[0].remedy is Remedy.by_hand:
         return examined
     with locked(folder), disk_errors(path):
-        text = copy_of(path).read_text(encoding="utf-8")
+        text = read_text(copy_of(path))
         if path.exists():
             path.rename(path.with_name(f"{path.name}.damaged"))
         write_text(path, text)

@@ -23,12 +23,14 @@ from choicewise.store.stray import ASIDE, stray_faults
 from choicewise.store.tables import damage, other_version, read_batches
 from choicewise.store.unanswered import unanswered_keys
 
+Summary = Callable[[Path, Manifest, bool], Fault | None]
+"""What is wrong with the summary of a run, of which nothing else is damaged if the last argument says so."""
 
-def examine(run: Path, summary: Callable[[Path, Manifest], str | None]) -> Examined:
+
+def examine(run: Path, summary: Summary = lambda *_: None) -> Examined:
     """What there is in the run folder ``run``, and what is wrong with it.
 
-    ``summary``: says what is wrong with the kept summary of a run; None where nothing is.  Raises StoreError where
-    ``run`` is no run folder.
+    ``summary``: says what is wrong with the kept summary.  Raises StoreError where ``run`` is no run folder.
     """
     manifest, lost = usable_manifest(run)
     if manifest is None:
@@ -49,9 +51,8 @@ def examine(run: Path, summary: Callable[[Path, Manifest], str | None]) -> Exami
     faults += stray
     if not harmed:
         examined.unanswered = len(unanswered_keys(run, manifest))
-    if (problem := summary(run, manifest)) is not None:
-        stale = "another" in problem
-        faults.append(Fault("summary", "summary.parquet", problem, Remedy.none if stale else Remedy.remove))
+    if (fault := summary(run, manifest, not examined.harmed)) is not None:
+        faults.append(fault)
     if (run / ASIDE).is_dir() and (count := sum(1 for _ in (run / ASIDE).iterdir())):
         problem = f"holds what was set aside before ({count}); delete it when you need it no more"
         faults.append(Fault("set aside", f"{ASIDE}/", problem, Remedy.none))

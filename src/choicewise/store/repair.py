@@ -6,7 +6,7 @@ is repeated.
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,24 +14,28 @@ import pyarrow as pa
 
 from choicewise.errors import StoreError
 from choicewise.records.fault import Fault, Remedy
-from choicewise.records.format import BLOCK_FOLDER, MANIFEST
+from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE, MANIFEST
 from choicewise.records.manifest import FileRecord, Manifest
 from choicewise.records.tables import OBSERVATIONS
 from choicewise.store.atomic import disk_errors, new_file, new_folder, remove, sync, write_text
 from choicewise.store.block_faults import first_rows
 from choicewise.store.copies import copy_of
+from choicewise.store.files import read_text
 from choicewise.store.folder import RunFolder
 from choicewise.store.manifest import read_manifest, write_manifest
 from choicewise.store.resume import usable_blocks
 from choicewise.store.stray import ASIDE
 from choicewise.store.tables import block_file, read_table
 
-WriteItems = Callable[[Path, Manifest], dict[str, FileRecord]]
-"""Writes the item table of a run again from its data, and returns the file by name; StoreError where it can't."""
+WriteFile = Callable[[Path, Manifest], dict[str, FileRecord]]
+"""Writes a file of a run again, and returns it by name; StoreError where it can't."""
 
 
-def repair(run: Path, faults: Sequence[Fault], write_items: WriteItems) -> Iterator[str]:
-    """Repair what can be, under the lock of the folder; a line about each thing that was done."""
+def repair(run: Path, faults: Sequence[Fault], writers: Mapping[str, WriteFile]) -> Iterator[str]:
+    """Repair what can be, under the lock of the folder; a line about each thing that was done.
+
+    ``writers``: by the names of the files that can be written again.
+    """
     with disk_errors(run):
         for fault in faults:
             if fault.remedy is Remedy.put_back:
@@ -54,11 +58,11 @@ def repair(run: Path, faults: Sequence[Fault], write_items: WriteItems) -> Itera
                 case Remedy.leave_out:
                     yield _leave_out(run, fault)
                 case Remedy.write_again:
-                    yield _write_again(run, fault, write_items)
+                    yield _write_again(run, fault, writers[fault.path])
 
 
 def _put_back(run: Path, fault: Fault) -> str:
-    text = copy_of(run / MANIFEST).read_text(encoding="utf-8")
+    text = read_text(copy_of(run / MANIFEST))
     aside = _copy_aside(run, run / MANIFEST) if (run / MANIFEST).is_file() else ""
     write_text(run / MANIFEST, text)
     return f"{MANIFEST} {fault.problem}: its copy was put back{f'; the old one is {aside}' if aside else ''}"
@@ -130,11 +134,11 @@ def _leave_out(run: Path, fault: Fault) -> str:
     return f"{len(table) - first.true_count:,} doubled observations of block {name} were left out"
 
 
-def _write_again(run: Path, fault: Fault, write_items: WriteItems) -> str:
+def _write_again(run: Path, fault: Fault, write: WriteFile) -> str:
     manifest = read_manifest(run)
     try:
-        files = write_items(run, manifest)
+        files = write(run, manifest)
     except StoreError as error:
         return f"{fault.path} {fault.problem}; {error.message}"
     write_manifest(run, replace(manifest, files={**manifest.files, **files}))
-    return f"{fault.path} was written again from the data"
+    return f"{fault.path} was written again from the {'data' if fault.path == ITEM_FILE else 'observations'}"

@@ -44,7 +44,7 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
                 f"{path / ITEM_FILE} is damaged and can be written again only when all splits of the run are tested; "
                 f"repeat the run with a protocol that tests split {', '.join(missing)}, too"
             )
-        files = write_items(path, chain.from_iterable(items.values()))
+        files = {**files, **write_items(path, chain.from_iterable(items.values()))}
     elif missing := sorted(set(items) - read_splits(path)):
         raise StoreError(
             f"{path} holds no items of split {', '.join(missing)}, which a protocol tests; "

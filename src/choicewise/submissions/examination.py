@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from choicewise.errors import ChoicewiseError
-from choicewise.records.format import ITEM_FILE, MANIFEST, SUMMARY
-from choicewise.records.manifest import Manifest
-from choicewise.results.summary_file import summary_problem
+from choicewise.records.format import MANIFEST
 from choicewise.store.examine import examine
 from choicewise.store.manifest import read_manifest
 from choicewise.store.sweep import is_sweep, read_sweep
-from choicewise.store.tables import SCHEMAS, block_file
 from choicewise.submissions.trouble import Damaged
 
 MEMORY = 16_000_000_000
@@ -26,12 +23,6 @@ MEMORY = 16_000_000_000
 
 SECONDS = 600
 """How long it may take."""
-
-UNPACKED = 2_000_000_000
-"""Bytes of a table when it is unpacked; a block of a run has some millions."""
-
-ROWS = 20_000_000
-"""Rows of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +75,7 @@ def _digest(run: Path, folder: Path, problems: list[str]) -> str:
     name = str(run.relative_to(folder))
     try:
         manifest = read_manifest(run)
-        if large := _large(run, manifest):
-            problems.append(f"{name}: {large}")
-            return ""
-        result = examine(run, summary_problem)
+        result = examine(run)
     except ChoicewiseError as error:
         problems.append(f"{name}: {_without(error.message, folder)}")
         return ""
@@ -95,25 +83,6 @@ def _digest(run: Path, folder: Path, problems: list[str]) -> str:
     if not manifest.complete:
         problems.append(f"{name} is not complete; the same line goes on with it")
     return manifest.model.digest
-
-
-def _large(run: Path, manifest: Manifest) -> str:
-    """Why a table must not be unpacked, by what its own head says; empty where all may be."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    tables = [block_file(run, block, table) for block in manifest.blocks for table in SCHEMAS]
-    for path in (run / ITEM_FILE, run / SUMMARY, *tables):
-        if not path.is_file():
-            continue  # where it must be there, the examination says so
-        try:
-            head = pq.read_metadata(path)
-        except (OSError, pa.ArrowException):
-            continue  # likewise
-        unpacked = sum(head.row_group(place).total_byte_size for place in range(head.num_row_groups))
-        if head.num_rows > ROWS or unpacked > UNPACKED:
-            return f"{path.name} would take {unpacked:,} bytes and {head.num_rows:,} rows when it is unpacked"
-    return ""
 
 
 def _missing(folder: Path) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE, MANIFEST, SUMMARY, SWEEP
+from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE, MANIFEST, SWEEP
 from choicewise.store.copies import copy_of
 from choicewise.store.tables import SCHEMAS
 from choicewise.submissions.trouble import TooMuch, WrongPart
@@ -16,7 +16,9 @@ _SUM = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _FOLDER = re.compile(r"(?!.*\.partial$)[A-Za-z0-9_@+][A-Za-z0-9_.@+-]{0,119}", re.ASCII)
 _BLOCK = re.compile(r"[0-9]{1,9}", re.ASCII)
 _TOP = frozenset({SWEEP, copy_of(Path(SWEEP)).name})
-_RUN = frozenset({MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY})
+_RUN = frozenset({MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE})
+"""Of a run, without its summary: the board computes that itself."""
+
 _TABLES = frozenset(f"{table}.parquet" for table in SCHEMAS)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from choicewise.errors import StoreError
-from choicewise.records.format import BLOCK_FOLDER, MANIFEST, SWEEP
+from choicewise.records.format import BLOCK_FOLDER, MANIFEST, SUMMARY, SWEEP
 from choicewise.store.atomic import disk_errors
 from choicewise.store.copies import copy_of
 
@@ -71,10 +71,11 @@ def _runs(record: bytes, path: Path) -> list[str]:
 
 
 def _listed(run: str, manifest: Mapping[str, Any]) -> Iterator[SentFile]:
-    """The files that a manifest lists."""
+    """The files that a manifest lists; but not the summary, which the board computes itself."""
     try:
         for name, file in manifest["files"].items():
-            yield SentFile(f"{run}/{name}", file["sha256"])
+            if name != SUMMARY:
+                yield SentFile(f"{run}/{name}", file["sha256"])
         for block in manifest["blocks"]:
             for name, file in block["files"].items():
                 yield SentFile(f"{run}/{BLOCK_FOLDER}/{block['name']}/{name}", file["sha256"])

@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from choicewise.errors import StoreError
 from choicewise.records.format import SUMMARY
 from choicewise.results.row import Row
+from choicewise.store.manifest import read_manifest
+from choicewise.store.tables import read_listed
 from choicewise.web.table_csv import table_csv
 
 MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
@@ -53,15 +56,15 @@ def artefacts(folder: Path, rows: Sequence[Row]) -> Iterator[Artefact]:
 
 
 def artefact_content(file: str, folder: Path, rows: Sequence[Row]) -> bytes | None:
-    """What the file of that name holds; None where it is not there (any more), or is a link to a file elsewhere."""
+    """What the file of that name holds; None where it is not (any more) what the manifest lists, or is a link."""
     if file == "rows.csv":
         return table_csv(_COLUMNS, [row.as_json() for row in rows]).encode("utf-8", "surrogatepass")
     if file == "rows.parquet":
         return _parquet(rows)
     kept = folder / SUMMARY
     try:
-        return None if kept.is_symlink() else kept.read_bytes()
-    except OSError:
+        return None if kept.is_symlink() else read_listed(kept, read_manifest(folder).files.get(SUMMARY))
+    except StoreError:
         return None
 
 

@@ -1,20 +1,21 @@
 """From a run folder to what the board keeps of it: its numbers, or in words why there are none."""
 
-import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
 
-from choicewise.errors import ChoicewiseError
-from choicewise.records.format import ITEM_FILE, MANIFEST
+from choicewise.errors import ChoicewiseError, StoreError
+from choicewise.records.format import ITEM_FILE
 from choicewise.records.manifest import Manifest
+from choicewise.records.tables import ITEMS
 from choicewise.results.asked_protocols import asked_protocols
 from choicewise.results.identity import run_id
 from choicewise.results.outcome import Outcomes
 from choicewise.results.row import Row, chosen_part
 from choicewise.results.run import count_items
 from choicewise.results.summary import summarize
-from choicewise.store.manifest import read_manifest
+from choicewise.store.manifest import read_manifest, version_of
+from choicewise.store.tables import read_metadata
 from choicewise.web.board.artefact import artefacts
 from choicewise.web.board.discovery import Place
 from choicewise.web.board.listed_run import ListedRun, State
@@ -27,7 +28,7 @@ def look(place: Place) -> ListedRun:
     """
     try:
         manifest = read_manifest(place.folder)
-        version = hashlib.sha256((place.folder / MANIFEST).read_bytes()).hexdigest()
+        version = version_of(manifest)
         asked_protocols(place.folder, manifest)
     except Exception as error:
         return ListedRun(place.id, place.label, place.folder, State.UNREADABLE, "", reason(error, place))
@@ -81,11 +82,8 @@ def _left_out(run: ListedRun, rows: tuple[Row, ...]) -> str:
 
 def _asked(folder: Path, manifest: Manifest) -> str:
     """How far a run is, as ``1,200 of 14,042 items``."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     done = f"{count_items(manifest.blocks):,}"
     try:
-        return f"{done} of {pq.read_metadata(folder / ITEM_FILE).num_rows:,} items"
-    except (OSError, pa.ArrowException):
+        return f"{done} of {read_metadata(folder / ITEM_FILE, ITEMS)[0].num_rows:,} items"
+    except StoreError:
         return f"{done} items"

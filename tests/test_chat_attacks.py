@@ -12,7 +12,6 @@ import pytest
 from choicewise.errors import ModelError
 from choicewise.tokens.chat_renderer import ChatRenderer
 from choicewise.tokens.chat_template import ChatTemplate, Message
-from choicewise.tokens.chat_worker import MEMORY
 
 HELLO = [Message("user", "hi")]
 ATTACKS = {
@@ -63,7 +62,7 @@ def test_the_memory_of_the_process_is_bounded_and_no_file_can_be_written() -> No
     assert renderer.render([{"role": "user", "content": "hi"}]) == ("hi", None)
     limits = Path(f"/proc/{renderer._process.pid}/limits").read_text().splitlines()
     by_name = {line[:26].strip(): line[26:].split() for line in limits}
-    assert int(by_name["Max address space"][0]) < MEMORY + (1 << 30)
+    assert int(by_name["Max data size"][0]) < ChatRenderer.limits.memory + (1 << 30)
     assert by_name["Max file size"][0] == "0"
 
 

@@ -495,11 +495,13 @@ def test_tables_that_unpack_to_too_much_are_not_unpacked(
 
 
 def test_an_examination_that_dies_is_damage(tmp_path: Path, sent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination.sys, "executable", "/bin/false")
-    with pytest.raises(Damaged, match="can't be examined"):
-        examination.examined(sent)
-    monkeypatch.undo()
-    monkeypatch.setattr(examination, "SECONDS", 0.01)
+    from dataclasses import replace
+
+    with monkeypatch.context() as nowhere:
+        nowhere.setattr(examination.Examiner, "module", "choicewise.nowhere")
+        with pytest.raises(Damaged, match="the examination of the runs ended its process"):
+            examination.examined(sent)
+    monkeypatch.setattr(examination.Examiner, "limits", replace(examination.Examiner.limits, wait=0.0))
     with pytest.raises(Damaged, match="within"):
         examination.examined(sent)
 

@@ -1,13 +1,8 @@
-"""Whether what a worker sent are whole runs: ``python -m choicewise.submissions.examination FOLDER``.
+"""Whether what a worker sent are whole runs, examined in a process with limits.
 
-In a process of its own, with bounds to its memory and time: files that were made to harm whoever reads them end that
-process and not the board, which meanwhile answers as before.
+Files that were made to harm whoever reads them end that process and not the board, which meanwhile answers as before.
 """
 
-import json
-import resource
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +12,8 @@ from choicewise.store.examine import examine
 from choicewise.store.manifest import read_manifest
 from choicewise.store.sweep import is_sweep, read_sweep
 from choicewise.submissions.trouble import Damaged
-
-MEMORY = 16_000_000_000
-"""Bytes of addresses that an examination may use."""
-
-SECONDS = 600
-"""How long it may take."""
+from choicewise.tokens.bounded_process import BoundedProcess
+from choicewise.tokens.bounded_worker import Limits, Record, serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +24,35 @@ class Examination:
     missing: str
 
 
+class Examiner(BoundedProcess):
+    """The process that examines."""
+
+    module = "choicewise.submissions.examination"
+    limits = Limits(seconds=600, wait=600.0, memory=16 << 30, answer=16 << 20)
+    called = "the examination of the runs"
+    remedy = "evaluate again into a new folder"
+    error = Damaged
+
+    def examine(self, folder: Path) -> Record:
+        """What :func:`answer` says of the folder."""
+        return self._ask({"folder": str(folder.absolute())})
+
+
 def examined(folder: Path) -> Examination:
     """What lies in ``folder``.  Damaged, with everything that is wrong, where it is not whole runs of one model."""
-    command = [sys.executable, "-m", "choicewise.submissions.examination", str(folder.absolute())]
+    examiner = Examiner()
     try:
-        ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise Damaged(f"the runs could not be examined within {SECONDS} seconds; send them again") from error
-    if ended.returncode:
-        told = ended.stderr.decode("utf-8", "replace").strip().splitlines()
-        words = told[-1][:300] if told else f"it ended with {ended.returncode}"
-        raise Damaged(f"the runs can't be examined ({words}); evaluate again into a new folder")
-    content = json.loads(ended.stdout)
-    if content["problems"]:
-        raise Damaged("; ".join(content["problems"]))
-    return Examination(tuple(content["runs"]), content["missing"])
+        told = examiner.examine(folder)
+    finally:
+        examiner.close()
+    if told["problems"]:
+        raise Damaged("; ".join(told["problems"]))
+    return Examination(tuple(told["runs"]), told["missing"])
 
 
-def main() -> None:
-    """Examine the folder that the arguments name."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    folder = Path(sys.argv[1])
+def answer(question: Record) -> Record:
+    """The ``runs`` in a folder, their ``problems``, and what is ``missing``."""
+    folder = Path(question["folder"])
     runs = sorted(path.parent for path in folder.glob(f"*/*/{MANIFEST}"))
     problems = [] if runs else ["no run is among what was sent"]
     try:
@@ -66,8 +63,11 @@ def main() -> None:
     except ChoicewiseError as error:
         problems.append(_without(error.message, folder))
         missing = ""
-    told = {"problems": problems[:20], "runs": [str(run.relative_to(folder)) for run in runs], "missing": missing}
-    sys.stdout.write(json.dumps(told))
+    except MemoryError:
+        raise
+    except Exception as error:
+        return {"failed": f"fails ({type(error).__name__}: {str(error)[:200]})"}
+    return {"problems": problems[:20], "runs": [str(run.relative_to(folder)) for run in runs], "missing": missing}
 
 
 def _digest(run: Path, folder: Path, problems: list[str]) -> str:
@@ -98,4 +98,4 @@ def _without(words: str, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    serve(lambda: answer)

@@ -1,4 +1,4 @@
-"""A process that fills templates, seen from outside: started once, asked line by line, ended in time."""
+"""A process with limits, seen from outside: started when it is first needed, asked line by line, ended in time."""
 
 import json
 import os
@@ -8,83 +8,95 @@ import sys
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cached_property
-from pathlib import Path
+from dataclasses import asdict
+from threading import Lock
 from time import monotonic
 from typing import Any, ClassVar, NoReturn
 
 from choicewise.errors import ChoicewiseError
-from choicewise.tokens import chat_worker
+from choicewise.tokens.bounded_worker import CPU_SIGNAL, Limits
 
 START = 120.0
 """Seconds until the process is there; it may import a part of transformers."""
 
-_KEPT = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT")
+_ENVIRONMENT = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "OMP_NUM_THREADS", "SYSTEMROOT")
 """What the process sees of the environment, which may hold tokens and passwords."""
 
 
 class BoundedProcess:
-    """The process of ``script``, which answers lines of JSON; ``first`` is the line before all others, if there is one.
+    """The process of ``module``, which answers by :func:`choicewise.tokens.bounded_worker.serve`.
 
-    A template can loop for ever and multiply texts to gigabytes, which no sandbox in the same process stops.  So
-    another process fills it: it may use ``chat_worker.SECONDS`` of the processor for a line and ``chat_worker.MEMORY``
-    bytes, gives at most ``chat_worker.CHARACTERS`` back, writes no file and sees nothing of the environment.
+    For what strangers wrote: a template can loop for ever, a file can unpack to gigabytes, and nothing in the same
+    process stops either.  So another process has to do with it, within ``limits``; one that exceeds them is ended, and
+    the next question starts a new one.  It sees nothing of the environment, gives JSON back, and ends with this process
+    however that ends.  Several threads may ask; one at a time is answered.
 
     A subclass says in ``called`` what fails, in ``remedy`` what to do then, and in ``error`` what is raised.
     """
 
+    module: ClassVar[str]
+    limits: ClassVar[Limits]
     called: ClassVar[str]
     remedy: ClassVar[str]
     error: ClassVar[type[ChoicewiseError]]
 
-    def __init__(self, script: str, first: Mapping[str, Any] | None = None) -> None:
-        self._script, self._first = Path(script), first
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock, self._closed = Lock(), False
 
-    @cached_property
-    def _process(self) -> "subprocess.Popen[bytes]":
-        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        process = subprocess.Popen(
-            [sys.executable, "-P", str(self._script)],
+    def close(self) -> None:
+        """End the process, also in the middle of an answer; whoever asks from now on gets ``error``."""
+        self._closed = True
+        if (process := self._process) is not None:
+            process.kill()
+        with self._lock:
+            self._drop()
+
+    def _ask(self, question: Mapping[str, Any], wait: float | None = None) -> dict[str, Any]:
+        """The answer; ``error`` where it says that it failed, or where the process ends or exceeds a limit.
+
+        ``wait``: seconds that this one may take in all, where that is less than the limit.
+        """
+        with self._lock:
+            process = self._process or self._start()
+            try:
+                assert process.stdin is not None
+                process.stdin.write(json.dumps(question).encode() + b"\n")
+                process.stdin.flush()
+            except OSError:
+                self._give_up("ended by itself")
+            return self._receive(process, self.limits.wait if wait is None else wait)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        own = os.pathsep.join(path for path in sys.path if path)  # it finds the same modules as this process
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-P", "-m", self.module, json.dumps(asdict(self.limits))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment | {"HF_HUB_OFFLINE": "1"},
+            env={**environment, "PYTHONPATH": own, "HF_HUB_OFFLINE": "1"},
+            start_new_session=True,  # Ctrl-C in a terminal is for this process, which ends the other one
         )
-        weakref.finalize(self, _end, process)
+        self._end = weakref.finalize(self, _end, process)
+        if self._closed:
+            process.kill()
+        self._receive(process, START)
         return process
 
-    def _ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """The answer, which comes within ``seconds``; ``error`` where the template fails or the process ends."""
-        if "_process" not in self.__dict__:
-            if self._first is not None:
-                self._send(self._first)
-            else:
-                self._process  # noqa: B018, starts it
-            self._receive(START)
-        self._send(question)
-        return self._receive(seconds)
-
-    def _send(self, line: Mapping[str, Any]) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(line).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError:
-            self._give_up("ended by itself")
-
-    def _receive(self, seconds: float) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        pipe, parts, size, end = self._process.stdout.fileno(), [b""], 0, monotonic() + seconds
+    def _receive(self, process: "subprocess.Popen[bytes]", seconds: float) -> dict[str, Any]:
+        assert process.stdout is not None
+        pipe, parts, size, end = process.stdout.fileno(), [b""], 0, monotonic() + seconds
         while not parts[-1].endswith(b"\n"):
             ready, _, _ = select.select([pipe], [], [], max(end - monotonic(), 0))
             if not ready:
-                self._give_up(f"gives no text within {seconds:.0f} seconds")
+                self._give_up(f"gives no answer within {seconds:.0f} seconds")
             part = os.read(pipe, 1 << 20)
             size += len(part)
             if not part:
-                self._give_up(_reason(self._process.wait()))
-            if size > 12 * chat_worker.CHARACTERS:  # a character takes at most 12 bytes in JSON
-                self._give_up(chat_worker.TOO_LONG)
+                self._give_up("was ended with its process" if self._closed else _reason(process.wait()))
+            if size > self.limits.answer:
+                self._give_up(f"gives more than {self.limits.answer >> 20} MB")
             parts.append(part)
         answer: dict[str, Any] = json.loads(b"".join(parts))
         if (failed := answer.get("failed")) is not None:
@@ -92,14 +104,18 @@ class BoundedProcess:
         return answer
 
     def _give_up(self, reason: str) -> NoReturn:
-        _end(self._process)
-        del self._process
+        self._drop()
         raise self.error(f"{self.called} {reason}; {self.remedy}")
+
+    def _drop(self) -> None:
+        if self._process is not None:
+            self._process = None
+            self._end()
 
 
 def _reason(status: int) -> str:
     """Why the process ended, from its exit status: a signal where it is negative."""
-    return "takes more than its time on the processor" if status == -chat_worker.CPU_SIGNAL else "ended its process"
+    return "takes more than its time on the processor" if status == -CPU_SIGNAL else "ended its process"
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

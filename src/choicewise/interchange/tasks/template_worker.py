@@ -1,15 +1,14 @@
-"""The process that fills the templates of task files: it imports Jinja and the limits of chat templates.
+"""The process that fills the templates of task files, within :mod:`choicewise.tokens.bounded_worker`.
 
-It reads lines of JSON, ``{"templates", "docs"}``, and answers each with ``{"texts"}``, a list for each document; or
-with ``{"failed"}`` and the reason.
+Answers ``{"templates", "docs"}`` with ``{"texts"}``, a list for each document.
 """
 
-import json
 import re
-import sys
+from collections.abc import Callable
 from typing import Any
 
-from choicewise.tokens.chat_worker import CHARACTERS, MEMORY, TOO_LONG, limit_process, limit_time, send
+from choicewise.tokens.bounded_worker import Record, serve
+from choicewise.tokens.chat_worker import CHARACTERS, TOO_LONG
 
 
 def regex_replace(string: str, pattern: str, repl: str, count: int = 0) -> str:
@@ -27,42 +26,31 @@ def make_environment() -> Any:
     return environment
 
 
-def answer(environment: Any, compiled: dict[str, Any], line: str) -> dict[str, Any]:
-    """The answer to one line."""
-    question = json.loads(line)
-    try:
-        texts, size = [], 0
-        for template in question["templates"]:
-            if template not in compiled:
-                compiled[template] = environment.from_string(template)
-        for doc in question["docs"]:
-            texts.append([compiled[template].render(**doc) for template in question["templates"]])
-            size += sum(map(len, texts[-1]))
-            if size > CHARACTERS:
-                return {"failed": TOO_LONG}
-    except MemoryError:
-        return {"failed": f"takes more than {MEMORY >> 20} MB of memory"}
-    except RecursionError:
-        return {"failed": "calls itself without end"}
-    except Exception as error:
-        return {"failed": f"fails ({type(error).__name__}: {str(error)[:200]})"}
-    return {"texts": texts}
-
-
-def main() -> None:
-    """Answer every line, until there are no more."""
-    answers, sys.stdout = sys.stdout.buffer, sys.stderr
+def filler() -> Callable[[Record], Record]:
+    """The function that answers."""
     environment, compiled = make_environment(), dict[str, Any]()
-    limit_process()
-    send({"ready": "yes"}, answers)
-    for line in sys.stdin:
-        limit_time()
+
+    def answer(question: Record) -> Record:
         try:
-            reply = answer(environment, compiled, line)
+            texts, size = [], 0
+            for template in question["templates"]:
+                if template not in compiled:
+                    compiled[template] = environment.from_string(template)
+            for doc in question["docs"]:
+                texts.append([compiled[template].render(**doc) for template in question["templates"]])
+                size += sum(map(len, texts[-1]))
+                if size > CHARACTERS:
+                    return {"failed": TOO_LONG}
         except MemoryError:
-            reply = {"failed": f"takes more than {MEMORY >> 20} MB of memory"}
-        send(reply, answers)
+            raise
+        except RecursionError:
+            return {"failed": "calls itself without end"}
+        except Exception as error:
+            return {"failed": f"fails ({type(error).__name__}: {str(error)[:200]})"}
+        return {"texts": texts}
+
+    return answer
 
 
 if __name__ == "__main__":
-    main()
+    serve(filler)

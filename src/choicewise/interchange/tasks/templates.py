@@ -9,11 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from choicewise.errors import ProtocolError
-from choicewise.interchange.tasks import template_worker
 from choicewise.tokens.bounded_process import BoundedProcess
-
-WAIT = 60.0
-"""Seconds until texts are given up that neither come nor use the processor."""
+from choicewise.tokens.chat_renderer import TEMPLATES
 
 REMEMBERED = 20_000
 """Texts that are remembered: the harness fills the same template with the same row several times."""
@@ -29,12 +26,13 @@ class TaskTemplates(BoundedProcess):
     JSON does not know (pictures, times), which a template can't see.
     """
 
+    module, limits = "choicewise.interchange.tasks.template_worker", TEMPLATES
     called = "a template of the task"
     remedy = "correct the template, or the rows that it is filled with"
     error = ProtocolError
 
     def __init__(self) -> None:
-        super().__init__(template_worker.__file__)
+        super().__init__()
         self.filters: dict[str, Any] = {}
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
 
@@ -50,7 +48,7 @@ class TaskTemplates(BoundedProcess):
             self._texts.move_to_end(key)
             return self._texts[key]
         try:
-            ((text,),) = self._ask({"templates": [template], "docs": [json.loads(spelled)]}, WAIT)["texts"]
+            ((text,),) = self._ask({"templates": [template], "docs": [json.loads(spelled)]})["texts"]
         except ProtocolError as error:
             raise ProtocolError(f"{error.message} (template {template[:80]!r})") from error
         self._texts[key] = text
@@ -62,7 +60,7 @@ class TaskTemplates(BoundedProcess):
         """The texts of all ``templates`` for each of ``docs``."""
         for start in range(0, len(docs), PORTION):
             portion = [json.loads(_spelled(doc)) for doc in docs[start : start + PORTION]]
-            yield from self._ask({"templates": list(templates), "docs": portion}, WAIT)["texts"]
+            yield from self._ask({"templates": list(templates), "docs": portion})["texts"]
 
 
 class FilledTemplate:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
+from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,7 @@ from choicewise.results.ranks import bounded, rank, ranked
 from choicewise.results.row import Row
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
+from choicewise.web.board import run_worker
 from choicewise.web.board.board import Board, board
 from choicewise.web.board.cell_markup import guessed
 from choicewise.web.board.column import handful
@@ -41,8 +43,9 @@ from choicewise.web.board.listed_run import ListedRun, State
 from choicewise.web.board.page import board_page
 from choicewise.web.board.records import as_json, board_csv, board_record
 from choicewise.web.board.run_page import asked_names
+from choicewise.web.board.run_process import RunProcess
 from choicewise.web.board.slug import short, slug
-from choicewise.web.board.view import View, chosen_columns, read_view, shown
+from choicewise.web.board.view import View, chosen_columns, known_view, read_view, shown
 from choicewise.web.table_csv import table_csv
 
 from .board import PROTOCOLS, change, rename, write_run
@@ -61,6 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shelf(*folders: Path) -> Shelf:
     library = Library(folders)
     library.catch_up()
+    library.stop()
     return library.shelf
 
 
@@ -278,13 +282,64 @@ def test_a_run_below_two_folders_is_listed_once(made: Path, tmp_path: Path) -> N
     assert len(discover([tmp_path, tmp_path / "hash"]).places) == 1
 
 
+def test_a_run_that_harms_whoever_reads_it_costs_itself_alone(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harmful = {
+        "hangs-at-look": "gives no answer within 0 seconds",
+        "hangs-at-read": "gives no answer within 0 seconds",
+        "loops": "takes more than its time on the processor",
+        "eats": "takes more than 1024 MB of memory",
+        "dies": "ended its process",
+    }
+    for name in harmful:
+        shutil.copytree(made / "oracle", tmp_path / "a" / name)
+    copied(made, tmp_path / "b", "hash")
+    ask = RunProcess._ask
+
+    def asked(self: RunProcess, question: dict[str, str], wait: float | None = None) -> dict[str, object]:
+        """As ever, but that what is known to hang is not waited for."""
+        hangs = Path(question["folder"]).name == f"hangs-at-{question['task']}"
+        return ask(self, question, 0.0 if hangs else None)
+
+    monkeypatch.setattr(RunProcess, "_ask", asked)
+    monkeypatch.setattr(RunProcess, "module", "tests.hostile_worker")
+    monkeypatch.setattr(RunProcess, "limits", replace(RunProcess.limits, seconds=20, memory=1 << 30))
+    told = {run.folder.name: run for run in shelf(tmp_path).board.runs}
+    assert told["hash"].state is State.READ
+    assert told["hash"].rows
+    for name, words in harmful.items():
+        assert (told[name].state, words in told[name].reason) == (State.UNREADABLE, True), told[name].reason
+        assert "choicewise doctor" in told[name].reason
+
+
+def test_views_of_what_the_board_lacks_are_not_kept(made: Path, tmp_path: Path) -> None:
+    board = shelf(copied(made, tmp_path, "hash")).board
+    (column, *_) = board.columns
+    for query, known in {
+        "": True,
+        f"sort={column.id}&order=up": True,
+        f"sort=median-{column.key.part.id}": True,
+        f"data={column.key.part.id}&family={column.family}&protocol={column.protocol}&columns=all&doubt=any": True,
+        "doubt=nonsense": False,
+        "data=nonsense": False,
+        "family=nonsense": False,
+        f"protocol={column.protocol}&protocol=nonsense": False,
+        "model=h": False,
+    }.items():
+        view = read_view(parse_qsl(query))
+        assert known_view(board, view) == (view, known), query
+    assert known_view(board, read_view([("sort", "nonsense"), ("further", "x")])) == (View(), True)
+
+
 def test_an_error_of_any_kind_ends_nothing(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copied(made, tmp_path, "hash")
 
     def broken(folder: Path) -> None:
         raise ZeroDivisionError("x")
 
-    monkeypatch.setattr("choicewise.web.board.run_reader.summarize", broken)
+    monkeypatch.setattr("choicewise.web.board.run_worker.summarize", broken)
+    monkeypatch.setattr(RunProcess, "_ask", lambda self, question, wait=None: run_worker.answer(question))
     (run,) = shelf(tmp_path).board.runs
     assert (run.state, "ZeroDivisionError" in run.reason) == (State.UNREADABLE, True)
 
@@ -512,10 +567,8 @@ def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path) -> None:
 
 def test_a_run_is_read_again_only_when_it_changes(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copied(made, tmp_path, "hash", "oracle")
-    library, reads = Library([tmp_path]), list[str]()
-    monkeypatch.setattr(
-        "choicewise.web.board.run_reader.summarize", lambda folder: (reads.append(folder.name), summarize(folder))[1]
-    )
+    library, reads, read = Library([tmp_path]), list[str](), RunProcess.read
+    monkeypatch.setattr(RunProcess, "read", lambda self, run: (reads.append(run.folder.name), read(self, run))[1])
     library.catch_up()
     library.catch_up()
     assert sorted(reads) == ["hash", "oracle"]

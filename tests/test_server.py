@@ -11,20 +11,30 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from queue import Queue
+from threading import Event, Semaphore, Thread
 
 import pytest
+import uvicorn
 
 from choicewise.cli.commands import invoke
 from choicewise.errors import UsageError
-from choicewise.web.server import connection
+from choicewise.web.board.library import Library, Shelf
+from choicewise.web.board.links import Links
+from choicewise.web.board.listed_run import ListedRun
+from choicewise.web.board.run_process import RunProcess, RunProcesses
+from choicewise.web.board.view import View
+from choicewise.web.server import connection, site
 from choicewise.web.server.access import access, host_name, is_loopback
-from choicewise.web.server.answers_kept import AnswersKept
+from choicewise.web.server.answers import AnswersKept
 from choicewise.web.server.serve import listen
 from choicewise.web.server.token import VARIABLE, read_token
 
 from .board import Served, rename, served, write_run
+from .test_bounded_process import GUARD, ended
 
 TOKEN = "a token of enough signs"[:23].replace(" ", "-")
 
@@ -200,14 +210,14 @@ def test_a_run_has_its_own_page_under_its_own_policy(runs: Path, monkeypatch: py
 
 
 def test_a_page_that_can_not_be_made_says_why(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.web.board.apart._MODULE", "choicewise.nowhere")
     monkeypatch.setattr("choicewise.web.server.site.PATIENCE", 60.0)
     monkeypatch.setattr("choicewise.web.server.site.CHART_PATIENCE", 60.0)
     with served(runs) as board:
         run = board.ask("/board.json").json["runs"][0]["id"]
+        monkeypatch.setattr(RunProcess, "module", "choicewise.nowhere")
         text = board.ask(f"/run/{run}").text
         assert "can&#39;t be made" in text
-        assert "No module named" in text
+        assert "the process that reads the run ended" in text
         assert board.ask(f"/strip/{run}.svg").status == 404
 
 
@@ -231,6 +241,10 @@ def test_artefacts_are_named_by_their_content(board: Served, addresses: dict[str
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\nConnection: close\r\n\r\n", b"413"),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\nx", b"413"),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody", b"405"),
+        (
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            b"400",
+        ),
         (b"\x00\x01\x02\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\nHost: localhost\nX: a\x00b\n\n", b"400"),
     ],
@@ -287,6 +301,142 @@ def test_many_connections_leave_room_for_others(board: Served, monkeypatch: pyte
         for each in idle:
             each.close()
     assert board.ask("/").status == 200
+
+
+def test_requests_that_are_never_whole_give_way(board: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 3600.0)
+    half = [socket.create_connection(("127.0.0.1", board.port), timeout=30) for _ in range(205)]
+    try:
+        for each in half:
+            with suppress(OSError):  # what gave way already
+                each.sendall(b"GET / HTTP/1.1\r\nHost: loc")
+        assert board.ask("/").status == 200
+        half[-1].sendall(b"alhost\r\nConnection: close\r\n\r\n")
+        assert half[-1].recv(65536).startswith(b"HTTP/1.1 200"), "those that came last stay"
+    finally:
+        for each in half:
+            each.close()
+
+
+class Held:
+    """Things that are made of runs, each of which waits until the test goes on; ``begun`` counts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go_on, self._use = Semaphore(0), Event(), RunProcesses.use
+        self.asked: list[str] = []
+        monkeypatch.setattr(RunProcesses, "use", lambda *given: self._held(*given))
+
+    def _held(self, processes: RunProcesses, run: ListedRun, make: Callable[[RunProcess], object]) -> object:
+        self.asked.append(run.id)
+        self.begun.release()
+        assert self.go_on.wait(GUARD)
+        return self._use(processes, run, make)
+
+    def wait(self, count: int) -> None:
+        """Until so many more are begun."""
+        for _ in range(count):
+            assert self.begun.acquire(timeout=GUARD)
+
+
+def begin(board: Served, *paths: str, host: str = "127.0.0.1") -> Queue[bytes]:
+    """Ask for all of these at once; the answers as they come."""
+    answers = Queue[bytes]()
+
+    def ask(path: str) -> None:
+        address = "127.0.0.1", board.port
+        with socket.create_connection(address, timeout=GUARD, source_address=(host, 0)) as asking:
+            asking.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            answer = b""
+            with suppress(OSError):
+                while part := asking.recv(65536):
+                    answer += part
+        answers.put(answer)
+
+    for path in paths:
+        Thread(target=ask, args=(path,), daemon=True).start()
+    return answers
+
+
+def items(board: Served, count: int) -> list[str]:
+    """Addresses of so many items."""
+    part = board.ask("/board.json").json["columns"][0]["part"]
+    return [f"/item/{part}?id=tides/test/{number}" for number in range(count)]
+
+
+def test_slow_pages_wait_in_a_line_that_ends_and_others_do_not_wait(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("choicewise.web.server.site.WAITING", 2)
+    held = Held(monkeypatch)
+    with served(runs) as board:
+        slow = site.PROCESSES + 2
+        answers = begin(board, *(items(board, 6)))
+        refused = [answers.get(timeout=GUARD) for _ in range(6 - slow)]
+        assert {answer.split(b" ")[1] for answer in refused} == {b"503"}
+        assert all(b"\r\nretry-after: 5\r\n" in answer for answer in refused)
+        assert board.ask("/").status == 200
+        assert board.ask("/?columns=all").status == 200, "one that nobody asked for before"
+        held.go_on.set()
+        assert {answers.get(timeout=GUARD).split(b" ")[1] for _ in range(slow)} == {b"200"}
+        assert board.ask(items(board, 1)[0]).status == 200
+
+
+def test_the_same_item_under_other_orders_is_made_once(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    with served(runs) as board:
+        board.settle(lambda library: bool(library.shelf.disputed))  # nothing changes any more
+        (item,) = items(board, 1)
+        spelled = [f"{item}&{further}={number}" for number in range(10) for further in ("sort", "doubt", "x", "run")]
+        answers = begin(board, *spelled)
+        held.wait(1)
+        held.go_on.set()
+        assert {answers.get(timeout=GUARD).split(b" ")[1] for _ in spelled} == {b"200"}
+        assert len(held.asked) == 1
+
+
+def test_unknown_orders_and_names_are_the_same_page(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, page = list[View](), site.board_page
+
+    def counted(shelf: Shelf, view: View, links: Links) -> str:
+        made.append(view)
+        return page(shelf, view, links)
+
+    with served(runs) as board:
+        board.settle(lambda library: bool(library.shelf.disputed))  # nothing changes any more
+        monkeypatch.setattr(site, "board_page", counted)
+        for number in range(10):
+            assert board.ask(f"/?sort=x{number}&order=nothing{number}&further={number}&token=").status == 200
+        assert [view.sort for view in made] in ([""], [])
+
+
+def test_one_address_does_not_take_all_connections(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "EACH", 2)
+    held = Held(monkeypatch)
+    with served(runs) as board:
+        answers = begin(board, *items(board, 2), host="127.0.0.2")
+        held.wait(2)
+        assert begin(board, "/", host="127.0.0.2").get(timeout=GUARD) == b""
+        assert board.ask("/").status == 200
+        held.go_on.set()
+        assert {answers.get(timeout=GUARD).split(b" ")[1] for _ in range(2)} == {b"200"}
+        assert begin(board, "/", host="127.0.0.2").get(timeout=GUARD).startswith(b"HTTP/1.1 200")
+
+
+def test_an_answer_under_way_is_finished_at_the_end(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("choicewise.web.server.serve.GRACE", GUARD)
+    held, ending = Held(monkeypatch), Event()
+    with served(runs) as board:
+        answers = begin(board, *items(board, 1))
+        held.wait(1)
+        shut = uvicorn.Server.shutdown
+
+        async def shutting(server: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
+            ending.set()
+            await shut(server, sockets)
+
+        monkeypatch.setattr(uvicorn.Server, "shutdown", shutting)
+        Thread(target=lambda: ending.wait(GUARD) and held.go_on.set(), daemon=True).start()
+    assert answers.get(timeout=GUARD).startswith(b"HTTP/1.1 200")
 
 
 def test_an_error_inside_is_told_to_the_owner_alone(board: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,6 +596,35 @@ def test_answers_are_kept_within_a_budget() -> None:
     assert (kept.get("a"), kept.get("b"), kept.get("c")) == (b"12345", None, b"1")
     kept.keep("d", b"x" * 11)
     assert kept.get("d") is None
+
+
+def children(process: int) -> list[int]:
+    return [
+        int(child) for file in Path(f"/proc/{process}/task").glob("*/children") for child in file.read_text().split()
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are listed on Linux alone")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT", "SIGKILL"])
+def test_no_process_outlives_the_command(runs: Path, name: str) -> None:
+    command = [sys.executable, "-m", "choicewise", "serve", str(runs)]
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            board = Served(Library([]), int(process.stdout.readline().rstrip("/\n").rpartition(":")[2]))
+            while not any(run["state"] == "read" for run in board.ask("/board.json").json["runs"]):
+                assert process.poll() is None
+            assert board.ask(items(board, 1)[0]).status == 200
+            begun = children(process.pid)
+            assert len(begun) == 2, "one reads runs, one explains items"
+            process.send_signal(getattr(signal, name))
+            _, told = process.communicate(timeout=GUARD)
+        finally:
+            process.kill()
+    assert process.returncode == (-signal.SIGKILL if name == "SIGKILL" else 0)
+    assert "Traceback" not in told
+    assert all(map(ended, begun))
 
 
 def test_ctrl_c_ends_the_command(runs: Path) -> None:

@@ -1,15 +1,14 @@
 """An item's page: who chose what, and what one of the models was sent and made of it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.results.explanation import Explanation, explain
-from choicewise.results.run import open_run
+from choicewise.results.explanation import Explanation
 from choicewise.web.board.column import Column, Part
 from choicewise.web.board.library import Library, Shelf
 from choicewise.web.board.line import Line
@@ -60,9 +59,11 @@ def part_of(shelf: Shelf, name: str) -> Part | None:
     return next((column.key.part for column in shelf.board.columns if column.key.part.id == name), None)
 
 
-def shown_item(library: Library, part: Part, item: str, run: str, view: View) -> ShownItem | None:
-    """The item as ``run`` was asked it (an id; another run that has the item where it is none); None where no run has
-    it.  Raises as :func:`choicewise.results.explanation.explain`."""
+def shown_item(
+    library: Library, part: Part, item: str, run: str, view: View, explain: Callable[[ListedRun, str], Explanation]
+) -> ShownItem | None:
+    """The item as ``run`` was asked it (an id; another run that has the item where it is none), which ``explain`` tells
+    or raises; None where no run has it."""
     shelf = library.shelf
     columns = tuple(column for column in chosen_columns(shelf.board, view.with_(data=(part.id,))) if column.measured)
     ids = {column.id for column in shelf.board.columns if column.key.part == part}
@@ -79,7 +80,7 @@ def shown_item(library: Library, part: Part, item: str, run: str, view: View) ->
     if not choices:
         return None
     asked = next((each.run for each in choices if each.run.id == run), choices[0].run)
-    return ShownItem(part, asked, explain(open_run(asked.folder), item), columns, tuple(choices), more)
+    return ShownItem(part, asked, explain(asked, item), columns, tuple(choices), more)
 
 
 class _Places:

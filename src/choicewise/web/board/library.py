@@ -16,7 +16,7 @@ from choicewise.web.board.disputed import Listed, disputed
 from choicewise.web.board.listed_run import ListedRun, State
 from choicewise.web.board.ranges_kept import RangesKept
 from choicewise.web.board.rank_ranges import Ranges
-from choicewise.web.board.run_reader import look, read
+from choicewise.web.board.run_process import RunProcess
 
 PAUSE = 2.0
 """Seconds between two looks at the folders; more where a look itself takes long."""
@@ -52,7 +52,8 @@ class Shelf:
 
 
 class Library:
-    """The runs below ``folders``.  A thread of its own looks for them, reads them and computes what takes long.
+    """The runs below ``folders``.  A thread of its own looks for them, has them read by a process with limits, and
+    computes what takes long.
 
     Whoever asks gets the :class:`Shelf` of the moment at once.
     """
@@ -68,6 +69,7 @@ class Library:
         self._published = 0.0
         self._wake, self._ended = Event(), Event()
         self._thread = Thread(target=self._keep_up, name="library", daemon=True)
+        self._process = RunProcess()
         self.decisions = DecisionsKept(self._read_decisions)
         self._ranges = RangesKept(self.decisions)
 
@@ -81,10 +83,12 @@ class Library:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after what it is at; a run that is being read may take seconds, which nobody waits for."""
+        """End the thread and the process that reads, at whatever they are."""
         self._ended.set()
         self._wake.set()
-        self._thread.join(0.5)
+        self._process.close()
+        if self._thread.is_alive():
+            self._thread.join(0.5)  # ranges that are being computed take seconds, which nobody waits for
 
     def want(self, columns: Sequence[str]) -> None:
         """Compute the rank ranges of these columns before those of others."""
@@ -154,18 +158,18 @@ class Library:
         before, known = self._places.get(place.id), self._runs.get(place.id)
         if known is not None and before is not None and before.stamp == place.stamp:
             return known
-        run = look(place)
+        run = self._process.look(place)
         return known if known is not None and run.version and known.version == run.version else run
 
     def _read(self, run: ListedRun) -> None:
-        self._runs[run.id], outcomes = read(run, self._places[run.id])
+        self._runs[run.id], outcomes = self._process.read(run)
         if outcomes is not None:
             self.decisions.keep(run.id, outcomes)
         self._board_changed = True
 
     def _read_decisions(self, name: str) -> Outcomes | None:
-        run, place = self._runs.get(name), self._places.get(name)
-        return None if run is None or place is None or run.state is not State.READ else read(run, place)[1]
+        run = self._runs.get(name)
+        return None if run is None or run.state is not State.READ else self._process.read(run)[1]
 
     def _publish(self) -> None:
         made = board(list(self._runs.values())) if self._board_changed else self._shelf.board
@@ -181,7 +185,10 @@ class Library:
 def read_shelf(folders: Sequence[Path]) -> Shelf:
     """What is known of the runs below ``folders`` once all are read.  StoreError for a folder that has none."""
     library = Library(folders)
-    library.catch_up()
+    try:
+        library.catch_up()
+    finally:
+        library.stop()
     for folder in folders:
         if not any(run.folder.is_relative_to(folder) for run in library.shelf.board.runs):
             raise StoreError(f"no run lies in or below {folder}; make one with `choicewise run`")

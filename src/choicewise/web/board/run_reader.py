@@ -1,4 +1,4 @@
-"""From a run folder to what the board keeps of it: its numbers, or in words why there are none."""
+"""A run folder as its manifest describes it, and errors in words for readers of a board."""
 
 import os
 from dataclasses import replace
@@ -10,13 +10,9 @@ from choicewise.records.manifest import Manifest
 from choicewise.records.tables import ITEMS
 from choicewise.results.asked_protocols import asked_protocols
 from choicewise.results.identity import run_id
-from choicewise.results.outcome import Outcomes
-from choicewise.results.row import Row, chosen_part
 from choicewise.results.run import count_items
-from choicewise.results.summary import summarize
 from choicewise.store.manifest import read_manifest, version_of
 from choicewise.store.tables import read_metadata
-from choicewise.web.board.artefact import artefacts
 from choicewise.web.board.discovery import Place
 from choicewise.web.board.listed_run import ListedRun, State
 
@@ -24,12 +20,14 @@ from choicewise.web.board.listed_run import ListedRun, State
 def look(place: Place) -> ListedRun:
     """The run at ``place`` from its manifest alone, which is quick: waiting to be read, incomplete, or unreadable.
 
-    Every error becomes a reason, as in :func:`read`.
+    A run that can't be read must not end the board, so every error becomes a reason.
     """
     try:
         manifest = read_manifest(place.folder)
         version = version_of(manifest)
         asked_protocols(place.folder, manifest)
+    except MemoryError:
+        raise
     except Exception as error:
         return ListedRun(place.id, place.label, place.folder, State.UNREADABLE, "", reason(error, place))
     state, words = State.WAITING, ""
@@ -40,21 +38,7 @@ def look(place: Place) -> ListedRun:
     return ListedRun(place.id, place.label, place.folder, *about)
 
 
-def read(run: ListedRun, place: Place) -> tuple[ListedRun, Outcomes | None]:
-    """The same run with its numbers, and the decision of every item; unreadable, with the reason, where it can't be.
-
-    A run that can't be read must not end the board, so every error becomes a reason.
-    """
-    try:
-        summary = summarize(place.folder)
-        files = tuple(artefacts(place.folder, summary.rows))
-    except Exception as error:
-        return replace(run, state=State.UNREADABLE, reason=reason(error, place)), None
-    numbers = replace(run, state=State.READ, rows=summary.rows, artefacts=files, reason=_left_out(run, summary.rows))
-    return numbers, summary.outcomes
-
-
-def reason(error: Exception, place: Place | ListedRun) -> str:
+def reason(error: Exception, place: Place) -> str:
     """The error in words that don't tell where the served folder lies."""
     if isinstance(error, OSError) and not isinstance(error, ChoicewiseError):
         words = error.strerror or str(error)
@@ -70,14 +54,6 @@ def reason(error: Exception, place: Place | ListedRun) -> str:
 def without_blocks(manifest: Manifest) -> Manifest:
     """The manifest without the list of its blocks, of which a large run has hundreds."""
     return replace(manifest, blocks=(), files={})
-
-
-def _left_out(run: ListedRun, rows: tuple[Row, ...]) -> str:
-    assert run.manifest is not None
-    part = chosen_part(run.manifest.selection)
-    lacking = dict.fromkeys(row.selection for row in rows if row.selection != part)
-    advice = f"blocks are damaged and left out; the same `{run.manifest.writer}` line writes them again"
-    return f"{'; '.join(lacking)}: {advice}" if lacking else ""
 
 
 def _asked(folder: Path, manifest: Manifest) -> str:

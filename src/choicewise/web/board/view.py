@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 from urllib.parse import urlencode
 
+from choicewise.results.diagnosis import FLAGS
 from choicewise.web.board.board import Board
 from choicewise.web.board.column import Column, handful
 from choicewise.web.board.line import Cell, Line
@@ -62,6 +63,21 @@ def read_view(pairs: Iterable[tuple[str, str]]) -> View:
     columns, model, doubt, sort = (told.get(name, [""])[-1] for name in ("columns", "model", "doubt", "sort"))
     order: Order = "up" if told.get("order", [""])[-1] == "up" else "down" if "order" in told else ""
     return View(data, family, protocol, "all" if columns == "all" else "", model, doubt, sort, order)
+
+
+def known_view(board: Board, view: View) -> tuple[View, bool]:
+    """The view without an order that ``board`` does not have, and whether all that it says is of the board: then there
+    are only so many of its kind."""
+    parts = {column.key.part.id for column in board.columns}
+    sorts = {*(column.id for column in board.columns), "model", *(f"median-{part}" for part in parts)}
+    known = (
+        not view.model
+        and parts.issuperset(view.data)
+        and {column.family for column in board.columns}.issuperset(view.family)
+        and {column.protocol for column in board.columns}.issuperset(view.protocol)
+        and view.doubt in {"", ANY, "none", *FLAGS}
+    )
+    return view if view.sort in sorts else view.with_(sort=""), known
 
 
 @dataclass(frozen=True, eq=False)

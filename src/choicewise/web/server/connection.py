@@ -3,8 +3,9 @@
 import asyncio
 import socket
 import sys
+from collections import Counter
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -21,7 +22,10 @@ CONTENT_SECONDS = 30.0
 CONTENT_BYTES = 1_000_000
 
 MOST = 200
-"""Connections at once; further ones are closed."""
+"""Connections at once."""
+
+EACH = 64
+"""Connections at once from one address; behind a proxy all readers have its address."""
 
 LONGEST = 16384
 """Bytes of a request line with its headers."""
@@ -34,16 +38,15 @@ class Connection(H11Protocol):
         super().__init__(*args, **kwargs)
         self._deadline: asyncio.TimerHandle | None = None
         self._coming, self._arrived = False, 0  # whether content comes, and bytes of it since the deadline was put off
+        self._idle_since = self.loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for a request, or hang up where there are too many connections."""
+        """Begin to wait for a request, or hang up where there are too many connections and all are being answered."""
         super().connection_made(transport)  # type: ignore[arg-type]
         # An answer leaves in two pieces; the second one must not wait 40 ms for the reader's word on the first.
         self.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self.connections) > MOST:
-            self.transport.abort()
-        else:
-            self._expect(REQUEST_SECONDS)
+        self._expect(REQUEST_SECONDS)
+        self._make_room()
 
     def data_received(self, data: bytes) -> None:
         """Take what came; the deadline changes only with whole requests, and with every so much of their content."""
@@ -69,6 +72,7 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         """The answer is made; it has its time to be taken, as has the next one where that was asked for already."""
         self._expect(None)
+        self._idle_since = self.loop.time()
         super().on_response_complete()
         if self.transport.get_write_buffer_size() or not self.cycle.response_complete:
             self._expect(ANSWER_SECONDS)
@@ -88,6 +92,35 @@ class Connection(H11Protocol):
             for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+    @property
+    def address(self) -> str:
+        """Of the other side."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is here in full that is still to be answered."""
+        answered = self.cycle is None or self.cycle.response_complete
+        return answered and not self.transport.get_write_buffer_size()
+
+    def _make_room(self) -> None:
+        """Hang up on one connection where there are too many: on the one that is idle for the longest, of the address
+        that has the most of them; on this one where none is idle.
+
+        So requests that are never sent to their end are what gives way, and not those that others send.
+        """
+        connections = cast("set[Connection]", self.connections)
+        counts = Counter(each.address for each in connections)
+        own = counts[self.address] > EACH
+        if not own and len(connections) <= MOST:
+            return
+        among = [each for each in connections if each.idle and (each.address == self.address or not own)]
+        others = (each for each in among if each is not self)
+        given = max(others, key=lambda each: (counts[each.address], -each._idle_since), default=self)
+        given._expect(None)
+        given.transport.abort()
+        connections.discard(given)  # asyncio does so only after what else came in by now
 
     def _expect(self, seconds: float | None) -> None:
         """Hang up after so many seconds; None: don't."""

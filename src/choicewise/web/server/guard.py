@@ -42,8 +42,9 @@ _READING = ("GET", "HEAD")
 class Guard:
     """An ASGI application in front of another one.
 
-    Refuses foreign hosts (421) and origins (403), other methods than GET and HEAD (405), bodies (413), long targets
-    (414), and readers without the token (401), but for what comes by one of the ``doors``, which say what they let in.
+    Refuses requests of two lengths (400), foreign hosts (421) and origins (403), other methods than GET and HEAD (405),
+    bodies (413), long targets (414), and readers without the token (401), but for what comes by one of the ``doors``,
+    which say what they let in.
     Whatever goes wrong behind it becomes a plain answer (500), and a line for ``tell``.
     """
 
@@ -84,6 +85,8 @@ class Guard:
     def _refusal(self, scope: "Scope", door: Door | None) -> "ASGIApp | None":
         """The answer to a request that is not let through."""
         headers = _headers(scope)
+        if "transfer-encoding" in headers and "content-length" in headers:
+            return _plain(400, "A request says by one header alone how long it is.")  # else a proxy may see another end
         hosts = headers.get("host", [])
         if len(hosts) != 1 or not self._access.knows_host(hosts[0]):
             return _plain(421, "This server does not answer under that name; open the address that it printed.")

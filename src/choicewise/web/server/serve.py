@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 PORT = 8470
 """The port that is taken where nobody asks for one; another one where it is in use."""
 
-_END_SECONDS = 3
-"""How long answers that are being given at the end may take."""
+GRACE = 3
+"""Seconds that answers which are being given at the end may take."""
 
 
 def listen(host: str, port: int | None) -> socket.socket:
@@ -70,7 +70,7 @@ class BoardServer:
         # No log of uvicorn's: paths may hold what a terminal would obey.
         settings |= {"log_config": None, "log_level": "critical", "access_log": False, "server_header": False}
         settings |= {"proxy_headers": False, "h11_max_incomplete_event_size": LONGEST, "timeout_keep_alive": 5}
-        settings |= {"timeout_graceful_shutdown": _END_SECONDS}
+        settings |= {"timeout_graceful_shutdown": GRACE}
         self._server = uvicorn.Server(uvicorn.Config(application, **settings))
         self._thread = Thread(target=self._server.run, args=([bound],), name="server", daemon=True)
 
@@ -85,10 +85,11 @@ class BoardServer:
             self._thread.join(1.0)
 
     def stop(self) -> None:
-        """Answer what is being answered, take nothing more, and end."""
+        """Take nothing more, answer what is being answered within :data:`GRACE` seconds, and end all that was begun."""
         self._server.should_exit = True
+        self._thread.join(GRACE + 1)
         self._library.stop()
-        self._site.stop()
-        self._thread.join(2 * _END_SECONDS)
+        self._site.stop()  # which ends answers that take longer
+        self._thread.join(GRACE)
         if self._submissions is not None:
             self._submissions.close()

@@ -2,16 +2,17 @@
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import partial
 from html import unescape
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from choicewise.errors import ChoicewiseError, UsageError
-from choicewise.web.board.artefact import MEDIA, artefact_content
+from choicewise.results.explanation import Explanation
+from choicewise.web.board.artefact import MEDIA, Artefact
 from choicewise.web.board.item_page import item_page, item_record, part_of, shown_item
-from choicewise.web.board.library import Library
+from choicewise.web.board.library import Library, Shelf
 from choicewise.web.board.links import Served
 from choicewise.web.board.listed_run import ListedRun, State
 from choicewise.web.board.model_page import model_name, model_page, model_record
@@ -19,12 +20,12 @@ from choicewise.web.board.page import board_page
 from choicewise.web.board.protocol_page import protocol_page, protocol_record, sheet
 from choicewise.web.board.records import as_json, board_csv, board_record, run_record
 from choicewise.web.board.run_page import run_page
-from choicewise.web.board.run_reader import reason
+from choicewise.web.board.run_process import RunProcesses
 from choicewise.web.board.run_strip import strip_style
-from choicewise.web.board.view import View, chosen_columns, read_view
+from choicewise.web.board.view import View, chosen_columns, known_view, read_view
 from choicewise.web.environment import static_text
-from choicewise.web.server.answers_kept import AnswersKept
-from choicewise.web.server.made_apart import MadeApart
+from choicewise.web.server.answers import Answers
+from choicewise.web.server.threads import Busy, Threads
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -40,30 +41,48 @@ PATIENCE = 1.5
 CHART_PATIENCE = 20.0
 """The same for a chart, which a browser asks for apart from the page."""
 
+PROCESSES = 2
+"""Processes that make something of runs at once."""
+
+WAITING = 32
+"""Things that wait for one of them, or for one of the threads that make pages; further ones are refused."""
+
+RETRY = "5"
+"""Seconds after which who was refused may ask again."""
+
 FOREVER = "private, max-age=31536000, immutable"
 """How long to keep what its address names by its content."""
 
 
 class Site:
-    """The pages of a library, and of ``submissions`` where models can be submitted."""
+    """The pages of a library, and of ``submissions`` where models can be submitted.
+
+    What is kept is answered at once.  The rest is made by threads: one for the board as it is first seen, some for the
+    other pages, and some for what processes make of runs, so that what is slow keeps nobody from what is fast.
+    """
 
     def __init__(self, library: Library, submissions: "Submissions | None" = None) -> None:
         self._library, self._submissions = library, submissions
         self._looks = {name: static_text(name).encode() for name in LOOKS}
         looks = {name: f"{_digest(text)}-{name}" for name, text in self._looks.items()}
         self._links = Served(looks, submissions="" if submissions is None else submissions.address)
-        self._kept = AnswersKept()
-        self._explaining = Lock()
-        self._apart = MadeApart(self._links.board(View()))
+        self._answers, self._runs = Answers(), RunProcesses(PROCESSES)
+        self._first, self._pages, self._slow = Threads(1, WAITING), Threads(2, WAITING), Threads(PROCESSES, WAITING)
 
     def application(self) -> "ASGIApp":
         """The routes, without any guard."""
         from starlette.applications import Starlette
+        from starlette.exceptions import HTTPException
         from starlette.responses import PlainTextResponse
         from starlette.routing import Route
 
-        def absent(request: "Request", error: Exception) -> "Response":
-            return PlainTextResponse(f"{getattr(error, 'detail', 'Not found.')}\n", getattr(error, "status_code", 404))
+        def refused(request: "Request", error: Exception) -> "Response":
+            assert isinstance(error, HTTPException)
+            return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
+
+        def busy(request: "Request", error: Exception) -> "Response":
+            words = "The board is busy; ask again in some seconds.\n"
+            return PlainTextResponse(words, 503, {"retry-after": RETRY, "cache-control": "no-store"})
 
         pages = {
             "/": self._board,
@@ -80,145 +99,208 @@ class Site:
         routes = [Route(path, handler, methods=["GET"]) for path, handler in pages.items()]
         if self._submissions is not None:
             routes += self._submissions.routes(self._library, self._links)
-        return Starlette(routes=routes, exception_handlers={404: absent, 405: absent})
+        return Starlette(routes=routes, exception_handlers={HTTPException: refused, Busy: busy})
 
     def stop(self) -> None:
-        """Make nothing more in the background."""
-        self._apart.stop()
+        """Make nothing more of runs."""
+        self._runs.close()
 
-    def _board(self, request: "Request") -> "Response":
-        view = read_view(request.query_params.multi_items())
-        shelf = self._library.shelf
-        self._library.want([column.id for column in chosen_columns(shelf.board, view)])
+    async def _board(self, request: "Request") -> "Response":
         if request.url.path.endswith(".json") or _wants_json(request):
-            return self._answer(request, "json", ("board", view), lambda: as_json(board_record(shelf, view)))
-        return self._answer(request, "html", ("board", view), lambda: board_page(shelf, view, self._links))
+            return await self._view(request, "json", lambda shelf, view: as_json(board_record(shelf, view)))
+        return await self._view(request, "html", lambda shelf, view: board_page(shelf, view, self._links))
 
-    def _csv(self, request: "Request") -> "Response":
-        view, shelf = read_view(request.query_params.multi_items()), self._library.shelf
-        response = self._answer(request, "csv", ("board", view), lambda: board_csv(shelf, view))
+    async def _csv(self, request: "Request") -> "Response":
+        response = await self._view(request, "csv", board_csv)
         response.headers["content-disposition"] = 'attachment; filename="board.csv"'
         return response
 
-    def _model(self, request: "Request") -> "Response":
+    async def _view(self, request: "Request", kind: str, make: Callable[[Shelf, View], str]) -> "Response":
+        """The board as the query says; kept where it says nothing but what the board has."""
+        shelf = self._library.shelf
+        view, known = known_view(shelf.board, read_view(request.query_params.multi_items()))
+
+        def made() -> str:
+            self._library.want([column.id for column in chosen_columns(shelf.board, view)])
+            return make(shelf, view)
+
+        threads = self._first if view == View() else self._pages
+        return await self._answer(request, kind, (shelf.number, "board", view), threads, made, known)
+
+    async def _model(self, request: "Request") -> "Response":
         name, json = _name(request)
         shelf = self._library.shelf
-        model = model_name(shelf, name)
-        if model is None:
-            raise _absent("No model has that address; it may have gone with its run.")
-        if json:
-            return self._answer(request, "json", ("model", model), lambda: as_json(model_record(shelf, model)))
-        return self._answer(request, "html", ("model", model), lambda: model_page(shelf, model, self._links))
 
-    def _protocol(self, request: "Request") -> "Response":
+        def made() -> str:
+            model = model_name(shelf, name)
+            if model is None:
+                raise _absent("No model has that address; it may have gone with its run.")
+            return as_json(model_record(shelf, model)) if json else model_page(shelf, model, self._links)
+
+        return await self._page(request, json, (shelf.number, "model", name), made)
+
+    async def _protocol(self, request: "Request") -> "Response":
         name, json = _name(request)
         shelf = self._library.shelf
-        asked = sheet(shelf, name)
-        if asked is None:
-            raise _absent("No run was asked under that protocol.")
-        self._library.want([column.id for column in asked.columns])
-        if json:
-            return self._answer(request, "json", ("protocol", name), lambda: as_json(protocol_record(shelf, asked)))
-        return self._answer(request, "html", ("protocol", name), lambda: protocol_page(shelf, asked, self._links))
 
-    def _run(self, request: "Request") -> "Response":
+        def made() -> str:
+            asked = sheet(shelf, name)
+            if asked is None:
+                raise _absent("No run was asked under that protocol.")
+            self._library.want([column.id for column in asked.columns])
+            return as_json(protocol_record(shelf, asked)) if json else protocol_page(shelf, asked, self._links)
+
+        return await self._page(request, json, (shelf.number, "protocol", name), made)
+
+    async def _run(self, request: "Request") -> "Response":
         name, json = _name(request)
         shelf = self._library.shelf
         run = shelf.run(name)
         if run is None:
             raise _absent("No run has that address; its folder may have gone.")
-        if json:
-            record = {**run_record(run), "rows": [row.as_json() for row in run.rows]}
-            return self._answer(request, "json", ("run", name), lambda: as_json(record))
-        if run.state is State.READ:
-            return self._document(request, run)
-        return self._answer(request, "html", ("run", name), lambda: run_page(shelf, run, self._links))
+        if run.state is State.READ and not json:
+            return await self._document(request, shelf, run)
 
-    def _document(self, request: "Request", run: ListedRun) -> "Response":
+        def made() -> str:
+            record = {**run_record(run), "rows": [row.as_json() for row in run.rows]}
+            return as_json(record) if json else run_page(shelf, run, self._links)
+
+        return await self._page(request, json, (shelf.number, "run", name), made)
+
+    async def _document(self, request: "Request", shelf: Shelf, run: ListedRun) -> "Response":
         """The document of a complete run, under its own policy; while it is being made a page that asks again."""
-        shelf = self._library.shelf
         try:
-            made = self._apart.get("document", run, PATIENCE)
+            made = await self._drawn("document", run, PATIENCE)
         except ChoicewiseError as error:
-            told = replace(run, reason=f"its page can't be made: {reason(error, run)}")
-            return self._answer(request, "html", ("broken", run.id), lambda: run_page(shelf, told, self._links))
+            return await self._told(request, shelf, run, f"its page can't be made: {error}")
         if made is None:
-            told = replace(run, reason="its page is being made and appears here by itself in a moment")
-            response = self._answer(request, "html", ("making", run.id), lambda: run_page(shelf, told, self._links))
+            words = "its page is being made and appears here by itself in a moment"
+            response = await self._told(request, shelf, run, words)
             response.headers["refresh"] = "2"
             response.headers["cache-control"] = "no-store"
             return response
-        response = self._answer(request, "html", ("document", run.id, run.version), lambda: made)
-        response.headers["content-security-policy"] = f"{_own_policy(made)}; frame-ancestors 'none'"
+        response = _answered(request, made, "html")
+        policy = f"{_own_policy(made.decode('utf-8', 'replace'))}; frame-ancestors 'none'"
+        response.headers["content-security-policy"] = policy
         return response
 
-    def _strip(self, request: "Request") -> "Response":
+    async def _told(self, request: "Request", shelf: Shelf, run: ListedRun, words: str) -> "Response":
+        told = replace(run, reason=words)
+        key = shelf.number, "run", run.id, words
+        return await self._page(request, False, key, lambda: run_page(shelf, told, self._links))
+
+    async def _drawn(self, kind: str, run: ListedRun, wait: float) -> bytes | None:
+        """What a process draws of a run; None where that takes longer."""
+        board = self._links.board(View())
+
+        def made() -> bytes:
+            return self._runs.use(run, lambda process: process.draw(kind, run, board)).encode(
+                "utf-8", "backslashreplace"
+            )
+
+        return await self._answers.get((kind, run.id, run.version), self._slow, made, wait)
+
+    async def _strip(self, request: "Request") -> "Response":
         run = self._library.shelf.run(request.path_params["name"].removesuffix(".svg"))
         if run is None or run.state is not State.READ:
             raise _absent("No run with numbers has that address.")
         try:
-            made = self._apart.get("strip", run, CHART_PATIENCE)
+            made = await self._drawn("strip", run, CHART_PATIENCE)
         except ChoicewiseError as error:
-            raise _absent(f"The chart can't be drawn: {reason(error, run)}") from error
+            raise _absent(f"The chart can't be drawn: {error}") from error
         if made is None:
-            raise _absent("The chart is being drawn; ask again in a moment.")
+            raise Busy
         digest = b64encode(hashlib.sha256(strip_style().encode()).digest()).decode()
         headers = {
             "content-security-policy": f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
         }
-        return _response(made.encode(), "image/svg+xml", headers)
+        return _response(made, "image/svg+xml", headers)
 
-    def _item(self, request: "Request") -> "Response":
+    async def _item(self, request: "Request") -> "Response":
         name, json = _name(request)
         shelf, pairs = self._library.shelf, request.query_params
-        part, view = part_of(shelf, name), read_view(pairs.multi_items())
-        item, run = pairs.get("id", ""), pairs.get("run", "")
+        part, item = part_of(shelf, name), pairs.get("id", "")
         if part is None:
             raise _absent("No run measured that part of the data.")
+        asked = read_view(pairs.multi_items())
+        view, known = known_view(shelf.board, replace(asked, data=(), doubt="", sort="", order=""))
+        run = shelf.run(pairs.get("run", ""))
+        run_id = "" if run is None else run.id
+
+        def explained(run: ListedRun, item: str) -> Explanation:
+            return self._runs.use(run, lambda process: process.explain(run, item))
 
         def made() -> str:
-            with self._explaining:  # one at a time: each reads and scores the blocks around an item
-                try:
-                    shown = shown_item(self._library, part, item, run, view)
-                except UsageError:
-                    shown = None
-                except ChoicewiseError as error:
-                    raise _absent(f"The item can't be read: {type(error).__name__}.") from error
+            try:
+                shown = shown_item(self._library, part, item, run_id, view, explained)
+            except UsageError:
+                shown = None
+            except ChoicewiseError as error:
+                raise _absent(f"The item can't be read: {error}") from error
             if shown is None:
                 raise _absent("No run has that item.")
             return as_json(item_record(shown)) if json else item_page(shelf, shown, self._links, view)
 
-        return self._answer(request, "json" if json else "html", ("item", name, item, run, view), made)
+        key = shelf.number, "item", name, item, run_id, view
+        return await self._answer(request, "json" if json else "html", key, self._slow, made, known)
 
-    def _artefact(self, request: "Request") -> "Response":
+    async def _artefact(self, request: "Request") -> "Response":
         name = request.path_params["name"]
         for run in self._library.shelf.board.runs:
             for artefact in run.artefacts:
                 if artefact.name == name:
-                    content = artefact_content(artefact.file, run.folder, run.rows)
-                    if content is not None and hashlib.sha256(content).hexdigest() == artefact.digest:
-                        return _file(content, artefact.ending, f"{run.id}-{artefact.file}")
+                    content = await self._answers.get(
+                        ("artefact", name), self._slow, partial(self._content, run, artefact)
+                    )
+                    assert content is not None
+                    return _file(content, artefact.ending, f"{run.id}-{artefact.file}")
         raise _absent("No run has a file of that content (any more).")
 
-    def _look(self, request: "Request") -> "Response":
+    def _content(self, run: ListedRun, artefact: Artefact) -> bytes:
+        try:
+            content = self._runs.use(run, lambda process: process.artefact(run, artefact))
+        except ChoicewiseError as error:
+            raise _absent(f"The file can't be read: {error}") from error
+        if content is None or hashlib.sha256(content).hexdigest() != artefact.digest:
+            raise _absent("No run has a file of that content (any more).")
+        return content
+
+    async def _look(self, request: "Request") -> "Response":
         for name, content in self._looks.items():
             if self._links.looks[name] == request.path_params["name"]:
                 return _response(content, "text/css; charset=utf-8", {"cache-control": FOREVER})
         raise _absent("There is no such file.")
 
-    def _answer(self, request: "Request", kind: str, key: tuple[Any, ...], make: Callable[[], str]) -> "Response":
-        """The answer of that kind, from what is kept where the library has not changed, or 304 where it is known."""
-        whole = (self._library.shelf.number, kind, *key)
-        body = self._kept.get(whole)
-        if body is None:
-            body = make().encode("utf-8", "backslashreplace")
-            self._kept.keep(whole, body)
-        media = {"html": "text/html", "json": "application/json", "csv": "text/csv"}[kind]
-        tag = f'"{_digest(body)}"'
-        headers = {"etag": tag, "vary": "Accept, Cookie, Authorization"}
-        if tag in request.headers.get("if-none-match", ""):
-            return _response(b"", None, headers, 304)
-        return _response(body, f"{media}; charset=utf-8", headers)
+    async def _page(
+        self, request: "Request", json: bool, key: tuple[Hashable, ...], make: Callable[[], str]
+    ) -> "Response":
+        return await self._answer(request, "json" if json else "html", key, self._pages, make)
+
+    async def _answer(
+        self,
+        request: "Request",
+        kind: str,
+        key: tuple[Hashable, ...],
+        threads: Threads,
+        make: Callable[[], str],
+        keep: bool = True,
+    ) -> "Response":
+        """The answer of that kind, which one of the ``threads`` makes where it is not kept."""
+        body = await self._answers.get(
+            (kind, *key), threads, lambda: make().encode("utf-8", "backslashreplace"), keep=keep
+        )
+        assert body is not None
+        return _answered(request, body, kind)
+
+
+def _answered(request: "Request", body: bytes, kind: str) -> "Response":
+    """The answer, or 304 where it is known."""
+    media = {"html": "text/html", "json": "application/json", "csv": "text/csv"}[kind]
+    tag = f'"{_digest(body)}"'
+    headers = {"etag": tag, "vary": "Accept, Cookie, Authorization"}
+    if tag in request.headers.get("if-none-match", ""):
+        return _response(b"", None, headers, 304)
+    return _response(body, f"{media}; charset=utf-8", headers)
 
 
 def _own_policy(page: str) -> str:

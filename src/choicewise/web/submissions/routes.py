@@ -10,14 +10,14 @@ from choicewise.submissions.submission import State, Submission, wanted
 from choicewise.web.board.library import Library
 from choicewise.web.board.links import Links
 from choicewise.web.json_text import json_text
-from choicewise.web.server.answers_kept import AnswersKept
+from choicewise.web.server.answers import AnswersKept
 from choicewise.web.server.door import TooLarge
 from choicewise.web.server.guard import READS, bearers
+from choicewise.web.server.threads import Threads
 from choicewise.web.submissions.answers import answer, headers_of, refusal, status_of
 from choicewise.web.submissions.content import form_fields, is_form
 from choicewise.web.submissions.doors import doors
 from choicewise.web.submissions.pages import runs_of, submission_page, submissions_page
-from choicewise.web.submissions.threads import Threads
 from choicewise.web.submissions.tokens import Tokens
 from choicewise.web.submissions.worker_routes import WorkerRoutes
 

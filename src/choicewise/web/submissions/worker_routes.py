@@ -9,9 +9,9 @@ from choicewise.submissions.queue import SECONDS
 from choicewise.submissions.trouble import NoSubmission
 from choicewise.submissions.worker_version import check_worker_version
 from choicewise.web.server.door import TooLarge
+from choicewise.web.server.threads import Threads
 from choicewise.web.submissions.answers import answer, refusal
 from choicewise.web.submissions.content import count, fields, text, truth
-from choicewise.web.submissions.threads import Threads
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -1,0 +1,38 @@
+"""The process that reads runs, but for folders whose names say what reading them does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from choicewise.tokens.bounded_worker import serve
+from choicewise.web.board.run_worker import answer
+
+
+def hostile(question: dict[str, Any]) -> dict[str, Any]:
+    folder = Path(question["folder"])
+    name = folder.name
+    if folder.is_fifo():
+        folder.open("wb").close()  # waits for the test, which so knows that this question came
+    if name == "hangs" or name == f"hangs-at-{question['task']}":
+        Event().wait()
+    if name == "loops":
+        while True:
+            pass
+    if name == "eats":
+        return {"result": len(bytearray(2 << 30))}
+    if name == "dies":
+        os.abort()
+    if name == "floods":
+        return {"result": "x" * (1 << 20)}
+    if name == "prints":
+        os.write(1, b"{}\n")
+    if name == "pid":
+        return {"result": os.getpid()}
+    return answer(question)
+
+
+if __name__ == "__main__":
+    serve(lambda: hostile)

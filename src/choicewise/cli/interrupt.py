@@ -28,13 +28,16 @@ def watch() -> None:
 
 
 def watch_end() -> None:
-    """Let SIGTERM, by which clusters and services end a process, do what Ctrl-C does.
+    """Let SIGTERM, by which clusters and services end a process, and SIGHUP, by which a terminal does, do what Ctrl-C
+    does.
 
-    In a script's background as well, where the shell asked to ignore Ctrl-C alone.
+    In a script's background as well, where the shell asked to ignore Ctrl-C alone; SIGHUP not under ``nohup``.
     """
     global _pressed
     _pressed = False
     signal.signal(signal.SIGTERM, _press)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _press)
     signal.signal(signal.SIGALRM, _raise)
     sys.unraisablehook = _unraisable
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.interrupt import end_quietly
+from choicewise.cli.interrupt import end_quietly, watch_end
 from choicewise.cli.output import command_line, show, tell
 from choicewise.cli.submissions import Options, open_submissions
 from choicewise.errors import UsageError
@@ -72,8 +72,9 @@ def serve(
 ) -> None:
     """Show models by protocols of all runs in a browser: a leaderboard that follows the runs as they come and change.
 
-    Only this machine can read it, unless --host says otherwise. Ctrl-C ends it. With --submissions people name models
-    on it, workers (`choicewise work`) evaluate them, and their runs come into the first DIR.
+    Only this machine can read it, unless --host says otherwise. Ctrl-C, SIGTERM and SIGHUP end it, with exit code 0.
+    With --submissions people name models on it, workers (`choicewise work`) evaluate them, and their runs come into the
+    first DIR.
     """
     from choicewise.web.server.access import access, is_loopback
     from choicewise.web.server.token import read_token
@@ -105,25 +106,27 @@ def serve(
         desk = open_submissions(folders[0], asked, is_loopback(host))
     bound = listen(host, port)
     server = BoardServer(Library(folders), access(host, name or (), token), bound, tell, desk)
-    server.start()
-    show(address(bound))
-    sys.stdout.flush()  # who reads it through a pipe or from a file opens it while the board is there
-    where = ", ".join(map(str, folders))
-    tell(f"the board of all runs below {where}; Ctrl-C ends it")
-    if submissions:
-        file = asked.file_of_work_token(folders[0])
-        work = command_line("work", address(bound), *(("--token-file", file) if file else ()))
-        tell(f"models are submitted at {address(bound)}submissions, and evaluated by `{work}`")
-    if token is not None:
-        tell("readers add ?token= and the token to the address once")
-    if not is_loopback(host):
-        tell("what is sent is not encrypted; a proxy with TLS in front of it does that")
+    watch_end()
     try:
+        server.start()
+        show(address(bound))
+        sys.stdout.flush()  # who reads it through a pipe or from a file opens it while the board is there
+        where = ", ".join(map(str, folders))
+        tell(f"the board of all runs below {where}; Ctrl-C ends it")
+        if submissions:
+            file = asked.file_of_work_token(folders[0])
+            work = command_line("work", address(bound), *(("--token-file", file) if file else ()))
+            tell(f"models are submitted at {address(bound)}submissions, and evaluated by `{work}`")
+        if token is not None:
+            tell("readers add ?token= and the token to the address once")
+        if not is_loopback(host):
+            tell("what is sent is not encrypted; a proxy with TLS in front of it does that")
         server.wait()
     except KeyboardInterrupt:
         tell("ending")
-        server.stop()
         end_quietly()
+    finally:
+        server.stop()
 
 
 def _check(folders: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""How often 95 % intervals hold what they are about: simulated, with drawn items and drawn subjects."""
+"""How often 95 % intervals hold what they are about, and warnings are raised of nothing: simulated."""
 
 import math
 from itertools import product
@@ -14,10 +14,13 @@ from choicewise import evaluate
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.results.interval import interval
-from choicewise.scoring.decisions import Decisions
+from choicewise.scoring.decisions import Decisions, argmax
 from choicewise.scoring.metrics import macro
 from choicewise.scoring.ragged import Floats, Integers
+from choicewise.scoring.statistics.length_bias import length_correlations, length_p
+from choicewise.scoring.statistics.position_bias import position_bias
 from choicewise.scoring.statistics.stratified import stratified
+from choicewise.scoring.statistics.validity import guessing_p, validity
 from choicewise.scoring.statistics.wilson import wilson
 from tests.worlds import write_mmlu
 
@@ -154,3 +157,81 @@ def test_few_subjects_have_no_clustered_interval(tmp_path: Path) -> None:
     few = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "few", subjects=["a", "b"])
     with pytest.raises(UsageError, match="2 subjects"):
         few.report(interval="clustered")
+
+
+def at_most(share: float, draws: int) -> float:
+    """What the share of so many draws exceeds once in a thousand times where it is ``share`` in the long run."""
+    return float(scipy.stats.binom.ppf(0.999, draws, share)) / draws
+
+
+@pytest.mark.parametrize("n", [2, 19, 20, 40, 322, 2000])
+@pytest.mark.parametrize("choices", [(2,), (4,), (10,), (2, 3, 4, 5)])
+@pytest.mark.parametrize("knows", [0.0, 0.6])
+def test_position_warnings_of_models_without_a_preference(n: int, choices: tuple[int, ...], knows: float) -> None:
+    """``knows``: the share of the items that the model does not guess."""
+    rng, raised, draws = np.random.default_rng(3), 0, 300
+    for _ in range(draws):
+        several = rng.choice(choices, n)
+        gold = rng.integers(0, several)
+        predicted = np.where(rng.random(n) < knows, gold, rng.integers(0, several))
+        raised += position_bias(predicted, gold).p < 0.01
+    assert raised / draws <= (at_most(0.01, draws) if n >= 20 else 0)
+
+
+@pytest.mark.parametrize("n", [40, 322])
+@pytest.mark.parametrize("choices", [(2,), (4,), (2, 3, 4, 5)])
+def test_position_warnings_of_models_with_a_preference(n: int, choices: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(4)
+    raised = []
+    for _ in range(50):
+        several = rng.choice(choices, n)
+        gold = rng.integers(0, several)
+        predicted = np.where(rng.random(n) < 0.9, 0, rng.integers(0, several))
+        raised.append(position_bias(predicted, gold).p < 0.01)
+    assert np.mean(raised) > 0.9
+
+
+@pytest.mark.parametrize("n", [1, 4, 8, 20, 60])
+@pytest.mark.parametrize(("most", "lengths"), [(2, 50), (4, 50), (4, 2), (6, 3)])
+def test_length_warnings_of_scores_that_do_not_depend_on_length(n: int, most: int, lengths: int) -> None:
+    """``lengths``: how many different ones there are; with few, many choices are as long as others."""
+    rng, raised, draws = np.random.default_rng(5), 0, 600
+    for _ in range(draws):
+        offsets = np.cumsum([0, *rng.integers(2, most + 1, n)])
+        rho = length_correlations(rng.random(offsets[-1]), rng.integers(0, lengths, offsets[-1]) * 1.0, offsets)
+        known = rho[~np.isnan(rho)]
+        raised += bool(len(known)) and length_p(known) < 0.01
+    assert raised / draws <= at_most(0.01, draws)
+    falling = np.tile([-1.0, -2, -3, -4], n)
+    assert (length_p(length_correlations(falling, -falling, 4 * np.arange(n + 1))) < 0.01) == (n > 8)
+
+
+@pytest.mark.parametrize("knows", [0.0, 0.25, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("choices", [(2,), (4,), (2, 5)])
+def test_constant_alarms_of_models_without_a_preference(choices: tuple[int, ...], knows: float) -> None:
+    """Exactly: ``knows`` is the probability that the model is right, whatever the item."""
+    rng, told = np.random.default_rng(6), 0
+    for n in range(1, 14):
+        several = rng.choice(choices, n)
+        offsets, gold = np.cumsum([0, *several]), rng.integers(0, several)
+        right, level = np.zeros(offsets[-1], dtype=np.bool_), 0.0
+        right[offsets[:-1] + gold] = True
+        for position in range(min(several)):
+            scores = (np.arange(offsets[-1]) - np.repeat(offsets[:-1], several) == position) * 1.0
+            if validity(argmax(scores, offsets, right, "first"), offsets, right).constant:
+                level += float(np.prod(np.where(gold == position, knows, (1 - knows) / (several - 1))))
+                told += 1
+        assert level < 0.01
+    assert told > 5
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 20, 100])
+@pytest.mark.parametrize("choices", [(4,), (10,), (2, 10)])
+def test_guessing_is_rarely_called_better_than_guessing(n: int, choices: tuple[int, ...]) -> None:
+    """Exactly, over all numbers of right guesses."""
+    chance, rights = 1 / np.resize(choices, n), np.ones(1)
+    for each in chance:
+        rights = np.convolve(rights, [1 - each, each])
+    told = [guessing_p((np.arange(n) < right) * 1.0, chance) < 0.01 for right in range(n + 1)]
+    assert rights[told].sum() < 0.01
+    assert told[-1] == (float(chance.mean()) ** n < 0.0099)

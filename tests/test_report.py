@@ -204,7 +204,8 @@ def test_a_constant_answer_and_a_constant_gold_are_alarming(tmp_path: Path) -> N
     run = evaluate(model=Constant(), data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
     (row,) = run.rows()
     assert (row.value, row.ties) == (1.0, 8)
-    assert {"constant", "gold-constant"} <= set(row.diagnosis.flags)
+    assert {"margins", "gold-constant"} <= set(row.diagnosis.flags)
+    assert "constant" not in row.diagnosis.flags  # the right choice never moves: nothing tells it from knowledge
     (alarm,) = alarms([row])
     assert "8 of 8 items are tied" in alarm
     found = CliRunner().invoke(app, ["report", str(tmp_path / "run")])

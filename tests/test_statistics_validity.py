@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.scoring.decisions import TIES, Decisions, argmax
@@ -90,15 +90,47 @@ def test_numeric_range_of_ties_that_no_rounding_explains() -> None:
     assert (refused.low, refused.point, refused.high) == (0.0, 0.0, 1.0)
 
 
-def test_position_bias_by_hand_and_against_scipy() -> None:
+def test_position_bias_by_hand() -> None:
     gold = np.array([0, 0, 1, 1, 2, 2, 2, 2])
     predicted = np.array([0, 0, 0, 1, 0, 0, 2, -1])
     result = position_bias(predicted, gold)
     assert result.recalls == (1.0, 0.5, pytest.approx(1 / 3))
     assert result.rstd == pytest.approx(np.std([1, 0.5, 1 / 3]))
-    expected = scipy.stats.chisquare([5, 1, 1], [2, 2, 3])
-    assert (result.chi_square, result.p) == (pytest.approx(expected.statistic), pytest.approx(expected.pvalue))
+    assert result.chi_square == pytest.approx(3)  # one item of (0, 1) and two of (0, 2), all of them turned to 0
+    assert math.isnan(result.p)  # of so few items
     assert result.n == 7
+
+
+def stuart_maxwell(predicted: np.ndarray, gold: np.ndarray, positions: int) -> float:
+    """The statistic in its textbook form, without the last position."""
+    table = np.zeros((positions, positions))
+    np.add.at(table, (predicted, gold), 1)
+    differences = (table.sum(axis=1) - table.sum(axis=0))[:-1]
+    covariance = np.diag(table.sum(axis=1) + table.sum(axis=0)) - table - table.T
+    return float(differences @ np.linalg.pinv(covariance[:-1, :-1], hermitian=True) @ differences)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(lambda pair: pair[0] != pair[1]), max_size=9))
+def test_position_bias_of_few_items_is_exact_over_all_turns(wrong: list[tuple[int, int]]) -> None:
+    right = [(place % 4, place % 4) for place in range(20)]  # these say nothing
+    predicted, gold = np.array([*wrong, *right]).T
+    result = position_bias(predicted, gold)
+    assert result.chi_square == pytest.approx(stuart_maxwell(predicted, gold, 4))
+    turned = [
+        stuart_maxwell(*np.array([pair[::way] for pair, way in zip(wrong, ways, strict=True)] or [(0, 0)]).T, 4)
+        for ways in product((1, -1), repeat=len(wrong))
+    ]
+    assert result.p == pytest.approx(np.mean(np.array(turned) >= result.chi_square - 1e-6))
+
+
+def test_position_bias_of_many_items_follows_the_limit() -> None:
+    rng = np.random.default_rng(5)
+    predicted, gold = rng.choice(5, 100_000, p=[0.21, 0.2, 0.2, 0.2, 0.19]), rng.integers(0, 5, 100_000)
+    result = position_bias(predicted, gold)
+    assert result.chi_square == pytest.approx(stuart_maxwell(predicted, gold, 5))
+    assert result.p == pytest.approx(scipy.stats.chi2.sf(result.chi_square, 4))
+    assert result == position_bias(predicted, gold)
 
 
 def test_position_bias_is_zero_for_a_perfect_model_and_total_for_a_constant_one() -> None:
@@ -106,15 +138,15 @@ def test_position_bias_is_zero_for_a_perfect_model_and_total_for_a_constant_one(
     perfect, constant = position_bias(gold, gold), position_bias(np.zeros(400, dtype=int), gold)
     assert (perfect.rstd, perfect.chi_square, perfect.p) == (0.0, 0.0, 1.0)
     assert constant.recalls == (1.0, 0.0, 0.0, 0.0)
-    assert constant.p < 1e-100
+    assert constant.p < 1e-60
 
 
 def test_position_bias_says_nothing_where_the_right_choice_never_moves() -> None:
-    one_sided = position_bias(np.array([0, 1, 0]), np.array([0, 0, 0]))
+    one_sided = position_bias(np.array([0, 1, 0] * 9), np.array([0, 0, 0] * 9))
     assert one_sided.recalls == (pytest.approx(2 / 3), pytest.approx(NAN, nan_ok=True))
     assert all(map(math.isnan, (one_sided.rstd, one_sided.chi_square, one_sided.p)))
-    never_right = position_bias(np.array([0, 1, 2]), np.array([0, 1, 1]))
-    assert (never_right.chi_square, never_right.p) == (math.inf, 0.0)
+    never_right = position_bias(np.array([0, 1, 2] * 9), np.array([0, 1, 1] * 9))
+    assert (never_right.chi_square, never_right.p) == (pytest.approx(9), pytest.approx(2 / 2**9))
     nothing = position_bias(np.array([-1]), np.array([0]))
     assert (nothing.n, nothing.recalls) == (0, ())
 
@@ -187,6 +219,11 @@ def test_validity_flags_a_constant_model_at_chance() -> None:
     flags = validity(constant, items, gold)
     assert (flags.chance, flags.at_chance, flags.constant, flags.most_common) == (0.25, True, True, 1.0)
     assert flags.tie_rate == 0.0
+    few = validity(argmax(np.tile([-1.0, -2, -2, -2], 2), items[:3], gold[:8], "first"), items[:3], gold[:8])
+    assert (few.constant, few.most_common) == (False, 1.0)  # a guesser does so in one of four cases
+    first = np.tile([True, False, False, False], 10)
+    perfect = validity(argmax(first.astype(float), items, first, "first"), items, first)
+    assert (perfect.constant, perfect.most_common) == (False, 1.0)  # the right choice is always there
     right = validity(argmax(gold.astype(float), items, gold, "first"), items, gold)
     assert (right.at_chance, right.constant) == (False, False)
     assert right.most_common == pytest.approx(0.3)

@@ -13,15 +13,19 @@ from choicewise.results.impossible_logprobs import PLACEHOLDER, POSITIVE
 from choicewise.results.measurement import Measurement
 from choicewise.results.pairing import paired_predictions, same_items
 from choicewise.scoring.calibration import order_predictions
+from choicewise.scoring.credits import guess
 from choicewise.scoring.decisions import Decisions
 from choicewise.scoring.metrics import Value, micro
 from choicewise.scoring.ragged import Integers, Mask, row_of
-from choicewise.scoring.statistics.length_bias import length_correlations
-from choicewise.scoring.statistics.position_bias import permutation_consistency, position_bias
-from choicewise.scoring.statistics.validity import low_mass_rate, validity
+from choicewise.scoring.statistics.length_bias import length_correlations, length_p
+from choicewise.scoring.statistics.position_bias import SIGNIFICANT, permutation_consistency, position_bias
+from choicewise.scoring.statistics.validity import guessing_p, low_mass_rate, validity
 
 MARGIN, TIED, MISSING, UNPARSED = 1e-12, 0.05, 0.01, 0.05
 """Alarms: margins up to so much are zero; a greater share of items is tied, missing, or names no option."""
+
+LENGTH, OTHERWISE = 0.3, 0.3
+"""Warnings: a mean correlation of so much; so great a share of the items is predicted differently."""
 
 FLAGS = {
     "served-model": "the server answered the same probe otherwise at the end: these numbers may be of two models",
@@ -32,15 +36,15 @@ FLAGS = {
     "many-unparsed": f"more than {UNPARSED:.0%} of the generated texts name no option, and count as wrong",
     "many-tied": f"more than {TIED:.0%} of the items are tied: the tie rule decides them",
     "chance": "within one standard error of guessing",
-    "constant": "the same position is predicted for every item",
+    "constant": f"the same position is predicted for every item (p < {SIGNIFICANT})",
     "gold-constant": "the right choice always stands in one place and there are ties: the tie rule makes the number",
-    "position": "positions are predicted more or less often than they are right (p < 0.01)",
-    "length": "scores correlate with the length of the choices (|Spearman| >= 0.3)",
+    "position": f"positions are predicted more or less often than they are right (p < {SIGNIFICANT})",
+    "length": f"scores correlate with the length of the choices (|Spearman| >= {LENGTH}, p < {SIGNIFICANT})",
     "mass": "the labels hold less than half of the probability for most items",
     "near-ties": "more items are undecided numerically than the interval is wide to either side",
-    "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items differently",
-    "permutation": "30 % or more of the items are predicted differently in another order of their options",
-    "choices-only": "with the choices alone, without the question, the accuracy is better than chance",
+    "label/text": f"the protocol that scores the choices' texts predicts {100 * OTHERWISE:.0f} % or more of the items differently",
+    "permutation": f"{100 * OTHERWISE:.0f} % or more of the items are predicted differently in another order of their options",
+    "choices-only": f"with the choices alone, without the question, the accuracy is better than chance (p < {SIGNIFICANT})",
 }
 """Flag → what it means, in the order they are shown."""
 
@@ -56,12 +60,13 @@ class Diagnosis:
     """What speaks for or against one number.  Shares of 1; NaN where not known.
 
     ``chance``: expected accuracy of guessing.  ``most_common``: the greatest share a position has among predictions.
-    ``position_rstd``, ``position_p``: position bias.  ``length_rho``: correlation of score and length within items.
+    ``position_rstd``, ``position_p``: position bias.  ``length_rho``: correlation of score and length within items, and
+    ``length_p``, how likely one so large is by chance.
     ``mass``: median probability of the continuations together; ``low_mass``: share of items where it is under 1/2.
     ``near_tie_rate``, ``tie_rate``: items undecided numerically, and tied exactly.  ``label_text``: share of items
     predicted differently by ``text_sibling``.  ``permutation_consistency``: share of items with the same prediction in
     every order that ``permutation_sibling`` shows.  ``choices_only``: accuracy of ``choices_sibling``, which leaves the
-    question out.
+    question out, and ``choices_only_p``, how likely guessing is as good.
     """
 
     flags: tuple[str, ...]
@@ -70,6 +75,7 @@ class Diagnosis:
     position_rstd: float
     position_p: float
     length_rho: float
+    length_p: float
     mass: float
     low_mass: float
     near_tie_rate: float
@@ -79,6 +85,7 @@ class Diagnosis:
     permutation_consistency: float
     permutation_sibling: str | None
     choices_only: float
+    choices_only_p: float
     choices_sibling: str | None
 
 
@@ -110,8 +117,8 @@ def diagnose(
     kinds = (_is_text_of, _is_permuted, _is_choices_only_of)
     text, permuted, choices = (nearest(measured, siblings, fits) for fits in kinds)
     mismatch, consistency = _mismatch(text, measured, among), _consistency(permuted, measured, among)
-    alone = None if choices is None else micro(choices.decisions)
-    length = _length_rho(measured, rows, offsets)
+    alone, alone_p = _alone(choices, measured, among)
+    length, length_chance = _length(measured, rows, offsets)
     golds = evidence.gold_index[among]
     impossible = evidence.impossible(measured.protocol.null)[among]
     margins = decisions.margin[~np.isnan(decisions.margin)]
@@ -127,13 +134,13 @@ def diagnose(
         "chance": signs.at_chance,
         "constant": signs.constant,
         "gold-constant": value.ties > 0 and len(golds) > 1 and golds[0] >= 0 and bool((golds == golds[0]).all()),
-        "position": position.p < 0.01,
-        "length": abs(length) >= 0.3,
+        "position": position.p < SIGNIFICANT,
+        "length": abs(length) >= LENGTH and length_chance < SIGNIFICANT,
         "mass": low_mass > 0.5,
         "near-ties": near_ties > (value.ci_high - value.ci_low) / 2,
-        "label/text": mismatch >= 0.3,
-        "permutation": consistency <= 0.7,
-        "choices-only": alone is not None and alone.ci_low > signs.chance,
+        "label/text": mismatch >= OTHERWISE,
+        "permutation": 1 - consistency >= OTHERWISE - 1e-9,
+        "choices-only": alone_p < SIGNIFICANT,
     }
     return Diagnosis(
         flags=tuple(name for name in FLAGS if raised[name]),
@@ -142,6 +149,7 @@ def diagnose(
         position_rstd=position.rstd,
         position_p=position.p,
         length_rho=length,
+        length_p=length_chance,
         mass=float(np.nanmedian(mass)) if (~np.isnan(mass)).any() else math.nan,
         low_mass=low_mass,
         near_tie_rate=near_ties,
@@ -150,7 +158,8 @@ def diagnose(
         text_sibling=text.name if text else None,
         permutation_consistency=consistency,
         permutation_sibling=permuted.name if permuted else None,
-        choices_only=alone.value if alone else math.nan,
+        choices_only=alone,
+        choices_only_p=alone_p,
         choices_sibling=choices.name if choices else None,
     )
 
@@ -208,9 +217,19 @@ def _mismatch(sibling: Measurement | None, measured: Measurement, among: Mask) -
     return float((left != right)[both].mean()) if both.any() else math.nan
 
 
-def _length_rho(measured: Measurement, rows: Mask, offsets: Integers) -> float:
+def _alone(sibling: Measurement | None, measured: Measurement, among: Mask) -> tuple[float, float]:
+    """The accuracy of the sibling on the same items, and how likely guessing is as good."""
+    if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
+        return math.nan, math.nan
+    scored = among & ~sibling.decisions.missing
+    chance = guess(sibling.evidence.item_offsets, sibling.evidence.right, sibling.protocol.metric)[scored]
+    return micro(sibling.decisions, among).value, guessing_p(sibling.credit[scored], chance)
+
+
+def _length(measured: Measurement, rows: Mask, offsets: Integers) -> tuple[float, float]:
+    """The mean correlation of score and length, and how likely one so large is by chance."""
     if measured.scores is None:
-        return math.nan
+        return math.nan, math.nan
     rhos = length_correlations(measured.scores[rows], measured.evidence.lengths[rows], offsets)
     known = rhos[~np.isnan(rhos)]
-    return float(known.mean()) if len(known) else math.nan
+    return (float(known.mean()), length_p(known)) if len(known) else (math.nan, math.nan)

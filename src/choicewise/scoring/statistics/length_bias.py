@@ -1,5 +1,6 @@
 """Do longer choices score better or worse, whatever they say?"""
 
+import math
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,17 @@ def length_correlations(scores: Floats, lengths: Floats, item_offsets: Integers)
             part = slice(start, start + step)
             correlations[items[part]] = _correlations(scores[rows[part]], lengths[rows[part]])
     return correlations
+
+
+def length_p(correlations: Floats) -> float:
+    """How likely so large a mean correlation is where every item's could as well have the other sign; two-sided.
+
+    The normal limit of the sign-flip test with a correction for continuity: no correlation is greater than 1.
+    ``correlations``: float64 [items] without NaN.
+    """
+    spread = math.sqrt(float(np.square(correlations).sum()))
+    beyond = max(0.0, abs(float(correlations.sum())) - 1)
+    return math.erfc(beyond / spread / math.sqrt(2)) if spread else math.nan
 
 
 def _correlations(scores: Floats, lengths: Floats) -> Floats:

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from choicewise import open_run
 from choicewise.cli.commands import invoke
 from choicewise.report.average_table import average_tables
-from choicewise.results.average import Average, PartValue, ScoredPart, ranked_averages
+from choicewise.results.average import Average, PartValue, ScoredPart, Stratum, ranked_averages
 from choicewise.results.suite_parts import averages
 from choicewise.results.summary import summarize
 from choicewise.results.sweep import run_folders, sweeps
+from choicewise.scoring.statistics.stratified import stratified
+from choicewise.scoring.statistics.wilson import wilson
 
 from .suite_worlds import TRIO, UNSCORED, known_suites, write_benchmarks
 
@@ -26,24 +28,87 @@ ERRORS = st.floats(0, 0.3)
 
 
 def part(name: str, *values: float, se: float = 0.01, problem: str = "") -> PartValue:
-    scored = tuple(ScoredPart(f"{name}/{place}", "acc", value, value, se, 10, 0) for place, value in enumerate(values))
-    return PartValue(name, scored, problem)
+    return PartValue(
+        name, tuple(scored(f"{name}/{place}", value, 10, se) for place, value in enumerate(values)), problem
+    )
+
+
+def scored(name: str, value: float, n: int, se: float = 0.01) -> ScoredPart:
+    return ScoredPart(name, "acc", value, value, se, n, 0, (Stratum(value * n, n),))
 
 
 @given(st.lists(st.tuples(SHARES, ERRORS, st.integers(1, 999)), min_size=1, max_size=8))
 def test_a_mean_of_independent_parts(parts: list[tuple[float, float, int]]) -> None:
-    scored = [
-        PartValue(str(place), (ScoredPart("p", "acc", *(v, v, se), n, 0),)) for place, (v, se, n) in enumerate(parts)
-    ]
-    average = Average("suite", "model", False, tuple(scored))
+    values = [PartValue(str(place), (scored("p", v, n, se),)) for place, (v, se, n) in enumerate(parts)]
+    average = Average("suite", "model", False, tuple(values))
     assert average.complete
     assert average.mean == pytest.approx(np.mean([value for value, _, _ in parts]))
     assert average.se == pytest.approx(np.sqrt(np.sum([se**2 for _, se, _ in parts])) / len(parts))
     assert average.n == sum(n for _, _, n in parts)
     row = average.as_json()
     assert row["value"] == pytest.approx(average.mean)
-    assert row["ci_high"] - row["ci_low"] == pytest.approx(2 * 1.959963984540054 * average.se)
+    assert 0 <= row["ci_low"] <= row["value"] <= row["ci_high"] <= 1
+    assert row["ci_low"] < row["ci_high"]
     assert (row["dataset"], row["protocol"], row["metric"], row["subject"]) == ("suite", "suite", "average", "all")
+
+
+@given(st.integers(0, 30), st.integers(1, 30))
+def test_one_part_has_the_interval_of_its_items(right: int, n: int) -> None:
+    right = min(right, n)
+    average = Average("suite", "model", False, (PartValue("a", (scored("p", right / n, n),)),))
+    assert average.interval == pytest.approx(wilson(right / n, n), abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(2, 9)), min_size=2, max_size=4))
+def test_strata_of_equal_weight_have_the_macro_interval(strata: list[tuple[int, int]]) -> None:
+    own = tuple(Stratum(float(right), right + more) for right, more in strata)
+    rights, sizes, _ = np.array(own).T
+    mean = float(np.mean(rights / sizes))
+    together = PartValue("a", (ScoredPart("p", "acc", mean, mean, 0.1, int(sizes.sum()), 0, own),))
+    parts = [PartValue(str(place), (scored("p", right / n, n),)) for place, (right, n, _) in enumerate(own)]
+    for each in ((together,), parts):
+        average = Average("suite", "model", False, tuple(each))
+        assert average.interval == pytest.approx(stratified(rights, sizes.astype(np.int64)), abs=1e-9)
+    halves = tuple(each._replace(right=each.size / 2 + each.right / 2, low=0.5) for each in own)
+    normalised = PartValue("a", (ScoredPart("p", "acc", mean, mean, 0.1, int(sizes.sum()), 0, halves),))
+    low, high = Average("suite", "model", True, (normalised,)).interval
+    raw = stratified(np.array([each.right for each in halves]), sizes.astype(np.int64))
+    assert (low, high) == (pytest.approx(max(0, 2 * raw[0] - 1), abs=1e-9), pytest.approx(2 * raw[1] - 1, abs=1e-9))
+
+
+@pytest.mark.parametrize("p", [0.02, 0.25, 0.5, 0.98])
+@pytest.mark.parametrize("sizes", [((20,),) * 4, ((1172,), (817,), (10,) * 57), ((50,), (2, 5, 9), (1, 1, 1))])
+def test_intervals_of_averages_hold(sizes: tuple[tuple[int, ...], ...], p: float) -> None:
+    """Mean ± 1.96 standard errors holds in 80 % of four parts of 20 items at p = .02, and has no width in 20 %."""
+    rng, held, narrow = np.random.default_rng(7), 0, 1.0
+    for _ in range(400):
+        parts = []
+        for own in sizes:
+            strata = tuple(Stratum(float(rng.binomial(n, p)), n) for n in own)
+            value = float(np.mean([right / n for right, n, _ in strata]))
+            parts.append(PartValue("a", (ScoredPart("p", "acc", value, value, 0.1, sum(own), 0, strata),)))
+        low, high = Average("suite", "model", False, tuple(parts)).interval
+        held += low <= p <= high
+        narrow = min(narrow, high - low)
+    assert held / 400 >= 0.93
+    assert narrow > 0.001
+
+
+@pytest.mark.parametrize("p", [0.25, 0.3, 0.9])
+def test_intervals_of_normalised_averages_hold(p: float) -> None:
+    """Of four options each: parts below guessing count as 0, as the mean has them."""
+    rng, held = np.random.default_rng(8), 0
+    for _ in range(400):
+        parts = []
+        for n in (40, 60, 250):
+            strata = (Stratum(float(rng.binomial(n, p)), n, 0.25),)
+            value = max(0.0, (strata[0].right / n - 0.25) / 0.75)
+            parts.append(PartValue("a", (ScoredPart("p", "acc", value, value, 0.1, n, 0, strata),)))
+        average = Average("suite", "model", True, tuple(parts))
+        low, high = average.interval
+        assert low <= average.mean <= high
+        held += low <= (p - 0.25) / 0.75 <= high
+    assert held / 400 >= 0.93
 
 
 @given(st.lists(st.lists(SHARES, min_size=1, max_size=3), min_size=1, max_size=4))
@@ -91,6 +156,27 @@ def test_models_are_ranked_among_those_with_the_same_parts() -> None:
     ]
 
 
+@given(st.lists(st.integers(0, 12), min_size=2, max_size=9), st.data())
+def test_the_order_of_the_sum_never_changes_a_rank(rights: list[int], data: st.DataObject) -> None:
+    other = data.draw(st.permutations(rights))
+    better = [rights[0] + 1, *rights[1:]]
+    one, two, three = (
+        Average("suite", name, False, tuple(part(str(place), right / 13) for place, right in enumerate(own)))
+        for name, own in (("one", rights), ("two", other), ("better", better))
+    )
+    placed = {each.model: each.rank for each in ranked_averages([one, two, three])}
+    assert placed == {"better": 1, "one": 2, "two": 2}
+
+
+def test_of_protocols_equal_but_for_rounding_the_first_counts() -> None:
+    best = part("a", 0.1 + 0.2, 0.3).best
+    assert best is not None
+    assert best.protocol == "a/0"
+    best = part("a", 0.3, 0.1 + 0.2).best
+    assert best is not None
+    assert best.protocol == "a/0"
+
+
 def test_averages_of_a_folder_are_those_of_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_benchmarks(tmp_path / "data", monkeypatch, questions=12)
     out = tmp_path / "out"
@@ -109,6 +195,8 @@ def test_averages_of_a_folder_are_those_of_its_rows(tmp_path: Path, monkeypatch:
         assert average.mean == pytest.approx(sum(row.value for row in counted) / 3)
         assert average.se == pytest.approx(math.sqrt(sum(row.se**2 for row in counted)) / 3)
         assert average.n == sum(row.n for row in counted)
+        assert average.interval[0] < average.mean + 1e-12
+        assert average.interval[1] - average.interval[0] > 0.05  # the oracle's, too
 
 
 @pytest.mark.parametrize("questions", [5, 11])

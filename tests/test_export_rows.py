@@ -25,7 +25,7 @@ from choicewise.interchange.export import export
 from choicewise.interchange.write.item_scores import SCHEMA
 from choicewise.interchange.write.row_table import row_schema, row_table
 from choicewise.models.fake import HashModel
-from choicewise.results.average import Average, PartValue, ScoredPart
+from choicewise.results.average import Average, PartValue, ScoredPart, Stratum
 from choicewise.results.row import Row
 from choicewise.results.run import Run, open_run
 from choicewise.results.summary import summarize
@@ -85,7 +85,7 @@ def test_perplexities_and_averages_are_told_by_their_metric(run: Run) -> None:
     summary = summarize(run.folder)
     nan = float("nan")
     odd = replace(summary.rows[0], metric="perplexity", value=12.5, se=nan, ci_low=nan)
-    part = PartValue("mmlu", (ScoredPart("mmlu/original", "acc", 0.5, 0.5, 0.1, 12, 0),))
+    part = PartValue("mmlu", (ScoredPart("mmlu/original", "acc", 0.5, 0.5, 0.1, 12, 0, (Stratum(6.0, 12),)),))
     study = make_study([replace(summary, rows=(summary.rows[1], odd))])
     table = row_table(replace(study, averages=(Average("suite", "hash", False, (part,)),)))
     metrics = table["metric"].to_pylist()

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from statistics import median
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from choicewise.report.finding_text import sentences
 from choicewise.results.finding import Finding, finding, guess
 from choicewise.results.lead import Turn
+from choicewise.results.order import order_agreement
+from choicewise.results.ranks import ranked
 from choicewise.results.reasons import MissingReason
 from choicewise.results.row import Row
 from tests.made_rows import NAMES, made
@@ -139,6 +142,16 @@ def test_ties_for_the_lead() -> None:
     assert "Both models score exactly the same under the one protocol." in told(several({"a": [0.5], "b": [0.5]}))
     three = several({"a": [0.5, 0.6], "b": [0.5, 0.5], "c": [0.4, 0.6]})
     assert "No model is ahead of all others under any of 2 protocols." in told(three)
+
+
+def test_values_equal_but_for_rounding_are_ties() -> None:
+    """Of two subjects of ten items each, 7 and 1 right, and 4 and 4."""
+    means = (0.7 + 0.1) / 2, (0.4 + 0.4) / 2
+    assert means[0] != means[1]
+    rows = several({"a": [means[0]], "b": [means[1]]})
+    assert [row.rank for row in ranked(rows)] == [1, 1]
+    assert "Both models score exactly the same under the one protocol." in told(rows)
+    assert order_agreement(np.array([[0.3, 0.1 + 0.2, 0.5], [0.1 + 0.2, 0.3, 0.6]]))[0, 1] == 1
 
 
 def test_models_that_lead_equally_often() -> None:
@@ -321,14 +334,14 @@ def test_every_table_has_one_to_three_sentences(values: dict[str, list[float]], 
         best = lead.models[0]
         own = [each for each in contests if best in each]
         assert lead.contests == len(own)
-        assert lead.first == sum(each[best] == max(each.values()) for each in own)
+        assert lead.first == sum(each[best] > max(each.values()) - 1e-9 for each in own)
         alone = {
-            m: sum(each.get(m, -1) > max(v for o, v in each.items() if o != m) for each in contests)
+            m: sum(each.get(m, -1) > max(v for o, v in each.items() if o != m) + 1e-9 for each in contests)
             for m in lead.models
         }
         assert alone[best] == max(alone.values())
         swapped = any(
-            (one[a] - one[b]) * (two[a] - two[b]) < 0
+            (one[a] - one[b]) * (two[a] - two[b]) < -1e-9
             for one in contests
             for two in contests
             for a in one.keys() & two.keys()

@@ -18,7 +18,7 @@ from choicewise.scoring.metrics import micro
 from choicewise.scoring.statistics.clustered import clustered_error, standard_error
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.paired import minimum_detectable_effect, paired_difference
-from choicewise.scoring.statistics.rank_interval import rank_intervals
+from choicewise.scoring.statistics.rank_interval import rank_intervals, ranks
 from choicewise.scoring.statistics.sign_flip import exact_tail, integer_differences, normal_tail, sign_flip
 
 CREDIT = st.sampled_from([0.0, 1.0, 0.5, math.nan])
@@ -206,6 +206,35 @@ def test_rank_intervals_of_equal_models_share_the_first_rank() -> None:
     assert [values.tolist() for values in (result.rank, result.low, result.high)] == [[1, 1]] * 3
     nothing = rank_intervals(np.full((2, 3), math.nan))
     assert (nothing.n, nothing.missing, nothing.low.tolist(), nothing.high.tolist()) == (0, 3, [1, 1], [2, 2])
+
+
+@given(st.lists(st.lists(st.integers(0, 12), min_size=5, max_size=5), min_size=1, max_size=6), st.data())
+def test_the_order_of_the_sum_never_changes_a_rank(models: list[list[int]], data: st.DataObject) -> None:
+    """Means of five subjects of 13, 7, 11, 3 and 12 items, and the same mean summed in any other order."""
+    sizes = (13, 7, 11, 3, 12)
+    shares = [[right % (size + 1) / size for right, size in zip(own, sizes, strict=True)] for own in models]
+    exact = [sum(Fraction(right % (size + 1), size) for right, size in zip(own, sizes, strict=True)) for own in models]
+    plain = [1 + sum(other > own for other in exact) for own in exact]
+    for _ in range(3):
+        drawn = [sum(data.draw(st.permutations(own))) / 5 for own in shares]
+        assert ranks(drawn).tolist() == plain
+        assert ranks([drawn, [-each for each in drawn]])[0].tolist() == plain
+
+
+def test_ranks_of_what_is_no_number_and_of_no_end() -> None:
+    assert ranks([math.nan, -math.inf, 0.5, math.nan, -math.inf, math.inf]).tolist() == [0, 3, 2, 0, 3, 1]
+    assert ranks([]).tolist() == []
+    assert ranks([-1e6, -1e6 - 1e-8, -1e6 - 1]).tolist() == [1, 1, 3]  # perplexities, the least the best
+
+
+def test_a_rank_lies_in_its_interval_where_means_are_equal_but_for_rounding() -> None:
+    """Means over two subjects of ten items, in weights that do not add up exactly."""
+    rights = np.array([[7, 1], [4, 4]])
+    credits = np.array([np.concatenate([np.arange(10) < right for right in own]) for own in rights]) * (1 / 3)
+    result = rank_intervals(credits, draws=200)
+    assert result.rank.tolist() == [1, 1]
+    assert (result.low <= result.rank).all()
+    assert (result.rank <= result.high).all()
 
 
 def winogrande(folder: Path, model: str) -> Decisions:

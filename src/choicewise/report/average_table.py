@@ -1,5 +1,6 @@
 """The averages of suites as tables: a line per model, a column per part, and what is missing below."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,12 +43,12 @@ def _table(averages: Sequence[Average]) -> AverageTable:
     for each in averages:
         mark = "" if each.complete else f" of {len(each.counted)} of {len(each.parts)}"
         cells = [_cell(part, each.normalised) for part in each.parts]
-        ends = [f"{percent(each.mean)}{mark}", percent(each.se), f"{each.n:,}", str(each.rank or "")]
-        rows.append([each.model, *cells, *ends])
+        interval = "-" if math.isnan(each.interval[0]) else " – ".join(map(percent, each.interval))
+        rows.append([each.model, *cells, f"{percent(each.mean)}{mark}", interval, f"{each.n:,}", str(each.rank or "")])
     about = f" ({first.selection})" if first.selection else ""
     state = "" if all(each.complete for each in averages) else ", incomplete"
     title = f"{first.suite}{about}: values in % and their plain mean{state}"
-    columns = ["model", *(part.benchmark for part in first.parts), "average", "± se", "n", "rank"]
+    columns = ["model", *(part.benchmark for part in first.parts), "average", "95 % interval", "n", "rank"]
     return AverageTable(title, columns, rows, _notes(averages))
 
 

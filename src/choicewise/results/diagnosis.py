@@ -24,8 +24,8 @@ from choicewise.scoring.statistics.validity import guessing_p, low_mass_rate, va
 MARGIN, TIED, MISSING, UNPARSED = 1e-12, 0.05, 0.01, 0.05
 """Alarms: margins up to so much are zero; a greater share of items is tied, missing, or names no option."""
 
-LENGTH, OTHERWISE = 0.3, 0.3
-"""Warnings: a mean correlation of so much; so great a share of the items is predicted differently."""
+LENGTH = 0.3
+"""A mean correlation with the length from which on there is a warning."""
 
 FLAGS = {
     "served-model": "the server answered the same probe otherwise at the end: these numbers may be of two models",
@@ -42,9 +42,9 @@ FLAGS = {
     "length": f"scores correlate with the length of the choices (|Spearman| >= {LENGTH}, p < {SIGNIFICANT})",
     "mass": "the labels hold less than half of the probability for most items",
     "near-ties": "more items are undecided numerically than the interval is wide to either side",
-    "label/text": f"the protocol that scores the choices' texts predicts {100 * OTHERWISE:.0f} % or more of the items differently",
-    "permutation": f"{100 * OTHERWISE:.0f} % or more of the items are predicted differently in another order of their options",
-    "choices-only": f"with the choices alone, without the question, the accuracy is better than chance (p < {SIGNIFICANT})",
+    "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items differently",
+    "permutation": "30 % or more of the items are predicted differently in another order of their options",
+    "choices-only": f"with the choices alone the accuracy is better than chance (p < {SIGNIFICANT})",
 }
 """Flag → what it means, in the order they are shown."""
 
@@ -138,8 +138,8 @@ def diagnose(
         "length": abs(length) >= LENGTH and length_chance < SIGNIFICANT,
         "mass": low_mass > 0.5,
         "near-ties": near_ties > (value.ci_high - value.ci_low) / 2,
-        "label/text": mismatch >= OTHERWISE,
-        "permutation": 1 - consistency >= OTHERWISE - 1e-9,
+        "label/text": mismatch >= 0.3,
+        "permutation": consistency <= 0.7,
         "choices-only": alone_p < SIGNIFICANT,
     }
     return Diagnosis(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from choicewise.results.ranks import measured_as
 from choicewise.results.row import Row
+from choicewise.scoring.statistics.rank_interval import ranks
 
 NAMED = 2
 """So few protocols are named; of more it is said what they have in common."""
@@ -100,19 +101,20 @@ def _contests(rows: Sequence[Row]) -> list[Contest]:
     return [contest for contest in alike.values() if len(contest) > 1]
 
 
+def _ranks(contest: Contest) -> dict[str, int]:
+    return dict(zip(contest, ranks([row.value for row in contest.values()]).tolist(), strict=True))
+
+
 def _leaders(contest: Contest) -> list[str]:
-    best = max(row.value for row in contest.values())
-    return [model for model, row in contest.items() if row.value == best]
+    return [model for model, rank in _ranks(contest).items() if rank == 1]
 
 
 def _same_order(contests: Sequence[Contest]) -> bool:
     """Whether the models can be put in one order that no contest contradicts."""
     above: dict[str, set[str]] = {}
-    for contest in contests:
-        ordered = sorted(contest, key=lambda model: contest[model].value)
-        for place, model in enumerate(ordered):
-            lower = (other for other in ordered[:place] if contest[other].value < contest[model].value)
-            above.setdefault(model, set()).update(lower)
+    for placed in map(_ranks, contests):
+        for model, rank in placed.items():
+            above.setdefault(model, set()).update(other for other, lower in placed.items() if lower > rank)
     return not any(model in above.get(other, ()) for model, others in above.items() for other in others)
 
 

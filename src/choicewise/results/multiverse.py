@@ -19,6 +19,7 @@ from choicewise.scoring.ragged import Floats
 from choicewise.scoring.statistics.holm import holm
 from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
 from choicewise.scoring.statistics.paired import paired_difference
+from choicewise.scoring.statistics.rank_interval import ranks
 from choicewise.scoring.statistics.sign_flip import sign_flip
 
 Firsts = Sequence[Mapping[str, str]]
@@ -209,6 +210,6 @@ def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
         if models >= 3 and len(shared) == models:
             from scipy.stats import kendalltau
 
-            tau = kendalltau(*([values[name][key] for key in shared] for name in (left, right))).statistic
+            tau = kendalltau(*(ranks([values[name][key] for key in shared]) for name in (left, right))).statistic
             agreements.append(RankAgreement(left, right, float(tau), models))
     return agreements

@@ -3,6 +3,7 @@
 import numpy as np
 
 from choicewise.scoring.ragged import Floats
+from choicewise.scoring.statistics.rank_interval import ranks
 
 _VALUES = 0.05
 """What a difference of values weighs beside one of orders: it decides only between columns of the same order."""
@@ -16,9 +17,9 @@ def order_agreement(values: Floats) -> Floats:
     """
     columns, rows = values.shape
     left, right = np.triu_indices(rows, 1)
-    differences = values[:, left] - values[:, right]
-    known = (~np.isnan(differences)).astype(np.float64)
-    signs = np.sign(np.nan_to_num(differences))
+    places = ranks(values)
+    known = ((places[:, left] > 0) & (places[:, right] > 0)).astype(np.float64)
+    signs = np.sign(places[:, right] - places[:, left]) * known
     untied = (signs**2) @ known.T
     with np.errstate(invalid="ignore", divide="ignore"):
         agreement = np.where(untied * untied.T > 0, signs @ signs.T / np.sqrt(untied * untied.T), np.nan)

@@ -1,7 +1,6 @@
 """The order of several models under each protocol, and how sure it is."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +10,13 @@ from choicewise.results.pairing import paired_credits
 from choicewise.results.row import Row
 from choicewise.scoring.metrics import GROUPS
 from choicewise.scoring.ragged import Floats
-from choicewise.scoring.statistics.rank_interval import rank_intervals
+from choicewise.scoring.statistics.rank_interval import rank_intervals, ranks
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
     """The same rows with the rank of each model among those measured the same way; equal values share a rank."""
-    rivals: dict[tuple[str, ...], list[float]] = {}
-    for row in rows:
-        rivals.setdefault(measured_as(row), []).append(merit(row))
-    return [replace(row, rank=rank(merit(row), rivals[measured_as(row)])) for row in rows]
+    placed = iter(ranks_among([merit(row) for row in rows], [measured_as(row) for row in rows]))
+    return [replace(row, rank=next(placed)) for row in rows]
 
 
 def merit(row: Row) -> float:
@@ -27,9 +24,16 @@ def merit(row: Row) -> float:
     return row.value if row.share else -row.value
 
 
-def rank(value: float, rivals: Sequence[float]) -> int | None:
-    """1 for the greatest; equal values share a rank; None for NaN, which is no value."""
-    return None if math.isnan(value) else 1 + sum(rival > value for rival in rivals)
+def ranks_among(values: Sequence[float], groups: Sequence[Hashable]) -> list[int | None]:
+    """The rank of each value in its group: 1 for the greatest; equal values share a rank; None for NaN, no value."""
+    members: dict[Hashable, list[int]] = {}
+    for place, group in enumerate(groups):
+        members.setdefault(group, []).append(place)
+    placed: list[int | None] = [None] * len(values)
+    for places in members.values():
+        for place, rank in zip(places, ranks([values[place] for place in places]).tolist(), strict=True):
+            placed[place] = rank or None
+    return placed
 
 
 def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None) -> list[Row]:

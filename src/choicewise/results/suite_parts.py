@@ -10,11 +10,12 @@ import numpy as np
 from choicewise.protocols.chat import plain_name
 from choicewise.protocols.signature import parse_signature
 from choicewise.records.sweep import CellRecord, PartRecord, SuiteRecord, Sweep
-from choicewise.results.average import Average, PartValue, ScoredPart, ranked_averages
+from choicewise.results.average import Average, PartValue, ScoredPart, Stratum, ranked_averages
 from choicewise.results.item_table import read_item_table
 from choicewise.results.outcome import Outcome
 from choicewise.results.row import Row, chosen_part
 from choicewise.results.summary import Summary
+from choicewise.scoring.ragged import Integers
 from choicewise.scoring.statistics.clustered import standard_error
 
 
@@ -73,33 +74,37 @@ def _problem(part: PartRecord, name: str, cells: Sequence[CellRecord], rows: Seq
 
 
 def _scored(summary: Summary, row: Row, normalised: bool) -> ScoredPart:
-    value, se = row.value, row.se
-    if normalised:
-        outcome = next(each for each in summary.outcomes.outcomes if each.name == row.protocol)
-        value, se = _normalised(summary, outcome, row)
-    return ScoredPart(row.protocol, row.metric, value, row.value, se, row.n, row.missing)
-
-
-def _normalised(summary: Summary, outcome: Outcome, row: Row) -> tuple[float, float]:
-    """From guessing (0) to all right (1), and its standard error: of every subject where the value is a mean over them.
+    """What counts of a row: its value, or that from guessing (0) to all right (1).
 
     ``(raw - low) / (1 - low)``, 0 below ``low``, which is 1 / the most choices of an item (0 where there are none to
-    choose from).  The standard error is that of the raw value over ``1 - low``.
+    choose from): of every subject where the value is a mean over them.  The standard error is that of the raw value
+    over ``1 - low``.
     """
+    outcome = next(each for each in summary.outcomes.outcomes if each.name == row.protocol)
+    credit, value, se = outcome.credit, row.value, row.se
+    counts = _choices(summary, outcome) if normalised else np.ones(len(credit))
+    subjects = outcome.subjects if outcome.protocol.aggregation == "macro" else ["all"] * len(credit)
+    numbers = np.unique(np.array(subjects, dtype=str), return_inverse=True)[1]
+    strata, errors = list[Stratum](), list[float]()
+    for number in range(int(numbers.max()) + 1):
+        among = (numbers == number) & ~np.isnan(credit)
+        if among.any():
+            low = 1 / float(counts[among].max()) if counts[among].max() > 1 else 0.0
+            strata.append(Stratum(float(credit[among].sum()), int(among.sum()), low))
+            errors.append(standard_error(credit[among]) / (1 - low))
+    if normalised:
+        values = [max((right / size - low) / (1 - low), 0.0) for right, size, low in strata]
+        value, se = math.fsum(values) / len(values), math.sqrt(math.fsum(each**2 for each in errors)) / len(errors)
+    return ScoredPart(
+        row.protocol, row.metric, value, row.value, se, row.n, row.missing, tuple(strata) if row.share else ()
+    )
+
+
+def _choices(summary: Summary, outcome: Outcome) -> Integers:
+    """How many choices each item has, int64 [items]."""
     table = read_item_table(summary.folder, summary.manifest)
     choices = dict(zip(table["item"].to_pylist(), _lengths(table["choices"]), strict=True))
-    counts = np.array([choices[item] for item in outcome.ids.to_pylist()])
-    credit = outcome.credit
-    subjects = np.array(outcome.subjects if outcome.protocol.aggregation == "macro" else ["all"] * len(credit), object)
-    values, errors = list[float](), list[float]()
-    for subject in dict.fromkeys(subjects.tolist()):
-        among = (subjects == subject) & ~np.isnan(credit)
-        if among.any():
-            low = 1 / counts[among].max() if counts[among].max() > 1 else 0.0
-            raw, error = float(credit[among].mean()), standard_error(credit[among])
-            values.append(max((raw - low) / (1 - low), 0.0))
-            errors.append(error / (1 - low))
-    return math.fsum(values) / len(values), math.sqrt(math.fsum(each**2 for each in errors)) / len(errors)
+    return np.array([choices[item] for item in outcome.ids.to_pylist()], dtype=np.int64)
 
 
 def _lengths(lists: object) -> list[int]:

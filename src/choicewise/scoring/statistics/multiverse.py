@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from choicewise.scoring.ragged import Floats, Integers
+from choicewise.scoring.statistics.rank_interval import ALIKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,7 @@ def sign_agreement(left: Floats, right: Floats) -> Agreement:
     A protocol under which the models share no scored item has no sign and does not count.
     """
     means = np.array([_mean(difference) for difference in left - right])
-    # Credits are 0, 1, halves, thirds, ...: so small a mean is 0 but for rounding.
-    signs = np.where(np.abs(means) < 1e-12, 0.0, np.sign(means))
+    signs = np.where(np.abs(means) <= ALIKE, 0.0, np.sign(means))
     return Agreement(*(int((signs == sign).sum()) for sign in (1, -1, 0)))
 
 

@@ -93,7 +93,7 @@ def _binomial(size: int) -> Floats:
     return np.diff(bdtr(np.arange(size + 1), size, 0.5), prepend=0.0)
 
 
-def constant_p(choices: Integers, right: Integers, hit: Mask) -> float:
+def constant_p(choices: Integers, right: Floats | Integers, hit: Mask) -> float:
     """At most how likely a model without a preference predicts the same position for every item.
 
     ``choices`` and ``right``: how many an item has, ``hit``: whether the position is right, [items] each.  Such a model

@@ -1,4 +1,4 @@
-"""The score interval of a mean of subjects' means."""
+"""The score interval of a weighted sum of accuracies, such as a mean of subjects' means."""
 
 import numpy as np
 
@@ -9,22 +9,26 @@ _STEPS = 45
 """Bisections, to 1e-13 of a bound's way from the mean to the end."""
 
 
-def stratified(rights: Floats, sizes: Integers, level: float = 0.95) -> tuple[float, float]:
+def stratified(
+    rights: Floats, sizes: Integers | Floats, level: float = 0.95, weights: Floats | None = None
+) -> tuple[float, float]:
     """(low, high) of the interval for the mean of the subjects' accuracies, the subjects being given.
 
     ``rights``: the credit of each subject's items together, float64 [subjects]; ``sizes``: how many items it has, at
-    least one.  All means θ are in the interval that the score test does not reject, with the subjects' accuracies as
-    likely as a mean of θ lets them be (Miettinen & Nurminen 1985, their correction for as many estimates as there are
-    subjects included; Martín Andrés et al. 2011 for any weights).  Of one subject it is the Wilson interval.
+    least one; ``weights``: of each accuracy in a sum that takes the place of the mean.  All sums θ are in the interval
+    that the score test does not reject, with the subjects' accuracies as likely as a sum of θ lets them be (Miettinen &
+    Nurminen 1985, their correction for as many estimates as there are subjects included; Martín Andrés et al. 2011 for
+    any weights).  Of one subject it is the Wilson interval.
 
     Mean ± 1.96 standard errors has no width where every subject is all wrong or all right, and too little near it.
     """
-    weights = np.full(len(sizes), 1 / len(sizes))
+    weights = np.full(len(sizes), 1 / len(sizes)) if weights is None else weights
     if (alone := sizes == 1).sum() > 1:  # what does not vary within a subject varies between such subjects
-        rights = np.append(rights[~alone], rights[alone].sum())
-        weights = np.append(weights[~alone], weights[alone].sum())
-        sizes = np.append(sizes[~alone], alone.sum())
-    total = int(sizes.sum())
+        weight, size = weights[alone].sum(), weights[alone].sum() ** 2 / np.square(weights[alone]).sum()
+        rights = np.append(rights[~alone], size * (weights @ (rights * alone)) / weight)
+        weights = np.append(weights[~alone], weight)
+        sizes = np.append(sizes[~alone], size)
+    total = float(sizes.sum())
     mean = float(weights @ (rights / sizes))
     threshold = two_sided(level) ** 2 * total / (total - len(sizes) + 1)
 

@@ -1,7 +1,6 @@
 """The board as a value: models × columns, a number or a word in each cell, and the ranks."""
 
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from choicewise.protocols.family import family
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.signature import parse_signature, short_signature
 from choicewise.results.row import Row, chosen_part
+from choicewise.scoring.statistics.rank_interval import ranks
 from choicewise.web.board.column import Column, Key, Part
 from choicewise.web.board.line import Cell, Line, Spread
 from choicewise.web.board.listed_run import ListedRun, State
@@ -96,12 +96,10 @@ def _words(run: ListedRun) -> str:
 
 
 def _ranked(members: Sequence[tuple[ListedRun, Row]]) -> dict[str, Cell]:
-    values = sorted(row.value for _, row in members if not math.isnan(row.value))
+    placed = ranks([row.value for _, row in members]).tolist()
     return {
-        run.id: Cell(run, row, "nothing scored")
-        if math.isnan(row.value)
-        else Cell(run, row, rank=1 + len(values) - bisect_right(values, row.value))
-        for run, row in members
+        run.id: Cell(run, row, rank=rank) if rank else Cell(run, row, "nothing scored")
+        for (run, row), rank in zip(members, placed, strict=True)
     }
 
 

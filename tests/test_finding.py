@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.report.finding_text import sentences
-from choicewise.results.finding import Finding, finding, guess
+from choicewise.results.finding import Finding, enough, finding, guess
+from choicewise.results.interval import interval
 from choicewise.results.lead import Turn
 from choicewise.results.order import order_agreement
 from choicewise.results.ranks import ranked
@@ -43,7 +44,7 @@ def test_one_model() -> None:
     assert sentences(finding(rows)) == [
         "model scores between 20.0 % and 90.0 % on 100 items of isles, depending on how it is asked (4 numbers, median "
         "40.0 %).",
-        "2 of 4 numbers are no better than guessing (25.0 %).",
+        "2 of 4 numbers are not shown to be better than guessing (25.0 %).",
     ]
 
 
@@ -104,7 +105,7 @@ def test_what_the_lead_turns_on_is_told() -> None:
     assert not lead.same_order
     assert sentences(finding(rows))[1:] == [
         "It leads b under 10 of 15 protocols: 1 of the 5 with letters, 9 of the 10 others.",
-        "10 of the 30 numbers of the 2 models are no better than guessing (25.0 %).",
+        "10 of the 30 numbers of the 2 models are not shown to be better than guessing (25.0 %).",
     ]
 
 
@@ -165,15 +166,39 @@ def test_all_near_chance() -> None:
     rows = several({"a": [0.25, 0.2], "b": [0.3, 0.26]})
     assert finding(rows).guesses == 4
     assert sentences(finding(rows)) == [
-        "Nothing here is better than guessing: all 4 numbers of 2 models are between 20.0 % and 30.0 % on 100 items of "
-        "isles, and guessing gives 25.0 %.",
-        "The models are too small for these questions, or the prompts do not suit them.",
+        "Not shown to be better than guessing (25.0 %): all 4 numbers of 2 models are between 20.0 % and 30.0 % on 100 "
+        "items of isles.",
+        "With so many items only 34.0 % and more would be.",
     ]
-    assert sentences(finding([made(value=0.2)])) == [
-        "Nothing here is better than guessing: the only number is 20.0 % on 100 items of isles, and guessing gives "
-        "25.0 %.",
-        "The model is too small for these questions, or the prompt does not suit it.",
+    assert sentences(finding([made(value=0.3, n=60)])) == [
+        "Not shown to be better than guessing (25.0 %): the only number is 30.0 % on 60 items of isles.",
+        "With so many items only 36.7 % and more would be.",
     ]
+    fewer = [made(NAMES[0], 0.3, n=60), made(NAMES[1], 0.3, n=50, chance=0.3)]
+    assert sentences(finding(fewer))[1] == "With so many items only 36.7 % and more would be, for some of them 44.0 %."
+    by_subject = made(value=0.3, ci_low=0.24, ci_high=0.36)  # a mean over subjects has another interval
+    assert sentences(finding([by_subject])) == [
+        "Not shown to be better than guessing (25.0 %): the only number is 30.0 % on 100 items of isles."
+    ]
+
+
+@given(
+    n=st.integers(1, 400),
+    chance=st.sampled_from([0.1, 0.25, 0.5]),
+    name=st.sampled_from(["wilson", "beta-binomial"]),
+    data=st.data(),
+)
+def test_what_would_be_enough_is_where_the_same_interval_leaves_guessing(
+    n: int, chance: float, name: str, data: st.DataObject
+) -> None:
+    def row(right: int) -> Row:
+        credit = (np.arange(n) < right) * 1.0
+        low, high = interval(name, credit, ["all"] * n, macro=False)
+        return made(value=right / n, n=n, chance=chance, interval=name, ci_low=low, ci_high=high)
+
+    least = enough(row(data.draw(st.integers(0, n))))
+    told_ = [right for right in range(n + 1) if not guess(row(right))]
+    assert least == (told_[0] / n if told_ else math.inf)
 
 
 def test_chance_is_the_rows_own() -> None:

@@ -214,7 +214,7 @@ def test_numbers_that_are_not_there_have_a_dash() -> None:
 def test_doubts_are_counted_by_protocol() -> None:
     rows = [made(NAMES[0], flags=("position", "length"), missing=3), made(NAMES[1], flags=("position",))]
     rows += [replace(row, model="other") for row in rows]
-    assert doubts(rows) == "answers depend on position (2), scores follow length (1), items are missing (1)"
+    assert doubts(rows) == "some positions are predicted too often (2), scores follow length (1), items are missing (1)"
     assert doubts([made()]) == ""
     assert set(FLAGS) - set(DOUBTS) == {"chance"}  # counted as no better than guessing
     for doubt in DOUBTS:

@@ -34,7 +34,7 @@ DOUBTS = {
     "many-tied": "many items are tied",
     "gold-constant": "the tie rule makes the number",
     "constant": "always the same position is predicted",
-    "position": "answers depend on position",
+    "position": "some positions are predicted too often",
     "permutation": "answers depend on the order of the options",
     "length": "scores follow length",
     "mass": "labels hold little probability",

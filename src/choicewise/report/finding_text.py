@@ -14,7 +14,8 @@ from choicewise.results.row import Row
 def sentences(finding: Finding) -> list[str]:
     """What the finding says, one to three sentences.
 
-    The spread of the numbers; who leads, where there are several models; what is no better than guessing or missing.
+    The spread of the numbers; who leads, where there are several models; what is not shown to be better than
+    guessing, or missing.
     """
     gaps, apart = _gaps(finding), _apart(finding)
     if not finding.numbers and apart:
@@ -59,10 +60,13 @@ def _all_guesses(finding: Finding, few: bool) -> list[str]:
     values, chance = f"{numbers} {between} on {_items(finding.numbers)}", _chance(finding)
     if few:
         return [f"So few items can't tell any number from guessing{f' ({chance})' if chance else ''}: {values}."]
-    values = f"Nothing here is better than guessing: {values}" + (f", and guessing gives {chance}." if chance else ".")
-    models = "The models are" if several else "The model is"
-    prompts = "the prompts do" if finding.count > len(finding.numbers) else "the prompt does"
-    return [values, f"{models} too small for these questions, or {prompts} not suit {'them' if several else 'it'}."]
+    shown = f"Not shown to be better than guessing{f' ({chance})' if chance else ''}: {values}."
+    edges = [edge for each in finding.numbers if each.count for edge in each.enough]
+    if any(map(math.isnan, edges)) or max(edges) > 1:
+        return [shown]
+    low, high = percent(min(edges)), percent(max(edges))
+    some = "" if low == high else f", for some of them {high} %"
+    return [shown, f"With so many items only {low} % and more would be{some}."]
 
 
 def _spread(numbers: Numbers) -> str:
@@ -117,7 +121,7 @@ def _guessed(finding: Finding) -> str:
         return "the number is better than guessing" if finding.count == 1 else "every number is better than guessing"
     numbers, models = count(finding.count, "number"), len(finding.models)
     every = f"the {numbers} of the {models} models" if models > 1 else numbers
-    told = f"{finding.guesses:,} of {every} {are(finding.guesses)} no better than guessing"
+    told = f"{finding.guesses:,} of {every} {are(finding.guesses)} not shown to be better than guessing"
     chance = _chance(finding)
     return f"{told} ({chance})" if chance else told
 

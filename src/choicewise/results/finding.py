@@ -2,19 +2,18 @@
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from choicewise.results.interval import of_items
 from choicewise.results.lead import Lead, lead
 from choicewise.results.ranks import measured_as
 from choicewise.results.row import Row
 
 _INCOMPLETE = re.compile(r"(?:^|, )(incomplete(?:: [\d,]+ of [\d,]+ items)?)$")
 """How :func:`choicewise.results.row.selection` ends for a run that goes on."""
-
-BEST = 3.8414588206941285
-"""z² of a 95 % interval: with n items all right it reaches down to n / (n + z²)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,8 @@ class Numbers:
     ``count`` of them are there; ``unmeasured`` are NaN, as no item was scored.  ``items``: the fewest and the most
     that one was asked about.  ``lowest`` and ``highest`` are rows (the first of several), ``median`` a share of 1.
     ``guesses``: numbers whose 95 % interval reaches down to the expected accuracy of guessing, ``chance`` (the mean
-    over the rows).  ``few``: there are so few items that not even all of them right would be better than guessing.
+    over the rows).  ``enough``: the least and the greatest accuracy from which on one of them would be better than
+    guessing, NaN where that does not follow from the number of items; above 1 where there are too few of them.
     """
 
     model: str
@@ -39,7 +39,12 @@ class Numbers:
     highest: Row | None
     guesses: int
     chance: float
-    few: bool
+    enough: tuple[float, float]
+
+    @property
+    def few(self) -> bool:
+        """Whether there are so few items that not even all of them right would be better than guessing."""
+        return self.enough[0] > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,19 @@ def guess(row: Row) -> bool:
     return row.ci_low <= row.chance
 
 
+def enough(row: Row) -> float:
+    """The least accuracy of as many items that is better than guessing; infinite where not even 1 is.
+
+    NaN where the interval follows from more than the number of right answers: from subjects, or credits of any size.
+    """
+    if row.interval not in ("wilson", "beta-binomial") or not row.n or math.isnan(row.chance):
+        return math.nan
+    if not math.isclose(of_items(row.interval, row.value * row.n, row.n)[0], row.ci_low, abs_tol=1e-9):
+        return math.nan
+    right = bisect_right(range(row.n + 1), row.chance, key=lambda right: of_items(row.interval, right, row.n)[0])
+    return right / row.n if right <= row.n else math.inf
+
+
 def _distinct(rows: Sequence[Row]) -> list[Row]:
     alike: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
@@ -122,6 +140,8 @@ def _numbers(rows: Sequence[Row]) -> Numbers:
     known = [row for row in rows if not math.isnan(row.value)]
     asked = [row.n + row.missing for row in rows]
     chances = [row.chance for row in known if not math.isnan(row.chance)]
+    edges = [enough(row) for row in known if guess(row)]
+    unknown = not edges or any(map(math.isnan, edges))
     return Numbers(
         model=rows[0].model,
         dataset=rows[0].dataset,
@@ -135,7 +155,7 @@ def _numbers(rows: Sequence[Row]) -> Numbers:
         highest=max(known, key=lambda row: row.value, default=None),
         guesses=sum(map(guess, known)),
         chance=sum(chances) / len(chances) if chances else math.nan,
-        few=bool(known) and all(row.n / (row.n + BEST) <= row.chance for row in known),
+        enough=(math.nan, math.nan) if unknown else (min(edges), max(edges)),
     )
 
 

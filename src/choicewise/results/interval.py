@@ -30,13 +30,18 @@ def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) ->
     if name == "clustered":
         return _clustered(credit, subjects, numbers, sizes, macro)
     if not macro:
-        return wilson(float(credit.mean()), len(credit)) if name == "wilson" else _posterior(credit.sum(), len(credit))
+        return of_items(name, float(credit.sum()), len(credit))
     rights = np.bincount(numbers, weights=credit).astype(np.float64)
     if name == "wilson":
         return stratified(rights, sizes)
     mean = float((rights / sizes).mean())
     n = effective_size(mean, variance_of_means(rights, sizes), weighted_size(sizes))
     return _beta(mean * n, n)
+
+
+def of_items(name: str, right: float, n: int) -> Bounds:
+    """The interval ``wilson`` or ``beta-binomial`` for the mean of ``n`` items with so much credit together."""
+    return wilson(right / n, n) if name == "wilson" else _posterior(right, n)
 
 
 def check_clusters(data: str, groups: Sequence[str], subjects: Sequence[str]) -> None:

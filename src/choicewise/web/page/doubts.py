@@ -17,7 +17,7 @@ COUNTS = {
     ),
     "invalid": (
         "answers name no option",
-        "They count as wrong, so the number is about format as much as about knowledge. Read some of them in E.",
+        "They count as wrong, whatever the model knows. Read some of them in E.",
     ),
     "skipped": ("rows of the data could not be used", "They are left out under every protocol. Mend the data file."),
     "shots_dropped": (
@@ -57,18 +57,18 @@ ADVICE = {
     "placeholder": "Distrust the log or the server: it had no number there. Check it with choicewise check.",
     "margins": "The number is the tie rule's. Look whether log-probabilities came at all: read an item in E.",
     "many-missing": "The number is about the others. Repeat the run line, which asks again what had no answer.",
-    "many-unparsed": "The number is about format as much as about knowledge. Read some of the texts in E.",
+    "many-unparsed": "They count as wrong, whatever the model knows. Read some of the texts in E.",
     "many-tied": "The tie rule decides them: take a protocol that splits ties, or run the model in float32.",
-    "chance": "Don't rank models by it: guessing would give the same.",
-    "constant": "The model answers with a position, not with knowledge. Score the answers' texts instead.",
+    "chance": "Don't rank models by it: guessing could give the same.",
+    "constant": "The position says more than the item does. Look whether scores of the answers' texts differ.",
     "gold-constant": "Shuffle the options of the data: the tie rule makes this number.",
-    "position": "Part of the number is a preference for places. Take permuted options, or score the answers' texts.",
+    "position": "A preference for places may be in the number. Take permuted options, or score the answers' texts.",
     "length": "Longer or shorter answers score better whatever they say. Take a score that is divided by length.",
     "mass": "The model would rather write something else than a label. Take a protocol that scores the answers' texts.",
     "near-ties": "Run the model in float32, or have near ties rescored.",
-    "label/text": "Labels and texts don't measure the same here. Report both.",
+    "label/text": "Labels and texts decide differently here. Report both.",
     "permutation": "The answer depends on the order of the options. Report a protocol that averages over orders.",
-    "choices-only": "The options give the answer away without the question. Report that number, too.",
+    "choices-only": "Some answers can be told without the question. Report that number, too.",
 }
 """Flag → what to do about it."""
 

@@ -25,7 +25,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Cosine, Mass, Question, TokenScores
 from choicewise.report.explanation_text import explanation_lines
-from choicewise.results.explanation import explain
+from choicewise.results.explanation import explain, explain_items
 from choicewise.results.json_value import json_value
 from choicewise.results.run import Run
 from tests.test_rescoring import NOISE, Noisy, Wide
@@ -74,7 +74,46 @@ def test_null_contexts_are_told_apart(run: Run) -> None:
         (null, choice) for null in (None, "Answer:") for choice in range(4)
     ]
     text = "\n".join(explanation_lines(found))
-    assert 'after the null context "Answer:" instead' in text
+    assert text.count('after the null context "Answer:" instead') == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["mmlu/cloze:pmi-answer", "mmlu/cloze:pmi-answer-space", "options/cloze:dc_pmi", "options/cloze:pmi"]
+)
+def test_both_sides_of_a_score_of_two_contexts_are_shown_token_by_token(name: str, tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data")
+    run = evaluate(model="fake:hash", data=data, protocols=[name], out=tmp_path / "run", subjects=["tides"])
+    found = explain(run, "tides/test/1")
+    ((asked,), (decided,)) = found.asked, found.decided
+    lines, blocks = list(explanation_lines(found)), list[list[list[str]]]()
+    for line in lines:
+        if line.split()[:2] == ["log", "P"]:
+            blocks.append([])
+        elif blocks and line.startswith("    ") and line.strip()[:1] in "-0":
+            blocks[-1].append(line.split())
+    assert decided.scores is not None
+    for choice, (own, null) in enumerate(asked.beside):
+        assert (own.null, own.choice, null.choice) == (None, choice, choice)
+        sides = [[token.logprob for token in side.tokens] for side in (own, null)]
+        assert [sum(side) for side in sides] == pytest.approx([own.total, null.total])
+        assert sum(sides[0]) - sum(sides[1]) == pytest.approx(decided.scores[choice], abs=1e-4)
+        if null.continuation == own.continuation:  # one line per token
+            shown = [[float(cell) for cell in cells[:2]] for cells in blocks.pop(0)]
+            assert shown == [pytest.approx(pair, abs=1e-4) for pair in zip(*sides, strict=True)]
+        else:
+            for side in sides:
+                assert [float(cells[0]) for cells in blocks.pop(0)] == pytest.approx(side, abs=1e-4)
+    assert not blocks
+
+
+@pytest.mark.parametrize("name", ["options/contextual-calibrated", "options/permuted-cyclic", "options/pride"])
+def test_every_other_prompt_of_a_calibration_is_shown_token_by_token(name: str, tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data")
+    run = evaluate(model="fake:hash", data=data, protocols=[name], out=tmp_path / "run", subjects=["tides"])
+    items = run.tables.items["item"].to_pylist()
+    shown = [scored for each in explain_items(run, items) for asked in each.asked for scored in asked.scored]
+    assert {scored.part for scored in shown} > {0}
+    assert all(sum(token.logprob for token in scored.tokens) == pytest.approx(scored.total) for scored in shown)
 
 
 def test_an_unknown_item_is_answered_with_the_nearest(run: Run) -> None:

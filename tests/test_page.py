@@ -37,6 +37,7 @@ from choicewise.web.page.again import selectors
 from choicewise.web.page.content import Content
 from choicewise.web.page.document import document
 from choicewise.web.page.full_items import inside_items
+from choicewise.web.page.item_detail import Texts, item_detail
 from choicewise.web.page.item_index import index_items, packed
 from choicewise.web.page.pair_text import pair_data
 from choicewise.web.page.why import steps
@@ -232,7 +233,7 @@ def test_what_can_not_be_a_page_is_refused_before_anything_is_read(tmp_path: Pat
 def test_items_stand_in_the_page_or_beside_it(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("choicewise.web.page.full_items.ROOM", 20_000)
+    monkeypatch.setattr("choicewise.web.page.full_items.ROOM", 17_000)
     written = write_page(runs[:1], tmp_path / "page.html")
     page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
     (listed,) = data_of(page, "data")["items"]
@@ -253,7 +254,7 @@ def test_items_stand_in_the_page_or_beside_it(
 def test_the_folder_beside_an_earlier_page_goes_with_it(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("choicewise.web.page.full_items.ROOM", 20_000)
+    monkeypatch.setattr("choicewise.web.page.full_items.ROOM", 17_000)
     write_page(runs[:1], tmp_path / "page.html")
     assert list((tmp_path / "page.items").iterdir())
     write_page(runs[:1], tmp_path / "page.html", items=1)
@@ -334,10 +335,20 @@ def test_several_items_are_explained_as_each_alone(runs: list[Path]) -> None:
     ids = run.evidence.items["item"].to_pylist()
     chosen = [ids[7], ids[0], ids[11]]
     assert repr(explain_items(run, chosen)) == repr([explain(run, item) for item in chosen])
-    bare = explain_items(run, chosen, null_tokens=False)
-    assert all(not scored.tokens for each in bare for asked in each.asked for scored in asked.scored if scored.null)
     with pytest.raises(UsageError, match="has no item 'nowhere'"):
         explain_items(run, [ids[0], "nowhere"])
+
+
+def test_items_in_full_show_the_tokens_after_null_contexts(runs: list[Path]) -> None:
+    run = open_run(runs[0])
+    explained = explain(run, run.evidence.items["item"][0].as_py())
+    detail = item_detail([(0, explained)], list(run.protocols), Texts())
+    scored = [each for asked in detail["runs"]["0"]["asked"] for each in asked["scored"] if "null" in each]
+    expected = [each for asked in explained.asked for each in asked.scored if each.null is not None]
+    assert len(scored) == len(expected) > 0
+    assert all(each["tokens"] for each in scored)
+    sums = sorted(sum(logprob for _, logprob in each["tokens"]) for each in scored)
+    assert sums == pytest.approx(sorted(each.total for each in expected if each.total is not None), rel=0.01)
 
 
 def test_the_named_protocols_are_those_of_the_run() -> None:

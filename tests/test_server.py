@@ -181,6 +181,18 @@ def test_there_are_no_paths_to_files(board: Served, path: str) -> None:
     assert "Traceback" not in answer.text
 
 
+def test_an_item_shows_what_was_scored_after_null_contexts(board: Served, addresses: dict[str, str]) -> None:
+    page, told = board.ask(addresses["item"]).text, board.ask(addresses["item"], accept="application/json").json
+    prompts = [asked for asked in told["explained"]["asked"] if "mmlu/cloze:pmi-answer" in asked["protocols"]]
+    nulls = [scored for asked in prompts for scored in asked["scored"] if scored["null"] is not None]
+    assert {scored["null"] for scored in nulls} == {"", ":", "Answer:", "Answer: "}
+    assert all(scored["tokens"] for scored in nulls)
+    shown = page.split('<section id="prompts"')[1]
+    assert shown.count("<small>after <code>Answer:</code> </small>") == 4
+    for scored in nulls:
+        assert f"{scored['total']:.3f}".replace("-", "−") in shown
+
+
 def test_an_item_that_no_run_has_is_not_there(board: Served, addresses: dict[str, str]) -> None:
     part = addresses["item"].partition("?")[0]
     for item in ("", "nothing", "../../etc/passwd", "%00", "x" * 3000):

@@ -1,7 +1,7 @@
 """An explanation as lines of text; the prompt unwrapped, with its white space visible."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from choicewise.protocols.readings import READINGS
@@ -40,18 +40,27 @@ def _asked(asked: AskedPrompt) -> Iterator[str]:
     yield ", ".join(words for words, true in about.items() if true)
     if asked.context is not None:
         yield from (RULE, *visible(asked.context).split("\n"), RULE)
-    null: str | None = None
     context: str | None = None
-    for scored in asked.scored:
+    for scored, *nulls in asked.beside:
         if scored.context is not None and scored.context != context:
             chained = "chains" in READINGS[asked.reading].takes
             own = "after the chain of the same part" if chained else "with a prompt of its own"
             yield from (own, RULE, *visible(scored.context).split("\n"), RULE)
             context = scored.context
-        if scored.null != null:
-            yield f"after the null context {quoted(scored.null or '')} instead"
-            null = scored.null
+        alike = [each for each in nulls if _same_tokens(each, scored)]
         yield from _scored(scored)
+        for number, each in enumerate(alike, start=1):
+            yield from (f"after the null context {quoted(each.null or '')} instead, null {number}:", *_scored(each))
+        yield from _tokens(scored, alike)
+        for each in nulls:
+            if each not in alike:
+                yield from (f"after the null context {quoted(each.null or '')} instead:", *_scored(each))
+                yield from _tokens(each, [])
+
+
+def _same_tokens(one: ScoredContinuation, other: ScoredContinuation) -> bool:
+    ids, others = ([(token.id, token.size) for token in each.tokens] for each in (one, other))
+    return bool(ids) and ids == others
 
 
 def _scored(scored: ScoredContinuation) -> Iterator[str]:
@@ -83,12 +92,18 @@ def _scored(scored: ScoredContinuation) -> Iterator[str]:
     if scored.value is not None:
         yield f"  observed: {scored.value:.4f}"
     yield from (f"  ! {flag}" for flag, true in flags.items() if true)
+
+
+def _tokens(scored: ScoredContinuation, nulls: Sequence[ScoredContinuation]) -> Iterator[str]:
+    """A line per token: its log-probability, and that after each of the ``nulls``, which have the same tokens."""
     if scored.tokens:
-        yield f"  {'log P':>10}  {'rank':>6}  {'id':>7}  {'bytes':>5}  token"
-    for token in scored.tokens:
-        logprob = f"{'≤ ' if scored.at_most else ''}{token.logprob:.4f}"
+        heads = "".join(f"  {f'null {number}':>10}" for number in range(1, len(nulls) + 1))
+        yield f"  {'log P':>10}{heads}  {'rank':>6}  {'id':>7}  {'bytes':>5}  token"
+    for place, token in enumerate(scored.tokens):
+        cells = [f"{'≤ ' * side.at_most}{side.tokens[place].logprob:.4f}" for side in (scored, *nulls)]
+        numbers = "".join(f"  {cell:>10}" for cell in cells)
         rank = "?" if token.rank < 0 else str(token.rank)
-        yield f"  {logprob:>10}  {rank:>6}  {token.id:>7}  {token.size:>5}  {quoted(token.text)}"
+        yield f"{numbers}  {rank:>6}  {token.id:>7}  {token.size:>5}  {quoted(token.text)}"
 
 
 def _decisions(explanation: Explanation) -> Iterator[str]:

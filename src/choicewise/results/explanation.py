@@ -99,6 +99,14 @@ class AskedPrompt:
     scored: tuple[ScoredContinuation, ...]
     unused: tuple[str, ...] = ()
 
+    @property
+    def beside(self) -> list[tuple[ScoredContinuation, ...]]:
+        """What was scored of each choice and part, in their order: after the prompt, then after each null context."""
+        alike: dict[tuple[int, int], list[ScoredContinuation]] = {}
+        for each in self.scored:
+            alike.setdefault((each.choice, each.part), []).append(each)
+        return list(map(tuple, alike.values()))
+
 
 @dataclass(frozen=True, slots=True)
 class ItemDecision:
@@ -150,11 +158,10 @@ def explain(run: Run, item: str) -> Explanation:
     return explanation
 
 
-def explain_items(run: Run, items: Sequence[str], null_tokens: bool = True) -> list[Explanation]:
+def explain_items(run: Run, items: Sequence[str]) -> list[Explanation]:
     """The same of several items, in their order; the blocks that hold them are read once.
 
-    Everything observed of these items is in memory at once: take no more than some hundreds.  ``null_tokens``: whether
-    the tokens after null contexts are told as well, and not only their sums.
+    Everything observed of these items is in memory at once: take no more than some hundreds.
     """
     known = run.evidence.items["item"]
     places = pc.fill_null(pc.index_in(pa.array(items, pa.string()), known.combine_chunks()), -1).to_pylist()
@@ -171,7 +178,7 @@ def explain_items(run: Run, items: Sequence[str], null_tokens: bool = True) -> l
     answers = {row["key"]: row for row in observed}  # of a question that was asked again the answer counts
     texts = read_item_rows(run.folder, places)
     return [
-        _explanation(run, texts[place], requests.get(item, []), spans.get(item, []), answers, decided, null_tokens)
+        _explanation(run, texts[place], requests.get(item, []), spans.get(item, []), answers, decided)
         for item, place in zip(items, places, strict=True)
     ]
 
@@ -190,7 +197,6 @@ def _explanation(
     spans: Sequence[Record],
     answers: Mapping[str, Record],
     decided: Sequence["_Decided"],
-    null_tokens: bool,
 ) -> Explanation:
     prompts: dict[str, dict[str, Protocol]] = {}
     rescored: set[str] = set()
@@ -204,7 +210,7 @@ def _explanation(
             own = [span for span in spans if span["prompt"] == request["prompt"]]
             suffix = FLOAT32 if request["prompt"] in rescored else ""
             lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
-            told = _asked(protocols, request, own, answers, suffix, null_tokens)
+            told = _asked(protocols, request, own, answers, suffix)
             boundary = told.boundary if run.manifest.imported is None else f"of {run.manifest.imported.tool}"
             asked.append(replace(told, boundary=boundary, unused=lacks))
     decisions = (each.decision(about["item"]) for each in decided)
@@ -220,7 +226,6 @@ def _asked(
     spans: list[Record],
     answers: Mapping[str, Record],
     suffix: str,
-    null_tokens: bool,
 ) -> AskedPrompt:
     """``suffix``: of the keys of the answers that count."""
     one = next(iter(protocols.values()))
@@ -228,9 +233,7 @@ def _asked(
     spans = [span for span in spans if span["null"] in nulls]
     spans.sort(key=lambda span: (span["null"] is not None, span["null"] or "", span["choice"], span["part"]))
     chains = _chain_tokens(spans, answers) if "chains" in READINGS[one.reading].takes else {}
-    scored = tuple(
-        _scored(one, request, span, answers, suffix, chains, null_tokens or span["null"] is None) for span in spans
-    )
+    scored = tuple(_scored(one, request, span, answers, suffix, chains) for span in spans)
     kept = {name: request[name] for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")}
     return AskedPrompt(tuple(protocols), one.reading, one.boundary, **kept, rescored=suffix != "", scored=scored)
 
@@ -248,7 +251,6 @@ def _scored(
     answers: Mapping[str, Record],
     suffix: str,
     chains: Mapping[int, int],
-    with_tokens: bool,
 ) -> ScoredContinuation:
     """``chains``: tokens between the context and what is scored, by part."""
     answer, *corrections = (answers.get((span[column] or "") + suffix) for column in KEYS)
@@ -264,7 +266,7 @@ def _scored(
     if unanswered is not None:
         answer = total = value = None
     spelled = text or span["continuation"] or ""
-    tokens = () if answer is None or not with_tokens else _tokens(protocol, context, spelled, answer)
+    tokens = () if answer is None else _tokens(protocol, context, spelled, answer)
     kept = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
     about = {name: span[name] for name in (*kept, "merged", "noncanonical", "lossy", "unknown")}
     if span["choice"] != GENERATED:

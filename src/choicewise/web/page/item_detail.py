@@ -78,15 +78,12 @@ def _asked(asked: AskedPrompt, number: dict[str, int], texts: Texts) -> dict[str
         disarmed(f"not shown: {', '.join(asked.unused)}"): asked.unused,
         disarmed(f"not asked: {asked.missing}"): asked.missing is not None,
     }
-    own = [scored for scored in asked.scored if scored.null is None]
-    nulls = [scored for scored in asked.scored if scored.null is not None]
     return {
         "protocols": [number[name] for name in asked.protocols if name in number],
         "how": f"{asked.reading}, boundary {asked.boundary}",
         "notes": [words for words, true in notes.items() if true],
         "context": None if asked.context is None else texts.add(asked.context),
-        "scored": [_scored(each, texts) for each in own],
-        "nulls": [[shown_line(each.null or ""), each.choice, _rounded(each.total)] for each in nulls],
+        "scored": [_scored(each, texts) for alike in asked.beside for each in alike],
     }
 
 
@@ -112,6 +109,7 @@ def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
     }
     further = {
         "part": scored.part or None,
+        "null": None if scored.null is None else shown_line(scored.null),
         "context": None if scored.context is None else texts.add(scored.context),
         "value": _rounded(scored.value),
         "most": scored.at_most or None,

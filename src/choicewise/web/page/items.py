@@ -124,4 +124,4 @@ def _explained(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
     wanted = pa.array(ids, pa.string())
     asked = {id(each.items): each.ids.combine_chunks() for each in run.outcomes.outcomes}
     known = {item for own in asked.values() for item in wanted.filter(pc.is_in(wanted, own)).to_pylist()}
-    return explain_items(open_run(run.folder), [name for name in ids if name in known], null_tokens=False)
+    return explain_items(open_run(run.folder), [name for name in ids if name in known])

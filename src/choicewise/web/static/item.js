@@ -60,46 +60,42 @@ const decisions = (item, decided) => {
 };
 
 const tokensOf = (scored) => {
-  const doubts = scored.doubts ? el("div", { class: "quiet" }, scored.doubts.join("; ")) : null;
+  const notes = [
+    ...(scored.before === undefined ? [] : [`${nats(scored.before)} nats subtracted for what comes before`]),
+    ...(scored.after === undefined ? [] : [`${nats(scored.after)} nats added for what follows`]),
+    ...(scored.doubts ?? []),
+  ];
+  const doubts = notes.length ? el("div", { class: "quiet" }, notes.join("; ")) : null;
   const shown = scored.tokens.length
     ? el("code", {}, ...scored.tokens.map(([text, logprob]) => el("span", { class: "token" }, text, el("small", {}, bound(scored.most) + nats(logprob)))))
     : el("code", {}, scored.text);
+  const after = scored.null === undefined ? [] : [" after ", el("code", {}, scored.null || "(nothing)")];
   return el("tr", {},
-    el("th", { scope: "row" }, scored.choice < 0 ? "text" : letter(scored.choice) + (scored.part ? `, part ${scored.part + 1}` : "")),
+    el("th", { scope: "row" }, scored.choice < 0 ? "text" : letter(scored.choice) + (scored.part ? `, part ${scored.part + 1}` : ""), ...after),
     el("td", {}, shown, doubts),
     el("td", { class: "number" }, bound(scored.most) + fixed(scored.total ?? scored.value)));
-};
-
-const nullsOf = (nulls) => {
-  const rows = new Map();
-  for (const [text, choice, total] of nulls) {
-    if (!rows.has(text)) rows.set(text, []);
-    rows.get(text).push(`${letter(choice)} ${fixed(total)}`);
-  }
-  return rows.size ? el("p", { class: "small" }, "After other contexts, in nats: ",
-    ...[...rows].flatMap(([text, totals], place) => [place ? "; " : "", el("code", {}, text || "(nothing)"), ` ${totals.join(", ")}`])) : null;
 };
 
 const prompt = (asked, texts, model) => {
   const names = asked.protocols.map((place) => page.protocols[place]);
   const context = asked.context ? asked.context.map((place) => texts[place]).join("") : null;
   const inner = [asked.how, ...asked.notes].join(" · ");
+  const own = asked.scored.filter((each) => each.null === undefined);
   const copy = () => {
-    const choices = asked.scored.map((each) => JSON.stringify(sent(each.text)));
+    const choices = own.map((each) => JSON.stringify(sent(each.text)));
     return `import choicewise\n\nchoicewise.score(\n    ${JSON.stringify(model)},\n    ${JSON.stringify(sent(context))},\n    [${choices.join(", ")}],\n)`;
   };
-  const own = asked.scored.filter((each) => each.context).map((each) => each.context.map((place) => texts[place]).join(""));
+  const contexts = own.filter((each) => each.context).map((each) => each.context.map((place) => texts[place]).join(""));
   return el("details", {},
     el("summary", {}, names.length > 2 ? `${names[0]} and ${names.length - 1} other scores of it` : names.join(", ")),
     el("p", { class: "small quiet" }, inner),
     context === null ? null : el("pre", { tabindex: "0" }, context),
-    ...[...new Set(own)].map((text) => el("pre", { tabindex: "0" }, text)),
+    ...[...new Set(contexts)].map((text) => el("pre", { tabindex: "0" }, text)),
     asked.scored.length ? el("div", { class: "scroll whole", tabindex: "0", role: "region", "aria-label": "Scored tokens" },
       el("table", { class: "tokens" }, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "option"),
         el("th", { scope: "col" }, "tokens, each with its log-probability in nats"), el("th", { scope: "col", class: "number" }, "sum"))),
       el("tbody", {}, ...asked.scored.map(tokensOf)))) : null,
-    nullsOf(asked.nulls),
-    context !== null && asked.scored.length > 1 ? copyButton("Copy as Python", copy) : null);
+    context !== null && own.length > 1 ? copyButton("Copy as Python", copy) : null);
 };
 
 // The item as elements; `run` is the one in view.

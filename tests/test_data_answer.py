@@ -22,6 +22,8 @@ FRUIT = ("fig", "pear", "plum")
         (Answer(True, ("yes", "no"), ("true", "false")), "label", (0,)),
         (Answer("2", FRUIT), "index", (2,)),
         (Answer(2, FRUIT), "index", (2,)),
+        (Answer("2", FRUIT), "number", (1,)),
+        (Answer([3, 1], FRUIT, ("x", "y", "z")), "number", (0, 2)),
         (Answer("plum", FRUIT), "text", (2,)),
         (Answer(["C", "A"], FRUIT), "label", (0, 2)),
         (Answer([0, 1, 1], FRUIT), "flags", (1, 2)),
@@ -41,6 +43,9 @@ def test_gold(answer: Answer, kind: str, gold: tuple[int, ...]) -> None:
         (Answer(3, FRUIT), "index", "outside 0 to 2"),
         (Answer(-2, FRUIT), "index", "outside 0 to 2"),
         (Answer(-1, FRUIT), "index", "the answer is -1"),
+        (Answer(0, FRUIT), "number", "the answer is number 0, outside 1 to 3"),
+        (Answer(4, FRUIT), "number", "the answer is number 4, outside 1 to 3"),
+        (Answer("B", FRUIT), "number", "no number, which counts the choices from 1"),
         (Answer("01", FRUIT), "index", "no index"),
         (Answer("٢", FRUIT), "index", "no index"),
         (Answer("9" * 5000, FRUIT), "index", "no index"),
@@ -104,6 +109,18 @@ def test_settle_refuses_indices_that_seem_counted_from_one() -> None:
         read(rows(*counted[2:3]))
     assert read(rows(*counted, Answer(0, FRUIT))) == "index", "a single wrong row is its own affair"
     assert read(rows(Answer("3", FRUIT, ("1", "2", "3")))) == "label"
+
+
+def test_many_indices_without_a_zero_are_asked_about() -> None:
+    """Eight answers of which none is the last choice's number either may still be counted from 1."""
+    counted = rows(*(Answer(number, FRUIT) for number in (1, 2, 1, 2, 1, 2, 1, 2)))
+    with pytest.raises(DataError, match='none of 8 answers is 0.*answer_is = "number" .*answer_is = "index"'):
+        read(counted)
+    assert read(counted[:7]) == "index"
+    assert read(rows(*(answer for _, answer in counted), Answer(0, FRUIT))) == "index"
+    texts = rows(*(Answer("1", ("0", "1", "2")) for _ in range(8)))
+    assert read(texts) == "index", "as texts of choices they mean the same"
+    assert read(rows(*(Answer("1", FRUIT, ("1", "2", "3")) for _ in range(8)))) == "label"
 
 
 def test_settle_lets_other_rows_decide() -> None:

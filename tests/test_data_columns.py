@@ -70,7 +70,7 @@ def test_all_that_is_wrong_is_listed_at_once(tmp_path: Path) -> None:
         "'qestion' is no key of a mapping; did you mean question?",
         "choices is 1; it must be a text or a list of texts",
         "id is 3; it must be a text",
-        "answer_is is 'letter' in a mapping; it must be one of any, label, index, text, flags",
+        "answer_is is 'letter' in a mapping; it must be one of any, label, index, number, text, flags",
         "the labels of a mapping must differ",
     ]
     assert known.startswith("the keys of a mapping are question, choices, fixed, fixed_of, right, wrong, target,")

@@ -54,7 +54,7 @@ def test_it_says_what_was_recognised(tmp_path: Path) -> None:
 def test_what_is_suspicious_is_said(tmp_path: Path) -> None:
     path = write(
         tmp_path / "quiz.jsonl",
-        [{"question": f"Q{n}?", "choices": ["a", "b" * 9], "answer": 1} for n in range(30)]
+        [{"question": f"Q{n}?", "choices": ["a", "b" * 9], "answer": "B"} for n in range(30)]
         + [{"question": "Last?", "choices": ["a", "bb"], "answer": -1}],
     )
     shown = choicewise("data", path).stdout
@@ -64,6 +64,17 @@ def test_what_is_suspicious_is_said(tmp_path: Path) -> None:
     assert "test: choosing the longest choice scores 100.0 % where chance is 50.0 %" in shown
     assert "choosing the last" not in shown
     assert "A 0.0, B 100.0 !" in shown
+
+
+def test_answers_that_may_count_from_1_get_a_mapping_to_complete(tmp_path: Path) -> None:
+    path = write(tmp_path / "quiz.jsonl", [row | {"answer": 1} for row in rows(9)])
+    shown = choicewise("data", path)
+    assert shown.returncode == 2
+    assert "none of 9 answers is 0, so they may be counted from 1" in shown.stderr
+    assert 'answer_is = "..."' in shown.stdout
+    mapping = tmp_path / "mapping.toml"
+    mapping.write_text(shown.stdout.replace('"..."', '"number"'))
+    assert "answer    answer (read as number from 1)" in choicewise("data", path, "--mapping", mapping).stdout
 
 
 def test_right_answers_in_a_column_of_their_own(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ word = random.Random(0).choice
 with open(sys.argv[1], "w") as file:
     for n in range(100_000):
         question = " ".join(word(["stone", "river", "light", "paper", "seven"]) for _ in range(12))
-        file.write(json.dumps({"id": f"q{n}", "question": question, "choices": ["a few", "of them"], "answer": 1}))
+        file.write(json.dumps({"id": f"q{n}", "question": question, "choices": ["a few", "of them"], "answer": n % 2}))
         file.write("\\n")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 data = open_dataset(sys.argv[1])

@@ -82,9 +82,50 @@ def test_no_mapping_is_proposed_where_only_answers_are_missing(tmp_path: Path) -
     assert not isinstance(refused.value, UnknownShape)
 
 
+def quiz(path: Path, answers: list[Any], **more: Any) -> Path:
+    rows = [{"question": f"Q{n}", **OPTIONS_A_TO_D, "answer": answer, **more} for n, answer in enumerate(answers)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+OPTIONS_A_TO_D = {"A": "w", "B": "x", "C": "y", "D": "z"}
+
+
+@pytest.mark.parametrize("spelled", [int, str])
+def test_answers_that_may_count_from_1_are_asked_about(tmp_path: Path, spelled: type) -> None:
+    counted = [1 + n % 3 for n in range(30)]
+    path = quiz(tmp_path / "quiz.jsonl", [*map(spelled, counted)])
+    for on_bad_item in ("error", "skip"):
+        with pytest.raises(UnknownShape, match="none of 30 answers is 0") as refused:
+            open_dataset(path, on_bad_item=on_bad_item)
+    lines = "\n".join(refused.value.problems)
+    with pytest.raises(DataError, match="answer_is is '...'"):
+        columns_of(tomllib.loads(lines), "proposed")
+    for kind, start in (("number", 1), ("index", 0)):
+        columns = columns_of(tomllib.loads(lines.replace('"..."', f'"{kind}"')), "proposed")
+        items = open_dataset(path, columns=columns).splits["test"]
+        assert [item.gold for item in items] == [(answer - start,) for answer in counted]
+
+
+def test_the_question_is_asked_about_all_files_together(tmp_path: Path) -> None:
+    """Two rows a subject leave it open as well, and the proposal of the first file says so."""
+    for subject in ("anatomy", "geology", "physics", "zoology"):
+        (tmp_path / subject).mkdir()
+        quiz(tmp_path / subject / "test.jsonl", [1, 2], subject=subject)
+    with pytest.raises(UnknownShape, match="none of 8 answers is 0") as refused:
+        open_dataset(tmp_path)
+    assert 'answer_is = "..."' in refused.value.problems
+    quiz(tmp_path / "zoology" / "test.jsonl", [1, 0], subject="zoology")
+    assert open_dataset(tmp_path).splits["test"][0].gold == (1,)
+
+
 def test_what_stays_open_is_said() -> None:
     counted = proposal([{"query": "Q", "options": ["x", "y", "z"], "gold": n} for n in (1, 2, 1)])
-    assert "# no answer is 0: if they count from 1, replace answer_is by" in counted
+    assert '# no answer is 0: if they count from 1, answer_is = "number"' in counted
+    many = proposal([{"query": "Q", "options": ["x", "y", "z"], "gold": n % 2 + 1} for n in range(8)])
+    assert 'answer_is = "..."' in many
+    from_1 = proposal([{"query": "Q", "options": ["x", "y", "z"], "gold": n % 3 + 1} for n in range(8)])
+    assert 'answer_is = "number"' in from_1
     partly = proposal([{"query": "Q", "options": ["x", "y"], "gold": cell} for cell in ("A", "", "B")])
     assert partly[0] == "# fits 3 of the first 3 rows; check it before you use it"
     assert "# 1 of them have no answer" in partly

@@ -20,7 +20,7 @@ def csv_mmlu(folder: Path, subjects: tuple[str, ...]) -> Path:
     for split in ("test", "dev"):
         for subject in subjects:
             (folder / split).mkdir(parents=True, exist_ok=True)
-            (folder / split / f"{subject}_{split}.csv").write_text("Q?,a,b,c,d,C\n" * 2)
+            (folder / split / f"{subject}_{split}.csv").write_text("Q?,a,b,c,d,C\nQ?,a,b,c,d,A\n")
     return folder
 
 
@@ -31,7 +31,7 @@ def test_a_folder_of_subjects_is_the_same_as_the_original_layout(tmp_path: Path,
     for subject in subjects:
         row = MMLU | ({"subject": subject} if named else {})
         for split in ("test", "dev"):
-            write(tmp_path / "hub" / subject / f"{split}{PART}.{ending}", [row, row])
+            write(tmp_path / "hub" / subject / f"{split}{PART}.{ending}", [row, row | {"answer": 0}])
     dataset = open_dataset(tmp_path / "hub")
     assert dataset.subjects("test") == subjects
     assert dataset.digest == open_dataset(csv_mmlu(tmp_path / "csv", subjects)).digest

@@ -10,6 +10,9 @@ from choicewise.data.shapes import LETTERS
 KINDS: Final = ("label", "index", "text")
 """How an answer may be spelled; where several fit every row of a file, they mean the same."""
 
+COUNTED: Final = {"index": 0, "number": 1}
+"""How an answer says a choice's place → the number of the first choice.  A ``number`` has to be declared."""
+
 
 NONE: Final = ("", "-1")
 """What stands in place of an answer that is not published: in text columns, and in those of indices."""
@@ -78,12 +81,13 @@ class Answer(NamedTuple):
     def _index(self, answer: str, kind: str) -> int:
         if answer in NONE and answer not in self.labels and answer not in self.choices:
             raise NoAnswer(f"the answer is {answer or 'empty'}")
-        if kind == "index":
+        if (start := COUNTED.get(kind)) is not None:
             if not re.fullmatch(r"-?(0|[1-9][0-9]{0,8})", answer):
-                raise UnusableRow(f"the answer {answer!r} is no index, which counts the choices from 0")
-            if not 0 <= int(answer) < len(self.choices):
-                raise UnusableRow(f"the answer is index {answer}, outside 0 to {len(self.choices) - 1}")
-            return int(answer)
+                raise UnusableRow(f"the answer {answer!r} is no {kind}, which counts the choices from {start}")
+            if not 0 <= int(answer) - start < len(self.choices):
+                last = len(self.choices) - 1 + start
+                raise UnusableRow(f"the answer is {kind} {answer}, outside {start} to {last}")
+            return int(answer) - start
         names = self.choices if kind == "text" else self.labels or tuple(LETTERS[: len(self.choices)])
         if answer not in names:
             known = "the texts of the choices" if kind == "text" else ", ".join(names)

@@ -3,10 +3,22 @@
 import re
 from collections.abc import Iterable
 from itertools import combinations
+from typing import Final
 
 from choicewise.data.answer import KINDS, Answer
 from choicewise.data.cell import UnusableRow
 from choicewise.errors import DataError
+
+DOUBTFUL: Final = 8
+"""Answers without a 0 from which an index is no longer taken to count from 0: four choices do so once in ten times."""
+
+_DECLARE = (
+    'declare answer_is = "number" in a mapping where they count from 1, answer_is = "index" where they count from 0'
+)
+
+
+class CountingOpen(DataError):
+    """Answers that are digits, of which nothing says whether they count the choices from 0 or from 1."""
 
 
 class AnswerReader:
@@ -33,10 +45,12 @@ class AnswerReader:
             meanings = ", ".join(f"{kind} (choice {readings[kind][0]}, counted from 0)" for kind in kinds)
             raise DataError(
                 f"{where}: the answer {answer.cell!r} can be read as {meanings};"
-                ' declare answer_is = "label", "index" or "text" in a mapping'
+                ' declare answer_is = "label", "index", "number" or "text" in a mapping'
             )
         self.kind = kinds[0]
-        self._zero = self._readable = False
+        self._only_index = kinds == ("index",)  # where they are texts of choices as well, both mean the same
+        self._zero = False
+        self._readable = 0
         self._beyond: object = None
 
     def gold(self, where: object, answer: Answer) -> tuple[int, ...]:
@@ -53,20 +67,26 @@ class AnswerReader:
                 _remaining((self.kind,), where, answer, readings)
             self._watch(where, answer)
             return answer.gold(self.kind)
-        self._readable = True
+        self._readable += 1
         self._zero |= not gold[0]
         return gold
 
     def check_counting(self) -> None:
-        """DataError where, of all answers read, an index is the number of choices and none is 0.
+        """CountingOpen where, of all answers read, none is 0, and one is the number of choices or they are many.
 
-        Skipping the row of that index would make all others wrong.
+        Skipping the row of that one would make all others wrong.
         """
-        if self._beyond is not None and not self._zero and (self.kind == "index" or not self._readable):
-            raise DataError(
-                f"{self._beyond}: the answer is the number of choices, and no answer is 0: they seem to be counted "
-                'from 1, where an index counts from 0; subtract 1, write letters, or declare answer_is = "index" in '
-                "a mapping"
+        if self._zero:
+            return
+        if self._beyond is not None and (self.kind == "index" or not self._readable):
+            raise CountingOpen(
+                f"{self._beyond}: the answer is the number of choices, and no answer is 0: they seem to be counted"
+                f" from 1; {_DECLARE}"
+            )
+        if self._only_index and self._readable >= DOUBTFUL:
+            raise CountingOpen(
+                f"none of {self._readable:,} answers is 0, so they may be counted from 1, where an index counts from"
+                f" 0; {_DECLARE}"
             )
 
     def _watch(self, where: object, answer: Answer) -> None:
@@ -84,6 +104,6 @@ def _remaining(
     if not remaining:
         raise DataError(
             f"{where}: the answer {answer.cell!r} can only be read as {' or '.join(readings)}, those before it only"
-            f" as {' or '.join(kinds)}; declare answer_is in a mapping (label, index or text)"
+            f" as {' or '.join(kinds)}; declare answer_is in a mapping (label, index, number or text)"
         )
     return remaining

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from choicewise.errors import DataError, did_you_mean
 
-ANSWER_IS: Final = ("any", "label", "index", "text", "flags")
+ANSWER_IS: Final = ("any", "label", "index", "number", "text", "flags")
 
 RESERVED: Final = ("question", "options", "subject")
 """Names with a meaning in a protocol's templates; another column of such a name has to be renamed."""
@@ -30,8 +30,9 @@ class Columns:
     word of that column, after its last space, and what stands before is the question.
 
     ``answer`` is the column of the answer, or of a list of answers, and ``answer_is`` what it holds: a ``label`` (of
-    the choice's own labels, else of ``labels``, else A, B, C, ...), an ``index`` from 0, the ``text`` of a choice,
-    ``flags`` (a 1 or 0 for every choice), or ``any`` of the first three, which is an error where the file is ambiguous.
+    the choice's own labels, else of ``labels``, else A, B, C, ...), an ``index`` from 0, a ``number`` from 1, the
+    ``text`` of a choice, ``flags`` (a 1 or 0 for every choice), or ``any``: a label, an index or a text, which is an
+    error where the file is ambiguous.
 
     ``single`` is for questions with several right choices of which one is the best, and asked for alone elsewhere: the
     column of its text, or the columns of the choices and the flags of the question that asks for it.  It becomes the

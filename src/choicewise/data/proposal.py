@@ -6,6 +6,7 @@ from itertools import chain, islice, product
 from typing import Any, Final
 
 from choicewise.data.answer import Answer
+from choicewise.data.answer_reader import DOUBTFUL
 from choicewise.data.cell import NoAnswer, UnusableRow
 from choicewise.data.column_guess import Cells, Source
 from choicewise.data.columns import RESERVED, Columns
@@ -22,22 +23,26 @@ _MOST: Final = 10
 """Choices for which labels are guessed."""
 
 _LOWER, _ENCLOSED = tuple(LETTERS[:_MOST].lower()), tuple(f"({letter})" for letter in LETTERS[:_MOST])
-_FROM_1 = tuple(str(number) for number in range(1, _MOST + 1))
 _TRUTHS: Final = (("false", "true"), ("no", "yes"))
 """Answers of two kinds, in the order in which an index of 0 or 1 would count them."""
 
 
-def proposal(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> list[str]:
     """The lines of a mapping in TOML that fits nine of ten ``rows``, or of one with gaps where none does.
 
-    ``rows``: the first ones of a file, at least one.  The lines begin with what is to be checked, as comments.
+    ``rows``: the first ones of a file, at least one.  The lines begin with what is to be checked, as comments.  From
+    ``doubtful`` digits up of which none is 0, the mapping leaves open whether they count from 0 or from 1.
     """
     cells = Cells.of(rows)
     for columns in islice(_candidates(cells), TRIED):
         drafts, unanswered = _read(rows, columns)
         if len(drafts) + unanswered >= 0.9 * len(rows) and drafts:
             fits = f"# fits {len(drafts) + unanswered} of the first {len(rows)} rows; check it before you use it"
-            return [fits, *_doubts(columns, drafts, unanswered), *_spelled(columns)]
+            answers = [each.answer for each in drafts if isinstance(each.answer, Answer)]
+            no_zero = columns.answer_is == "index" and not any("0" in map(str, each.cells) for each in answers)
+            counting_open = no_zero and len(answers) >= doubtful
+            doubts = _doubts(columns, answers, unanswered, no_zero, counting_open)
+            return [fits, *doubts, *_spelled(columns, counting_open)]
     columns_there = [f"# the columns are {', '.join(map(_toml, cells.columns))}"]
     question = next(iter(cells.questions()), "...")
     return [
@@ -72,7 +77,7 @@ def _candidates(cells: Cells) -> Iterator[Columns]:
             common |= {name: None for name in ("id", "subject") if common[name] in used}
             names = choices if isinstance(choices, tuple) else ()
             spelled = [("label", ()), ("text", ()), ("label", _LOWER), ("label", _ENCLOSED), ("label", names)]
-            spelled += [("index", ()), ("flags", ()), ("label", _FROM_1), *(("label", truth) for truth in _TRUTHS)]
+            spelled += [("index", ()), ("flags", ()), ("number", ()), *(("label", truth) for truth in _TRUTHS)]
             for kind, labels in spelled:
                 yield _renamed(cells, **common, answer_is=kind, labels=labels)
     for answer, question in product(cells.answers(), questions):
@@ -109,24 +114,26 @@ def _read(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[list[Dra
     return drafts, unanswered
 
 
-def _doubts(columns: Columns, drafts: Sequence[Draft], unanswered: int) -> Iterator[str]:
-    answers = [each.answer for each in drafts if isinstance(each.answer, Answer)]
+def _doubts(
+    columns: Columns, answers: Sequence[Answer], unanswered: int, no_zero: bool, counting_open: bool
+) -> Iterator[str]:
     if unanswered:
         yield f"# {unanswered} of them have no answer"
-    if columns.answer_is == "index" and all(str(each.cell) != "0" for each in answers):
-        yield "# no answer is 0: if they count from 1, replace answer_is by"
-        count = max(len(each.choices) for each in answers)
-        yield f'# answer_is = "label" and labels = {_toml([str(number + 1) for number in range(count)])}'
+    if counting_open:
+        yield '# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0'
+    elif no_zero:
+        yield '# no answer is 0: if they count from 1, answer_is = "number"'
     if columns.labels in _TRUTHS and not columns.fixed:
         yield f"# check that {columns.labels[0]} means the first choice"
-    if columns.answer_is == "label" and columns.labels[:1] == ("1",) and len({str(each.cell) for each in answers}) == 1:
+    if columns.answer_is == "number" and len({str(each.cell) for each in answers}) == 1:
         yield "# all answers are the same: check that they count from 1"
 
 
-def _spelled(columns: Columns) -> Iterator[str]:
+def _spelled(columns: Columns, counting_open: bool) -> Iterator[str]:
     values: dict[str, Source | None] = {"question": columns.question or ""}
     values |= {name: getattr(columns, name) or None for name in ("choices", "fixed", "right", "wrong", "answer")}
-    values["answer_is"] = None if columns.answer is None else columns.answer_is
+    if columns.answer is not None:
+        values["answer_is"] = "..." if counting_open else columns.answer_is
     labels = columns.labels
     if isinstance(columns.choices, tuple):
         labels = labels[: len(columns.choices)]

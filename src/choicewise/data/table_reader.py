@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from choicewise.data.answer import Answer
-from choicewise.data.answer_reader import AnswerReader
+from choicewise.data.answer_reader import AnswerReader, CountingOpen
 from choicewise.data.cell import UnusableRow
 from choicewise.data.columns import Columns
 from choicewise.data.csv_reader import csv_rows
@@ -23,7 +23,7 @@ from choicewise.data.proposal import SAMPLE
 from choicewise.data.row_draft import Draft, draft
 from choicewise.data.row_place import RowPlace
 from choicewise.data.shapes import recognise
-from choicewise.data.unknown_shape import misread_shape, unknown_shape
+from choicewise.data.unknown_shape import misread_shape, open_counting, unknown_shape
 from choicewise.errors import DataError
 
 Row = dict[str, Any]
@@ -63,6 +63,8 @@ def read_tabular(
         dataset = build_dataset(name, _rows(files, columns, answers, subjects), on_bad_item, fewest)
     except DataError as error:
         mapping, rows = _opened(first, columns)
+        if columns is None and isinstance(error, CountingOpen):
+            raise open_counting(first, _sample(rows), error) from error
         if columns is None and (misread := misread_shape(first, _sample(rows), mapping, error)):
             raise misread from error
         raise

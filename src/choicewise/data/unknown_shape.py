@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from choicewise.data.answer_reader import CountingOpen
 from choicewise.data.columns import Columns
 from choicewise.data.proposal import none_fits, proposal
 from choicewise.data.shapes import shape_of_columns
@@ -20,6 +21,11 @@ def unknown_shape(file: Path, rows: Sequence[Mapping[str, Any]]) -> UnknownShape
     """The error about a file whose columns are of no known shape; ``rows``: its first ones."""
     why = f"{file} has the columns {', '.join(rows[0])}, which are no known shape"
     return UnknownShape(f"{why}; {_COPY}", proposal(rows))
+
+
+def open_counting(file: Path, rows: Sequence[Mapping[str, Any]], error: CountingOpen) -> UnknownShape:
+    """The error about answers of a known shape that may count from 0 or from 1."""
+    return UnknownShape(f"{file}: {error.message}, such as this one in a file of its own:", proposal(rows, doubtful=1))
 
 
 def misread_shape(

@@ -20,7 +20,11 @@ _ABOUT = ("answer_is", "labels", "rename", "drop_empty")
 _REASON = 150
 """Characters of a reason that are shown."""
 
-_READ = {"any": "label, index or text, whichever fits every row", "flags": "a 1 or 0 for each choice"}
+_READ = {
+    "any": "label, index or text, whichever fits every row",
+    "flags": "a 1 or 0 for each choice",
+    "number": "number from 1",
+}
 
 
 def recognised(survey: Survey) -> Iterator[str]:

@@ -6,9 +6,11 @@ import hashlib
 import json
 import math
 import re
+import shlex
 import zlib
 from base64 import b64decode, b64encode
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from choicewise import evaluate
+from choicewise.cli.commands import invoke
 from choicewise.errors import StoreError, UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.report.finding_text import sentences
@@ -46,6 +50,7 @@ from choicewise.web.pairs import pairs, turned
 from choicewise.web.study import make_study, read_study
 
 from .page_runs import HOSTILE, PROTOCOLS, Page, renamed, write_hostile_run, write_run
+from .worlds import write_mmlu
 
 pytest.importorskip("vl_convert", reason="pages need choicewise[page]")
 
@@ -369,3 +374,79 @@ def test_the_downloads_hold_every_row(runs: list[Path], page: Page, tmp_path: Pa
     table = pq.read_table(tmp_path / "rows.parquet")
     assert table["value"].to_pylist() == [row.value for row in rows]
     assert table["signature"].to_pylist() == [row.signature for row in rows]
+
+
+def shown_lines(*runs: Path) -> list[list[str]]:
+    """The words of every command line in the section "Get this again"."""
+    content = Content(read_study(runs))
+    section = document(content, "21 Nov 2026", inside_items(content)).partition('id="again"')[2]
+    blocks = re.findall(r'<pre tabindex="0">(.*?)</pre>', section, re.DOTALL)
+    return [shlex.split(line) for block in blocks for line in unescape(block).splitlines()]
+
+
+def report_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    assert invoke(["report", "--json", str(folder)]) == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return rows
+
+
+def test_the_shown_lines_give_the_same_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mapping, a changed axis, a chat, a place outside --data, and a second line that adds a protocol."""
+    monkeypatch.chdir(tmp_path)
+    rows = ({"ask": f"Q{n}?", "a": "x", "b": "y", "c": "z", "d": "w", "key": 1 + n % 3} for n in range(9))
+    Path("quiz.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    mapping = 'question = "ask"\nchoices = ["a", "b", "c", "d"]\nanswer = "key"\nanswer_is = "number"\n'
+    Path("my mapping.toml").write_text(mapping)
+    asked = ["run", "--model", "fake:hash", "--data", "quiz.jsonl", "--mapping", "my mapping.toml", "--out", "first"]
+    first = [*asked, "--protocol", "mmlu@shots=0", "--limit", "7", "--on-bad-item=skip"]
+    second = [*asked, "--protocol", "options@shots=0", "--limit", "7"]
+    for line in (first, second, first):
+        assert invoke(line) == 0
+    assert shown_lines(Path("first")) == [["choicewise", *first], ["choicewise", *second]]
+    before = report_of(Path("first"), capsys)
+    assert len({row["protocol"] for row in before}) > 40
+    for _, *words in shown_lines(Path("first")):
+        words[words.index("--out") + 1] = "again"
+        assert invoke(words) == 0
+    assert report_of(Path("again"), capsys) == before
+
+
+def test_the_line_of_a_sweep_stands_in_each_of_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, questions in (("one", 3), ("two", 4)):
+        write_mmlu(Path(name), questions=questions)
+    line = ["sweep", "--model", "fake:hash", "--data", "one", "--data", "two", "--protocol", "mmlu/original@shots=2"]
+    assert invoke([*line, "--out", "all"]) == 0
+    assert (
+        shown_lines(*(cell for cell in Path("all").glob("*/*") if cell.is_dir()))
+        == [["choicewise", *line, "--out", "all"]] * 2
+    )
+    _, *words = shown_lines(Path("all/fake-hash/one"))[0]
+    words[-1] = "again"
+    assert invoke(words) == 0
+    assert report_of(Path("again"), capsys) == report_of(Path("all"), capsys)
+
+
+def test_where_a_line_is_not_known_one_is_made_of_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Python asked first or last has no line; one that an earlier version began keeps the words of its own."""
+    monkeypatch.chdir(tmp_path)
+    data = write_mmlu(Path("data"), questions=2)
+    line = ["run", "--model", "fake:hash", "--data", "data", "--protocol", "mmlu/helm", "--out", "run"]
+    assert invoke(line) == 0
+    evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out="run")
+    ((_, *words),) = shown_lines(Path("run"))
+    assert words[:5] == ["run", "--model", "fake:hash", "--data", "data"]
+    assert {*words} >= {"mmlu/helm", "mmlu/original"}
+    assert invoke(line) == 0, "the same line adds nothing, so that nothing changes"
+    assert shown_lines(Path("run")) == [["choicewise", *words]]
+    evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out="called", limit=1)
+    ((_, *words),) = shown_lines(Path("called"))
+    assert words == [
+        *("run", "--model", "fake:hash", "--data", "data", "--protocol", "mmlu/original", "--limit", "1"),
+        *("--out", "called"),
+    ]

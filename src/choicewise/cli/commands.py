@@ -10,7 +10,7 @@ import typer
 from choicewise import __version__
 from choicewise.cli.command import Command
 from choicewise.cli.output import show, tell
-from choicewise.cli.typed_secret import refuse_typed_secrets
+from choicewise.cli.typed import refuse_typed_secrets, typed_words
 
 _MODULES: Final = {
     name: name.replace("-", "_")
@@ -69,6 +69,7 @@ def invoke(arguments: Sequence[str]) -> int:
     """Run the command that ``arguments`` spell, and return its exit code."""
     warnings.showwarning = lambda message, *_, **__: tell(f"note: {message}")
     refuse_typed_secrets(arguments)
+    typed_words.set((*arguments,))
     try:
         command = typer.main.get_command(_needed(arguments))
         with command.make_context("choicewise", [*arguments]) as context:

@@ -13,6 +13,7 @@ from choicewise.cli import options
 from choicewise.cli.output import command_line, print_parts, show, tell
 from choicewise.cli.progress import progress
 from choicewise.cli.rows import print_finding, print_tables
+from choicewise.cli.typed import typed_words
 
 if TYPE_CHECKING:
     from choicewise.results.reversal import Reversal
@@ -53,9 +54,8 @@ def demo(
         with progress(folder.name) as report:
             model = load_model(str(folder))
             command = ("--model", PREFIX + folder.name, "--data", PREFIX + BENCHMARK.name)
-            runs.append(
-                evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report, command=command)
-            )
+            words = {"command": command, "typed": typed_words.get()}
+            runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report, **words))
     summaries = [keep_summary(run) for run in runs]
     rows = ranked([row for each in summaries for row in each.rows])
     print_finding(rows)

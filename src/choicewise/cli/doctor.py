@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,13 +83,27 @@ def _as_json(run: Examined) -> dict[str, Any]:
 
 
 def _line(run: Path, manifest: Manifest) -> str:
-    """The line that goes on with a run."""
+    """The line that goes on with a run: what was typed, with the folder as it is named now, or else made anew."""
     from choicewise.cli.continuing import begun_words
+    from choicewise.store.sweep import is_sweep
 
     if manifest.imported is not None:
         return f"the `choicewise import` line that made {run}"
+    if manifest.typed:
+        whole = run.parent.parent
+        out = whole if is_sweep(whole) else run
+        return " && ".join(command_line(*_with_out(words, out)) for words in manifest.typed)
     words = [word for selector in _selectors(run, manifest) for word in ("--protocol", selector)]
     return command_line("run", *begun_words(manifest), *words, "--out", run)
+
+
+def _with_out(words: Sequence[str], out: Path) -> Iterator[str | Path]:
+    """The words with another value of --out."""
+    for before, word in pairwise(("", *words)):
+        if before == "--out":
+            yield out
+        else:
+            yield f"--out={out}" if word.startswith("--out=") else word
 
 
 def _selectors(run: Path, manifest: Manifest) -> list[str]:

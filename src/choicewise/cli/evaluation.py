@@ -12,6 +12,7 @@ from choicewise.cli import options
 from choicewise.cli.download import show_download
 from choicewise.cli.output import tell
 from choicewise.cli.progress import progress
+from choicewise.cli.typed import typed_words
 from choicewise.interchange.tasks.selector import split_tasks
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ class Evaluation:
         from choicewise.running.evaluate import evaluate
 
         _tell_system_texts(model, recipes)
-        chosen = self.chosen | more | {"command": self.command, "executor": str(self.executor), "workers": self.workers}
+        chosen = self.chosen | more | {"command": self.command, "typed": typed_words.get()}
+        chosen |= {"executor": str(self.executor), "workers": self.workers}
         with progress(model.name, lambda: model.computed) as report:
             return evaluate(model=model, data=dataset, protocols=recipes, out=out, progress=report, say=tell, **chosen)
 

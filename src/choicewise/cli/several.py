@@ -12,6 +12,7 @@ from choicewise.cli.output import command_line, tell
 from choicewise.cli.plan import print_plans
 from choicewise.cli.progress import progress
 from choicewise.cli.report import print_folders
+from choicewise.cli.typed import typed_words
 from choicewise.interchange.tasks.selector import split_tasks
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def run_several(
         rescore_near_ties=rescore_near_ties,
         parallel=asked.parallel,
         command=words_of,
+        typed=typed_words.get(),
     )
     do_sweep(job, out, asked.planned.folder)
     print_folders([out], json, every)

@@ -13,6 +13,7 @@ from choicewise.cli import options
 from choicewise.cli.output import command_line, tell
 from choicewise.cli.report import print_folders
 from choicewise.cli.several import do_sweep, words_of
+from choicewise.cli.typed import typed_words
 from choicewise.errors import UsageError
 from choicewise.interchange.tasks.selector import split_tasks
 
@@ -120,4 +121,5 @@ def _asked(plan: Path | None, given: dict[str, object], tasks: _Tasks) -> Asked:
 
     spelled = {"model": "models", "protocol": "protocols"}
     table = {spelled.get(name, name): value for name, value in given.items()}
-    return replace(plan_of(table, tasks) if plan is None else read_plan(plan, tasks), command=words_of)
+    asked = plan_of(table, tasks) if plan is None else read_plan(plan, tasks)
+    return replace(asked, command=words_of, typed=typed_words.get())

@@ -217,7 +217,9 @@ class Manifest:
     ``model``, ``dataset`` and ``selection`` identify what was measured: a folder never continues with another.
     ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those outside the blocks, by name.
     ``command``: the words of a command line that say where model and data lie and what of them was asked, so that a
-    line can go on with it; none where it was not begun by one.  ``imported``: where no model was asked here, and all
+    line can go on with it; none where it was not begun by one.  ``typed``: the command lines that asked for the
+    protocols, in their order, each as it was typed after the program's name; none where one of them is not known.
+    ``imported``: where no model was asked here, and all
     that was observed comes from another tool's log.  ``server``: where the model answered from behind one.
     ``refused``: protocols that were asked for and that the model can't be asked under, with the reason.
     """
@@ -234,6 +236,7 @@ class Manifest:
     complete: bool = False
     files: dict[str, FileRecord] = field(default_factory=dict)
     command: tuple[str, ...] = ()
+    typed: tuple[tuple[str, ...], ...] = ()
     imported: ImportRecord | None = None
     server: ServerRecord | None = None
     refused: dict[str, str] = field(default_factory=dict)

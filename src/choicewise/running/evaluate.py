@@ -59,6 +59,7 @@ def evaluate(
     workers: int | None = None,
     progress: Progress | bool | None = None,
     command: Sequence[str] = (),
+    typed: Sequence[str] = (),
     say: Callable[[str], None] | None = None,
 ) -> Run:
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
@@ -69,7 +70,8 @@ def evaluate(
     of a 16-bit model, which answers again what noise leaves undecided.  A folder of the same measurement is continued,
     and only what it lacks is computed; protocols that ask what others already asked cost nothing.  ``progress`` is
     called with (done, total); True prints lines on stderr.  Protocols that the model can't be asked under are refused
-    with a warning that names them, and the others are asked.  ``command``: kept in the manifest, where it is explained.
+    with a warning that names them, and the others are asked.  ``command`` and ``typed``, one line, are kept in
+    the manifest, where they are explained.
 
     ``executor="local"`` computes here, with ``workers`` above 1 in so many processes, each with a copy of the model (on
     a GPU of its own where there are several); ``"ray"`` on a Ray cluster (:mod:`choicewise.running.executors`).  The
@@ -109,6 +111,7 @@ def evaluate(
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(model),
         command=tuple(command),
+        typed=(tuple(typed),) if typed else (),
         server=server_record(model),
         refused=dict(work.refused),
     )

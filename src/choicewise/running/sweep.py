@@ -49,7 +49,8 @@ class Asked:
 
     ``suites``: those that the protocols belong to.  ``go_on``: what fails is recorded; else it is raised, but for data
     that are nowhere, with ``without_missing``.  ``parallel``: how the work of a run is spread.  ``command``: the words
-    that name a model and its data in a command line, for the manifest of their run.
+    that name a model and its data in a command line, for the manifest of their run, and ``typed`` the line that was
+    typed.
     """
 
     models: Sequence[SweepModel]
@@ -61,6 +62,7 @@ class Asked:
     rescore_near_ties: bool = False
     parallel: Parallel = ONE_PROCESS
     command: Callable[[SweepModel, Source, Chosen], Sequence[str]] = lambda model, source, chosen: ()
+    typed: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -252,6 +254,7 @@ class _Job:
             executor=workforce,
             progress=progress,
             command=self._asked.command(model, source.source, chosen),
+            typed=self._asked.typed,
             say=partial(self._say_of, model),
             **more,
         )

@@ -59,9 +59,17 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
     changes: dict[str, Any] = {} if same else {"complete": False}
     if moved or not same:  # a server's address may be another one by now
         changes["command"] = wanted.command or existing.command
+    if (protocols, refused) != (existing.protocols, existing.refused):
+        changes["typed"] = _both_typed(existing, wanted)
     extended = replace(existing, protocols=protocols, files=files, blocks=blocks, refused=refused, **changes)
     write_manifest(path, extended)
     return extended
+
+
+def _both_typed(existing: Manifest, wanted: Manifest) -> tuple[tuple[str, ...], ...]:
+    """All lines that asked for the protocols; none where one of them is not known."""
+    new = tuple(line for line in wanted.typed if line not in existing.typed)
+    return (*existing.typed, *new) if existing.typed and wanted.typed else ()
 
 
 def usable_blocks(blocks: Sequence[BlockRecord], damaged: Sequence[BlockRecord]) -> tuple[BlockRecord, ...]:

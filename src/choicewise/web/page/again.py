@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from choicewise.protocols.catalogue import entries, groups
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
-from choicewise.records.manifest import ImportRecord
+from choicewise.records.manifest import ImportRecord, Manifest
 from choicewise.results.row import Row
 from choicewise.web.study import ShownRun, Study
 from choicewise.web.table_csv import table_csv
@@ -42,32 +42,27 @@ COLUMNS = (
 class Recipe:
     """What it takes to repeat one run; ``selectors`` name its protocols in as few words as they need.
 
-    ``asked_model`` and ``asked_data``: as a line names them; ``source`` and ``data_source``: where on the Hub they are;
+    ``source`` and ``data_source``: where on the Hub they are;
     ``read_with``: the tool whose task the data are.  ``imported``: the other tool's log that it was made of, None where
     a model was asked here.
     """
 
     label: str
     model: str
-    asked_model: str
     source: str
     digest: str
     dtype: str
-    arithmetic: str
     device: str
     window: int
     fake: bool
     dataset: str
-    asked_data: str
     data_source: str
     read_with: str
     data_digest: str
     r: str
     selectors: tuple[str, ...]
-    subjects: tuple[str, ...]
-    limit: int | None
     out: str
-    command: tuple[str, ...]
+    manifest: Manifest
     versions: tuple[tuple[str, str], ...]
     engine: str
     imported: ImportRecord | None
@@ -131,25 +126,20 @@ def _recipe(run: ShownRun) -> Recipe:
     return Recipe(
         label=run.label,
         model=model.name,
-        asked_model=model.asked,
         source=model.source,
         digest=model.digest,
         dtype=model.dtype,
-        arithmetic=model.arithmetic,
         device=model.device,
         window=model.window,
         fake=model.name.startswith("fake:"),
         dataset=dataset.name,
-        asked_data=dataset.asked,
         data_source=dataset.source,
         read_with=dataset.read_with,
         data_digest=dataset.digest,
         r=run.rows[0].r if run.rows else "",
         selectors=tuple(selectors(run.protocols)),
-        subjects=manifest.selection.subjects or (),
-        limit=manifest.selection.limit,
         out=run.place,
-        command=manifest.command,
+        manifest=manifest,
         versions=tuple(manifest.versions.items()),
         engine="" if check is None else check.rung,
         imported=manifest.imported,

@@ -1,6 +1,7 @@
-"""A command line that names an address with a login or a key in it is refused before anything of it is repeated."""
+"""The command line as it was typed; one with a login or a key in an address is refused before it is repeated."""
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from itertools import pairwise
 
 from choicewise.records.secret_address import refuse_secret
@@ -10,6 +11,10 @@ _TEXTS = ("--system", "--context", "--choice", "--premise")
 
 _PASSED_ON = "lm-eval"
 """The command whose arguments are for another program."""
+
+
+typed_words: ContextVar[tuple[str, ...]] = ContextVar("typed_words", default=())
+"""The arguments of the command under way, without the name of the program, for the manifests of its runs."""
 
 
 def refuse_typed_secrets(arguments: Sequence[str]) -> None:

@@ -281,6 +281,7 @@ def test_a_users_file_is_a_protocol_over_the_defaults(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[protocol\n", r"is not valid TOML: .*line 1"),
+        (f"protocol = {'[' * 5000}", r"is not valid TOML: it is nested too deeply"),
         ("[protocol]\nshot = 5\n", r"unknown key 'shot'; did you mean shots\?"),
         ("[protocol]\nzzz = 5\n", r"unknown key 'zzz'; known are benchmark, split"),
         ("[protocols]\nshots = 5\n", r"unknown key 'protocols'; did you mean protocol\?"),

@@ -53,6 +53,9 @@ def test_read_mapping(tmp_path: Path) -> None:
         ('right = "c"', "names both right and wrong, or neither"),
         ('right = "c"\nwrong = "d"\nanswer = "a"', "needs the column answer, except"),
         ("choices = ", "can't be read as a mapping in TOML"),
+        (f"choices = {'[' * 5000}", "nested too deeply"),
+        (f"rename = {'{a = ' * 5000}", "nested too deeply"),
+        (f"[rename.{'a.' * 5000}a]", "nested too deeply"),
     ],
 )
 def test_read_mapping_refuses(tmp_path: Path, text: str, complaint: str) -> None:

@@ -117,8 +117,84 @@ def test_a_failure_is_recorded_and_the_sweep_goes_on(
     assert "burning on mmlu: MemoryError: out of memory" in told.err
     assert "mmlu/original" in told.out
     (data / "gone").rename(data / "winogrande")
-    assert invoke(line(out, "fake:hash", "fake:oracle")) == INCOMPLETE  # the broken ones are still asked for
-    assert [cell.model for cell in read_sweep(out).missing] == ["broken", "broken", "burning", "burning"]
+    assert invoke(line(out, "fake:hash", "fake:oracle")) == 0, "what failed goes with the line that asked for it"
+    assert read_sweep(out).models == ("fake:hash", "fake:oracle")
+    assert read_sweep(out).missing == ()
+
+
+def test_runs_of_an_earlier_line_stay_without_what_failed(
+    data: Path, loads: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="")):
+        with pytest.raises(UsageError, match="no run is there"):
+            invoke(line(out, "broken", protocols=["tests/trio"]))
+        assert invoke(line(out, "fake:hash")) == 0
+        assert (read_sweep(out).models, read_sweep(out).suites) == (("fake:hash",), ())
+        assert invoke(line(out, "fake:oracle", "broken", protocols=["tests/trio"])) == INCOMPLETE
+    capsys.readouterr()
+    assert invoke(line(out, "fake:hash")) == 0
+    assert "runs are missing" not in capsys.readouterr().err
+    there = [("fake:hash", name) for name in ("mmlu", "winogrande")]
+    there += [("fake:oracle", name) for name in ("mmlu", "winogrande", "arc-easy")]
+    assert sorted((cell.model, cell.dataset) for cell in read_sweep(out).cells if cell.done) == sorted(there)
+    assert [each.name for each in read_sweep(out).suites] == ["tests/trio"]
+    assert len(read_sweep(out).cells) == len(there)
+
+
+def test_a_refused_line_leaves_nothing_in_the_folder(
+    data: Path, loads: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    words = line(out, protocols=PROTOCOLS)[1:]
+    with pytest.raises(ModelError, match="no weights"):
+        invoke(["run", "--model", "broken", *words])
+    assert list(out.iterdir()) == []
+    assert invoke(["run", "--model", "fake:hash", *words]) == 0
+    before = read_sweep(out)
+    with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="")), pytest.raises(ModelError):
+        invoke(["run", "--model", "broken", *words, "--protocol", "tests/trio"])
+    assert read_sweep(out) == before
+
+
+def test_a_line_that_fails_on_the_way_keeps_what_it_began(
+    data: Path, loads: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = sweep.evaluate
+
+    def failing(**given: Any) -> Any:
+        if given["data"].name == "winogrande":
+            raise ModelError("it can't be asked any more")
+        return evaluate(**given)
+
+    monkeypatch.setattr(sweep, "evaluate", failing)
+    with pytest.raises(ModelError, match="any more"):
+        invoke(["run", "--model", "fake:hash", *line(tmp_path / "out", protocols=PROTOCOLS)[1:]])
+    assert [(cell.dataset, cell.done) for cell in read_sweep(tmp_path / "out").cells] == [("mmlu", True)]
+
+
+def test_protocols_are_asked_on_the_data_that_they_can_ask(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_mmlu(tmp_path / "quiz", questions=3)
+    blanks = {"sentence": "The cup held the tin, as _ was big.", "option1": "cup", "option2": "tin", "answer": "1"}
+    (tmp_path / "blanks").mkdir()
+    (tmp_path / "blanks/validation.jsonl").write_text(f"{json.dumps(blanks)}\n")
+    plan = 'models = ["fake:hash"]\nprotocols = ["mmlu/original", "winogrande/harness"]\ndata = ["quiz", "blanks"]'
+    (tmp_path / "plan.toml").write_text(plan)
+    assert invoke(["sweep", "plan.toml", "--out", "out"]) == 0
+    told = capsys.readouterr().err
+    assert "mmlu/original can't be asked on blanks, and is left out there: " in told
+    assert "winogrande/harness can't be asked on quiz, and is left out there: " in told
+    assert [set(read_manifest(tmp_path / "out/fake-hash" / name).protocols) for name in ("quiz", "blanks")] == [
+        {"mmlu/original"},
+        {"winogrande/harness"},
+    ]
+    alone = plan.replace('"mmlu/original", ', "")
+    (tmp_path / "plan.toml").write_text(alone)
+    assert invoke(["sweep", "plan.toml", "--out", "alone"]) == INCOMPLETE
+    assert "quiz is left out: no protocol can ask it" in capsys.readouterr().err
 
 
 def test_an_interrupted_sweep_goes_on(
@@ -200,6 +276,8 @@ benchmark = "mmlu"
             "no key of a mapping",
         ),
         ("models = ", "not valid TOML"),
+        (f"models = {'[' * 5000}", "nested too deeply"),
+        (f"models.{'a.' * 5000}b = 1", "nested too deeply"),
     ],
 )
 def test_what_is_wrong_in_a_plan_is_said_with_file_and_key(text: str, told: str, tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ def sweep(
     ] = None,
     model: Annotated[list[str] | None, typer.Option("--model", help="As in `choicewise run`. Repeatable.")] = None,
     data: Annotated[
-        list[str] | None, typer.Option("--data", help="As in `choicewise run`: all protocols on each. Repeatable.")
+        list[str] | None,
+        typer.Option("--data", help="As in `choicewise run`: each protocol on all that it can ask. Repeatable."),
     ] = None,
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="As in `choicewise run`. Repeatable.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from choicewise.data.toml_text import read_toml
 from choicewise.errors import DataError, did_you_mean
 
 ANSWER_IS: Final = ("any", "label", "index", "number", "text", "flags")
@@ -98,9 +98,8 @@ def read_mapping(path: Path) -> Columns:
     Raises DataError for a missing or malformed file, an unknown key, or a value of the wrong kind.
     """
     try:
-        with path.open("rb") as file:
-            declared = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        declared = read_toml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} can't be read as a mapping in TOML: {error}") from error
     return columns_of(declared, str(path))
 

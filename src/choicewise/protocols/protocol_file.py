@@ -1,11 +1,11 @@
 """Protocols in TOML files, the catalogue's own and users' files: a file states the axes that differ from its base."""
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from choicewise.data.toml_text import read_toml
 from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.protocol import Protocol, axis_problems
 
@@ -26,8 +26,8 @@ def read_file(path: Path) -> dict[str, Any]:
 def parse(text: str, where: str, *, allowed: Collection[str] | None = None) -> dict[str, Any]:
     """The tables of a TOML text, whose top has no key but the ``allowed`` ones; None: it may have any."""
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = read_toml(text)
+    except ValueError as error:
         raise ProtocolError(f"{where} is not valid TOML: {error}") from error
     if allowed is not None and (problems := _unknown(table, allowed)):
         raise ProtocolError.about(problems).within(where)

@@ -1,12 +1,13 @@
 """All data of several runs, opened and checked before any model is loaded."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.download_bars import Download
 from choicewise.errors import DataError, MissingData
 from choicewise.protocols.protocol import Protocol
+from choicewise.requests.askable import misfit
 from choicewise.requests.blocks import list_sections
 from choicewise.requests.schedule import with_split
 from choicewise.running.source import Source
@@ -28,24 +29,37 @@ ALL = Chosen()
 
 @dataclass(frozen=True)
 class OpenedSource:
-    """A dataset and what it is asked.  ``work``: as of :attr:`choicewise.requests.blocks.Block.work`."""
+    """A dataset and what it is asked.  ``work``: as of :attr:`choicewise.requests.blocks.Block.work`.
+
+    ``left_out``: why protocols can't ask it, each reason with their names.
+    """
 
     source: Source
     data: Dataset
     protocols: Mapping[str, Protocol]
     work: int
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def open_source(source: Source, chosen: Chosen, progress: Download | None = None) -> OpenedSource:
     """The dataset of ``source``.  Raises DataError for data that are not there, and items and shots that won't do."""
     data = source.open(progress)
     named = source.protocols(data, chosen.subjects)
+    left_out: dict[str, list[str]] = {}
+    if source.fitting:
+        for name, recipe in named.items():
+            if reason := misfit(recipe, data, chosen.subjects):
+                left_out.setdefault(reason, []).append(name)
+        if sum(map(len, left_out.values())) == len(named):
+            raise DataError("no protocol can ask it", [f"{names[0]}: {why}" for why, names in left_out.items()])
+        without = {name for names in left_out.values() for name in names}
+        named = {name: recipe for name, recipe in named.items() if name not in without}
     recipes = {name: with_split(recipe, data) for name, recipe in named.items()}
     sections = list_sections(data, recipes, chosen.subjects, chosen.limit)
     work = Work(data, recipes, sections, source.rendered, chosen.skip_bad_items)
     stretches = list(work.stretches())
     work.check(stretches)
-    return OpenedSource(source, data, named, sum(block.work for block in work.blocks(stretches)))
+    return OpenedSource(source, data, named, sum(block.work for block in work.blocks(stretches)), left_out)
 
 
 def open_sources(

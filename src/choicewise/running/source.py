@@ -30,7 +30,7 @@ class Source:
 
     ``selectors``: what the catalogue resolves.  ``benchmark``: only protocols of this one are asked; None for all that
     the selectors name.  ``path``: where the data lie, None for the benchmark's own; ``columns``: what their columns
-    mean, where that is declared.
+    mean, where that is declared.  ``fitting``: protocols that can't ask what the data hold are left out.
     """
 
     selectors: tuple[str, ...]
@@ -38,6 +38,7 @@ class Source:
     path: str | None = None
     columns: Columns | None = None
     on_bad_item: str = "error"
+    fitting: bool = False
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from choicewise.data.download_bars import Download
 from choicewise.errors import ChoicewiseError, MissingData
 from choicewise.models.model import SERVER, Model
 from choicewise.protocols.suite import Suite
+from choicewise.records.format import MANIFEST
 from choicewise.records.secret_address import refuse_secret
 from choicewise.records.sweep import CellRecord, Sweep
 from choicewise.results.summary import keep_summary
@@ -30,7 +31,7 @@ from choicewise.running.served import how_asked
 from choicewise.running.source import Source
 from choicewise.running.sweep_model import SweepModel
 from choicewise.running.sweep_progress import SweepProgress
-from choicewise.running.sweep_record import begun_sweep, is_done, replaced, with_cells
+from choicewise.running.sweep_record import begun_sweep, is_done, replaced, with_cells, write_begun
 from choicewise.running.sweep_room import Room
 from choicewise.store.atomic import disk_errors
 from choicewise.store.lock import locked
@@ -84,7 +85,7 @@ SILENCE = Audience()
 
 
 def sweep(asked: Asked, out: str | Path, audience: Audience = SILENCE) -> Sweep:
-    """Evaluate every model on every dataset, each run in a folder ``out/MODEL/DATASET``, and say what there is.
+    """Evaluate every model on every dataset, each run in a folder ``out/MODEL/DATASET``, and say what there is of that.
 
     All data are opened and checked before a model is loaded.  A run that is complete, and was asked the same, is not
     opened again.  Raises StoreError where ``out`` holds something else or another process writes to it, and what
@@ -98,10 +99,16 @@ def sweep(asked: Asked, out: str | Path, audience: Audience = SILENCE) -> Sweep:
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         part = (asked.chosen.subjects, asked.chosen.limit, asked.chosen.skip_bad_items)
-        record = with_cells(begun_sweep(folder), asked.models, asked.sources, asked.suites, part)
+        before = begun_sweep(folder)
+        record = with_cells(folder, before, asked.models, asked.sources, asked.suites, part)
         job = _Job(folder, record, asked, audience)
-        job.run()
-        return job.record
+        try:
+            job.run()
+        except ChoicewiseError:
+            begun = any((folder / cell.folder / MANIFEST).exists() for cell in job.own)
+            write_begun(folder, job.record if begun else before)  # what was refused leaves nothing behind
+            raise
+        return replace(job.record, cells=tuple(job.own))
 
 
 class _Job:
@@ -112,12 +119,16 @@ class _Job:
         self._folder, self._asked, self._audience = folder, asked, audience
         self._writing = Lock()
 
-    def run(self) -> None:
-        """Do all that is not done."""
+    @property
+    def own(self) -> list[CellRecord]:
+        """What is asked, without what is left of earlier lines."""
         labels = {model.label for model in self._asked.models}
         names = {source.name for source in self._asked.sources}
-        own = [cell for cell in self.record.cells if cell.model in labels and cell.dataset in names]
-        waiting = [replace(cell, done=False, failure="") for cell in own if not is_done(self._folder, cell)]
+        return [cell for cell in self.record.cells if cell.model in labels and cell.dataset in names]
+
+    def run(self) -> None:
+        """Do all that is not done."""
+        waiting = [replace(cell, done=False, failure="") for cell in self.own if not is_done(self._folder, cell)]
         for cell in waiting:
             self.record = replaced(self.record, cell)
         opened = self._open(waiting)
@@ -182,7 +193,10 @@ class _Job:
             for cell in waiting:
                 if cell.dataset == name:
                     self.record = replaced(self.record, replace(cell, failure=_reason(error)))
-        for source in opened.values():
+        for name, source in opened.items():
+            for why, protocols in source.left_out.items():
+                more = f" and {len(protocols) - 1} more" if len(protocols) > 1 else ""
+                self._audience.say(f"{protocols[0]}{more} can't be asked on {name}, and is left out there: {why}")
             self._audience.opened(source)
         return opened
 

@@ -1,12 +1,12 @@
 """A sweep as a TOML file says it: models, data and protocols; all that is wrong is said at once, with its key."""
 
 import os
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from choicewise.data.columns import Columns, columns_of, read_mapping
+from choicewise.data.toml_text import read_toml
 from choicewise.errors import ChoicewiseError, UsageError, did_you_mean
 from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.models.server.address import ServerAddress
@@ -63,10 +63,10 @@ def read_plan(path: Path, foreign: Foreign | None = None) -> Asked:
     everything that is wrong.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = read_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}; name the file of a plan") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from error
     try:
         return plan_of(table, foreign)
@@ -121,7 +121,9 @@ def sources_of(selectors: tuple[str, ...], data: list[dict[str, Any]], on_bad_it
         raise UsageError(f"data: {alone[0]['path']} says no benchmark and others do; say it of all or of none")
     if alone:
         refuse_one_dataset(selectors)
-        return [Source(selectors, None, each["path"], _columns(each), on_bad_item) for each in alone]
+        if not selectors:
+            raise UsageError(f"data: every protocol has data of its own, and {alone[0]['path']} is asked by none")
+        return [Source(selectors, None, each["path"], _columns(each), on_bad_item, fitting=True) for each in alone]
     sources = []
     for source in benchmark_sources(selectors, on_bad_item):
         each = named.pop(source.name, None)

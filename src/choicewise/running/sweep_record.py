@@ -19,7 +19,7 @@ from choicewise.running.sweep_model import SweepModel, folder_name, free_name
 from choicewise.store.atomic import PARTIAL, disk_errors
 from choicewise.store.copies import copy_of
 from choicewise.store.manifest import read_manifest
-from choicewise.store.sweep import is_sweep, read_sweep
+from choicewise.store.sweep import is_sweep, read_sweep, write_sweep
 from choicewise.store.unanswered import unanswered_keys
 
 
@@ -40,12 +40,19 @@ def begun_sweep(out: Path) -> Sweep:
 
 
 def with_cells(
-    sweep: Sweep, models: Sequence[SweepModel], sources: Sequence[Source], suites: Iterable[Suite], chosen: object
+    out: Path,
+    sweep: Sweep,
+    models: Sequence[SweepModel],
+    sources: Sequence[Source],
+    suites: Iterable[Suite],
+    chosen: object,
 ) -> Sweep:
-    """The sweep with a cell for every model and source, in their order; cells of earlier lines stay, behind them.
+    """The sweep with a cell for every model and source, in their order, and behind them the runs of earlier lines.
 
-    A cell that was asked the same before is as it was.  ``chosen``: the part of the data that is asked.
+    A cell that was asked the same before is as it was.  Of earlier lines that is left whose run is in the folder
+    ``out``, without what failed, and suites that it belongs to.  ``chosen``: the part of the data that is asked.
     """
+    sweep = _begun(out, sweep, [model.label for model in models], [source.name for source in sources])
     before = {(cell.model, cell.dataset): cell for cell in sweep.cells}
     folders = {cell.model: cell.folder.partition("/")[0] for cell in sweep.cells}
     data = {cell.dataset: cell.folder.partition("/")[2] for cell in sweep.cells}
@@ -64,6 +71,29 @@ def with_cells(
     protocols = dict.fromkeys([*sweep.protocols, *(each for source in sources for each in source.selectors)])
     every = (*cells.values(), *before.values())
     return replace(sweep, protocols=tuple(protocols), suites=tuple(known.values()), cells=every)
+
+
+def write_begun(out: Path, sweep: Sweep) -> None:
+    """Write of ``sweep`` what has a run in the folder ``out``; nothing stays where that is nothing."""
+    begun = _begun(out, sweep)
+    if begun.cells:
+        write_sweep(out, begun)
+    else:
+        for path in (out / SWEEP, copy_of(out / SWEEP)):
+            path.unlink(missing_ok=True)
+
+
+def _begun(out: Path, sweep: Sweep, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> Sweep:
+    """The sweep with the cells that have a run, or are of these models and datasets, and the suites of these."""
+
+    def asked(cell: CellRecord) -> bool:
+        return cell.model in models and cell.dataset in datasets
+
+    own = [cell for cell in sweep.cells if asked(cell) or os.path.exists(out / cell.folder / MANIFEST)]
+    cells = tuple(cell if cell.done or asked(cell) else replace(cell, failure="") for cell in own)
+    there = {cell.dataset for cell in cells}
+    suites = tuple(suite for suite in sweep.suites if there & {part.benchmark for part in suite.parts})
+    return replace(sweep, cells=cells, suites=suites)
 
 
 def is_done(out: Path, cell: CellRecord) -> bool:

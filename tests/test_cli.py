@@ -133,7 +133,8 @@ def test_score_prints_every_score_of_a_question() -> None:
         (["protocols", "show", "mmlu/orginal"], 4, "did you mean mmlu/original"),
         (["score", "--model", "nowhere", "--context", "a", "--choice", "b"], 5, "nowhere"),
         (["score", "--model", "fake:hash", "--context", "a", "--choice", ""], 5, "can't be scored"),
-        (["run", "--modle", "x"], 2, "No such option"),
+        (["run", "--modle", "x"], 2, "error: No such option: --modle. Did you mean --model?\n"),
+        (["run", "--qqq", "x"], 2, "error: No such option: --qqq\n"),
     ],
 )
 def test_errors_are_one_line_and_have_their_code(arguments: list[str], code: int, message: str) -> None:

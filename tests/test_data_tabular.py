@@ -134,6 +134,7 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
     ("row", "reason"),
     [
         ("{", "no JSON: .* at character"),
+        ('{"question": "a\tb"}', "no JSON: Invalid control character at character 15"),
         ("[1]", "no JSON object"),
         ("[" * 100_000, "nested too deeply"),
         ('{"question": "Q", "choices": ["a", NaN], "answer": 0}', "NaN, which is no JSON"),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,14 @@ def test_the_layout_until_0_9(tmp_path: Path) -> None:
     assert {choice.greedy for item in items for choice in item.choices} == {True, False}
     assert log.settings["truncated"] == "5 of 15 items"
     assert log.settings["shots"] == "5"
+
+
+def test_values_whose_meaning_is_not_known_are_named(tmp_path: Path) -> None:
+    log = logs(golden("lighteval/until-0.9", tmp_path))[TOWN]
+    first, *others = log.items
+    named = replace(log, items=(replace(first, recorded={**first.recorded, "f1": 0.5}), *others))
+    assert read_state(log).unused == ()
+    assert read_state(named).unused == ("values f1, of which it is not known how they follow from the answers",)
 
 
 def test_one_request_for_all_letters(tmp_path: Path) -> None:

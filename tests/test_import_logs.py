@@ -999,6 +999,14 @@ class TestShown:
         assert rows["stones:char_mean"]["missing_reasons"][0]["reason"].startswith("the log has no texts")
         assert "not used: columns speed" in printed.err
 
+    def test_values_that_are_not_imported_are_named(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """The harness writes f1 as a pair of right answer and prediction, and others as numbers."""
+        write_harness(tmp_path / "log", [sample(item, f1=[0, 1], brier_score="0.25") for item in range(3)])
+        assert invoke(["import", str(tmp_path / "log"), "--out", str(tmp_path / "run")]) == 0
+        told = capsys.readouterr().err.splitlines()
+        assert "  not used: metrics brier_score, which are not checked" in told
+        assert "  not used: metrics f1, which are no number of an item" in told
+
     def test_an_explanation_names_counts_and_the_tool(self, tmp_path: Path) -> None:
         rows = table_rows(tokens=lambda item, choice: 1 + choice, text=lambda item, choice: f" w{choice}")
         run = only(import_log(write_csv(tmp_path / "t.csv", rows), tmp_path / "run"))

@@ -266,7 +266,7 @@ def folder_without(tmp_path: Path, missing: str = "") -> Path:
     ("missing", "message"),
     [
         ("config.json", "no config.json"),
-        ("tokenizer.json", "no tokenizer.json; make one"),
+        ("tokenizer.json", "no tokenizer.json; copy tokenizer.json and tokenizer_config.json into it"),
         ("model.safetensors", r"no model.safetensors, and other formats .*save_pretrained"),
     ],
 )
@@ -390,6 +390,7 @@ def test_load_blames_the_device_and_not_the_folder(tmp_path: Path, device: str, 
         ("gpt2", "pass a folder"),
         ("org/model-7B", "no folder of that name here, and it is not"),
         (__file__, "it is a file; pass the folder"),
+        ("tiny-q4.GGUF", "a GGUF file is for llama.cpp: serve it.*server:http://127.0.0.1:8000/v1#NAME"),
     ],
 )
 def test_load_model_says_what_to_do(name: str, message: str) -> None:

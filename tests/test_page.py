@@ -450,3 +450,21 @@ def test_where_a_line_is_not_known_one_is_made_of_the_manifest(tmp_path: Path, m
         *("run", "--model", "fake:hash", "--data", "data", "--protocol", "mmlu/original", "--limit", "1"),
         *("--out", "called"),
     ]
+
+
+def test_captions_and_notes_say_what_is_there(tmp_path: Path, runs: list[Path], written: str) -> None:
+    """Published numbers are of MMLU's own protocols; other runs have no hollow marks, and no caption about them."""
+    assert "Hollow: numbers that others published" in written
+    other = tmp_path / "other"
+    evaluate(model="fake:hash", data=write_mmlu(tmp_path / "data"), protocols=["options@shots=0"], out=other)
+    write_page([other], tmp_path / "page.html")
+    assert "Hollow: numbers" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert not re.search(r"23 of 47", written)
+    assert "under how many of the protocols that score the item it is right" in written
+
+
+@pytest.mark.parametrize("name", ["v.pdf", "page.png", "rows.csv", "page.xhtml"])
+def test_a_page_is_no_file_of_another_kind(tmp_path: Path, runs: list[Path], name: str) -> None:
+    with pytest.raises(UsageError, match=r"a page ends in .html, and a board is written into a folder"):
+        invoke(["page", str(runs[0]), "--out", str(tmp_path / name)])
+    assert list(tmp_path.iterdir()) == []

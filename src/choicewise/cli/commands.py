@@ -81,7 +81,7 @@ def invoke(arguments: Sequence[str]) -> int:
             tell(*error.format_message().split("\n"))  # the help
         else:
             where = "choicewise" if error.ctx is None else error.ctx.command_path
-            tell(f"error: {error.format_message()}", f"`{where} --help` says what is known")
+            tell(f"error: {_said(error)}", f"`{where} --help` says what is known")
         return error.exit_code
     return 0
 
@@ -91,3 +91,9 @@ def _needed(arguments: Sequence[str]) -> typer.Typer:
     if arguments and arguments[0] in _MODULES:
         return application(arguments[:1])
     return application(listed=all(word.startswith("-") for word in arguments))
+
+
+def _said(error: typer.BadParameter) -> str:
+    """The message about a command line that can't be read, with the options that may be meant."""
+    near = sorted(getattr(error, "possibilities", None) or ())
+    return f"{error.message}. Did you mean {' or '.join(near)}?" if near else error.format_message()

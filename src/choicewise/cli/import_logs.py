@@ -76,7 +76,7 @@ def _tell(imported: Imported) -> None:
     log = imported.log
     items = sum(imported.state.subjects.values())
     tell(f"{log.model} on {log.task}: {items:,} items of {log.tool}")
-    for unused in log.unused:
+    for unused in (*log.unused, *imported.state.unused):
         tell(f"  not used: {unused}")
     for note in imported.state.notes:
         tell(f"  warning: {note}")

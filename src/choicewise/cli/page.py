@@ -1,5 +1,6 @@
 """``choicewise page``: everything about one or several runs in one file for a browser, or their board in a folder."""
 
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from choicewise.cli.options import refuse_without_use
 from choicewise.cli.output import command_line, tell
+from choicewise.errors import UsageError
 
 
 def page(
@@ -28,6 +30,11 @@ def page(
     written into it as files: models by protocols, and a page for every model, run and protocol.
     """
     if out.suffix.lower() not in (".html", ".htm"):
+        if guess_type(out.name)[0] is not None and not out.is_dir():
+            raise UsageError(
+                f"{out} ends in {out.suffix}: a page ends in .html, and a board is written into a folder, whose name"
+                " has no such ending; `choicewise plot` writes one chart as SVG, PNG or PDF"
+            )
         refuse_without_use("a board has", items=items)
         _write_board(folders, out)
         return

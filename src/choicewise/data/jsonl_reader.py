@@ -25,7 +25,7 @@ def _row(line: str) -> dict[str, Any] | UnusableRow:
     except UnusableRow as reason:
         return reason
     except json.JSONDecodeError as error:
-        return UnusableRow(f"the line is no JSON: {error.msg} at character {error.pos}")
+        return UnusableRow(f"the line is no JSON: {error.msg.removesuffix(' at')} at character {error.pos}")
     except RecursionError:
         return UnusableRow("the line is nested too deeply")
     return row if isinstance(row, dict) else UnusableRow("the line holds no JSON object")

@@ -135,6 +135,11 @@ def _served(
 
 
 def _advice(name: str) -> str:
+    if Path(name).suffix.lower() == ".gguf":
+        return (
+            "a GGUF file is for llama.cpp: serve it with llama-cpp-python (its command stands in docs/servers.md), and"
+            f" name the server as the model: {SERVED}http://127.0.0.1:8000/v1#NAME"
+        )
     if Path(name).is_file():
         return f"it is a file; pass the folder: {Path(name).parent}"
     return (

@@ -24,7 +24,8 @@ class LogState:
     """``requests``: a digest of what was asked; ``data``: of the items; ``model``: of the answers (64 hex each).
 
     ``subjects``: how many items each has, in order.  ``has``: what the log has to score.
-    ``notes``: where the log's own values are others than what follows from its log-likelihoods, in words.
+    ``notes``: where the log's own values are others than what follows from its log-likelihoods, in words;
+    ``unused``: values of items in the log that are not imported, likewise.
     """
 
     requests: str
@@ -33,6 +34,7 @@ class LogState:
     subjects: dict[str, int]
     has: Has
     notes: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 def kept_items(log: Log) -> Iterator[KeptItem]:
@@ -70,7 +72,8 @@ def read_state(log: Log) -> LogState:
         raise DataError(f"the {log.tool} log of {log.model} on {log.task} holds no items")
     names.refuse_doubles(log)
     digests = requests.hexdigest(), data.hexdigest(), model.hexdigest()
-    return LogState(*digests, dict(subjects), Has(text, tokens, greedy, several, single, scored), checks.notes())
+    has = Has(text, tokens, greedy, several, single, scored)
+    return LogState(*digests, dict(subjects), has, checks.notes(), checks.unused())
 
 
 def _answer(choice: LoggedChoice) -> list[object]:

@@ -8,7 +8,7 @@ from collections import Counter
 from choicewise.errors import DataError
 from choicewise.interchange.logs.log import Log
 from choicewise.interchange.logs.log_item import KeptItem
-from choicewise.interchange.logs.verdicts import expected
+from choicewise.interchange.logs.verdicts import expected, is_known
 
 ROUNDING = 1e-5
 """By how much a share may differ that another tool computed of the same numbers."""
@@ -22,6 +22,7 @@ class Checks:
         self._checked: Counter[str] = Counter()
         self._wrong: Counter[str] = Counter()
         self._first: dict[str, str] = {}
+        self._unknown: dict[str, None] = {}
 
     def add(self, kept: KeptItem) -> None:
         """Check one item; what is missing has nothing to be checked against."""
@@ -30,6 +31,8 @@ class Checks:
             return
         for name, said in item.recorded.items():
             follows = expected(self._log, name, item)
+            if not is_known(self._log, name):
+                self._unknown.setdefault(name)
             if math.isnan(follows) or math.isnan(said):
                 continue
             self._checked[name] += 1
@@ -53,3 +56,8 @@ class Checks:
                 f"{differing['acc']}"
             )
         return tuple(differing.values())
+
+    def unused(self) -> tuple[str, ...]:
+        """The log's values of items that are not imported, in words."""
+        unknown = ", ".join(sorted(self._unknown))
+        return (f"values {unknown}, of which it is not known how they follow from the answers",) if unknown else ()

@@ -44,7 +44,9 @@ def run_of_log(log: Log, out: Path) -> LogState:
         selection=Selection(),
         protocols={name: signature(protocol) for name, protocol in protocols.items()},
         versions={"choicewise": __version__},
-        imported=ImportRecord(log.tool, dict(log.settings), dict(log.recorded), (*log.unused, *state.notes)),
+        imported=ImportRecord(
+            log.tool, dict(log.settings), dict(log.recorded), (*log.unused, *state.unused, *state.notes)
+        ),
     )
     _refuse_others(out, wanted)
     items = (item_row(kept, position) for position, kept in enumerate(kept_items(log)))

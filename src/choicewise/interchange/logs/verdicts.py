@@ -22,6 +22,11 @@ def expected(log: Log, name: str, item: LoggedItem) -> float:
     return math.nan if verdict is None else verdict(log, item)
 
 
+def is_known(log: Log, name: str) -> bool:
+    """Whether anything is known of how the log's value ``name`` of an item follows from its answers."""
+    return name in VERDICTS.get(log.tool, HARNESS)
+
+
 def _right(item: LoggedItem, scores: Sequence[float]) -> float:
     """1 where the first of the greatest scores is a right choice, else 0."""
     return math.nan if any(map(math.isnan, scores)) else float(int(np.argmax(scores)) in item.gold)

@@ -24,13 +24,23 @@ MASKS = ("[MASK]", "<mask>")
 """The names of the token that hides others, in tokenizers of published masked models."""
 
 
+_VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")
+"""Files of which transformers makes a tokenizer, besides SentencePiece's."""
+
+
 def tokenizer_files(folder: Path) -> list[Path]:
     """The files that :class:`HfTokenizer` reads; ModelError without a ``tokenizer.json`` or a SentencePiece file."""
     spelled = sentencepiece_file(folder)
     if spelled is None and not (folder / "tokenizer.json").is_file():
+        if any((folder / name).is_file() for name in _VOCABULARIES):
+            raise ModelError(
+                f'{folder} holds no tokenizer.json; make one: python -c "from transformers import AutoTokenizer as T; '
+                f"T.from_pretrained('{folder}').save_pretrained('{folder}')\""
+            )
         raise ModelError(
-            f'{folder} holds no tokenizer.json; make one: python -c "from transformers import AutoTokenizer as T; '
-            f"T.from_pretrained('{folder}').save_pretrained('{folder}')\""
+            f"{folder} holds no tokenizer.json; copy tokenizer.json and tokenizer_config.json into it from the model"
+            " that it was trained from: `hf download ORG/NAME tokenizer.json tokenizer_config.json"
+            f" --local-dir {folder}`"
         )
     first = "tokenizer.json" if spelled is None else spelled.name
     names = (first, "tokenizer_config.json", "special_tokens_map.json", "config.json")

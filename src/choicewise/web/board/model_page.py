@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from choicewise.results.diagnosis import FLAGS
+from choicewise.results.published import published
 from choicewise.web.board.column import Column, Part
 from choicewise.web.board.library import Shelf
 from choicewise.web.board.line import Cell, Line, Spread
@@ -99,6 +100,7 @@ def model_page(shelf: Shelf, model: str, links: Links, **further: Any) -> str:
         model=model,
         parts=parts,
         runs=[(run, asked_names(run)) for run in runs if run.manifest is not None],
+        published={run for run in runs if any(row.id in published() for row in run.rows)},
         legend={flag: words for flag, words in FLAGS.items() if flag in raised},
         **further,
     )

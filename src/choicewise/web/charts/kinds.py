@@ -41,8 +41,7 @@ def _strip(study: Study, choices: Choices) -> Chart:
     records = strip.values(run.rows, chosen)
     numbers = count(sum(not math.isnan(row.value) for row in run.rows), "number")
     spec = strip.spec(records, bool(choices.rank), choices.width)
-    published = any(record["kind"] == "published" for record in records) and not choices.rank
-    caption = strip.CAPTION if published else strip.CAPTION_OWN
+    caption = strip.CAPTION_OWN if choices.rank else strip.caption(records)
     return Chart("strip", f"{_about(run)}: {numbers}", spec, caption)
 
 

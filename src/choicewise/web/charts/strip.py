@@ -24,13 +24,18 @@ from choicewise.web.charts.frame import (
 from choicewise.web.charts.strip_values import FAMILY, lane_pixels, values
 from choicewise.web.theme import ACCENT, INK, NORMAL, PAPER, SOFT
 
-__all__ = ["CAPTION", "CAPTION_OWN", "spec", "values"]
+__all__ = ["CAPTION_OWN", "caption", "spec", "values"]
 
 CAPTION_OWN = (
     "Every dot is a number of the model under one protocol, the line its 95 % interval. Dashed: what guessing gives."
 )
 CAPTION = f"{CAPTION_OWN} Hollow: numbers that others published for other models, on MMLU."
 """How to read it, without and with published numbers."""
+
+
+def caption(values: Records) -> str:
+    """How to read a chart of such values."""
+    return CAPTION if any(record["kind"] == "published" for record in values) else CAPTION_OWN
 
 
 def spec(values: Records, rank: bool = False, width: int = WIDTH) -> dict[str, Any]:

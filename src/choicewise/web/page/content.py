@@ -26,7 +26,6 @@ SPECS: Mapping[str, Spec] = {
 """The charts of a page."""
 
 CAPTIONS = {
-    "strip": strip.CAPTION,
     "ladder": ladder.CAPTION,
     "effects": effects.CAPTION,
     "order": bump.CAPTION,

@@ -11,6 +11,7 @@ from choicewise.report.average_table import average_tables
 from choicewise.report.finding_text import sentences
 from choicewise.results.finding import finding
 from choicewise.web import number, pairs
+from choicewise.web.charts import strip
 from choicewise.web.environment import environment, static_text
 from choicewise.web.page import again, items, numbers, order, pair_text, why
 from choicewise.web.page.content import CAPTIONS, SPECS, Content
@@ -99,7 +100,7 @@ def _shown(content: Content) -> dict[str, Any]:
         "first": study.runs[0],
         "averages": average_tables(study.averages),
         "sentences": sentences(finding(study.named_rows)),
-        "captions": CAPTIONS,
+        "captions": CAPTIONS | {"strip": strip.caption([record for each in content.strips for record in each])},
         "strip": drawing(SPECS["strip"], content.strips[0]),
         "number_columns": numbers.COLUMNS,
         "number_rows": content.tables[0],

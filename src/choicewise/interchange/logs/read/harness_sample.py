@@ -25,7 +25,7 @@ class Sample:
     """A sample line.
 
     ``context``: that of all choices, None where they have their own.  ``target`` and ``doc``: as the file has them.
-    ``metrics``: the numbers that the line says of the item, by name.
+    ``metrics``: the numbers that the line says of the item, by name, and ``others`` the names of what is no number.
     """
 
     id: int
@@ -35,6 +35,7 @@ class Sample:
     target: Any
     doc: Mapping[str, Any]
     metrics: Mapping[str, float]
+    others: tuple[str, ...] = ()
 
     @property
     def own_contexts(self) -> bool:
@@ -70,7 +71,9 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
         _choice(answers[place] if place < len(answers) else None, text, f"{where}, request {place}")
         for place, (_, text) in enumerate(asked)
     )
-    metrics = _metrics(row)
+    said = _said(row)
+    metrics = _metrics(said)
+    others = tuple(name for name in said if name not in metrics)
     contexts = [context for context, _ in asked]
     if _has_mutual(asked, metrics):
         half = len(choices) // 2
@@ -83,7 +86,8 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
     if shared is None and any(context is not None for context in contexts):
         choices = tuple(replace(choice, context=context) for choice, context in zip(choices, contexts, strict=True))
     doc = row.get("doc")
-    return Sample(doc_id, name, shared, choices, row.get("target"), doc if isinstance(doc, dict) else {}, metrics)
+    doc = doc if isinstance(doc, dict) else {}
+    return Sample(doc_id, name, shared, choices, row.get("target"), doc, metrics, others)
 
 
 def _pairs(arguments: Any, where: str) -> list[tuple[str | None, str | None]]:
@@ -135,13 +139,16 @@ def _choice(answer: Any, text: str | None, where: str) -> LoggedChoice:
     )
 
 
-def _metrics(row: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a line that are no part of the request."""
+def _said(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a line says of the item besides the request and its answers: the task's metrics."""
     known = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
+    return {name: value for name, value in row.items() if name not in known and not name.endswith("_hash")}
+
+
+def _metrics(said: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among what a line says of the item."""
     metrics: dict[str, float] = {}
-    for name, value in row.items():
-        if name in known or name.endswith("_hash"):
-            continue
+    for name, value in said.items():
         if isinstance(value, bool | int | float):
             metrics[name] = float(value)
         elif isinstance(value, str) and (text := _number(value)) is not None:

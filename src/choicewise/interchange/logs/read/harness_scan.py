@@ -66,6 +66,7 @@ def _differing(contexts: Sequence[str]) -> tuple[str, ...]:
 def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
     """``delimiter``: what stands before every choice, where the results say it.  DataError without right choices."""
     scan, rules = Scan(delimiter if isinstance(delimiter, str) else None), GoldRules()
+    left_out: dict[str, None] = {}
     for sample in rows:
         options, texts = scan.options(sample) or (), [choice.text or "" for choice in sample.choices]
         rules.add(sample, options)
@@ -73,6 +74,7 @@ def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
         scan.bare &= list(options) == [text.removeprefix(" ") for text in texts]
         scan.unconditional |= any(choice.unconditional is not None for choice in sample.choices)
         scan.items += 1
+        left_out |= dict.fromkeys(sample.others)
         for name, value in sample.metrics.items():
             scan.sums[name] += value  # type: ignore[assignment]  # a counter adds floats, too
             scan.counts[name] += 1
@@ -84,7 +86,8 @@ def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
     metrics = [f"metrics {', '.join(unchecked)}, which are not checked"] if unchecked else []
     apart = f"acc_norm, whose lengths leave out {scan.delimiter!r} before each choice: no score here does"
     norms = [apart] if scan.lengths and not (scan.whole or scan.bare) and scan.delimiter else []
-    scan.unused = (*others, *metrics, *norms)
+    no_numbers = [f"metrics {', '.join(sorted(left_out))}, which are no number of an item"] if left_out else []
+    scan.unused = (*others, *metrics, *no_numbers, *norms)
     return scan
 
 

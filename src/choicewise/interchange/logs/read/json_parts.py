@@ -142,5 +142,5 @@ class _Parts:
 
 def _said(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
-        return error.msg
+        return error.msg.removesuffix(" at")
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -175,3 +175,28 @@ def test_every_bad_row_has_a_line_of_its_own(tmp_path: Path) -> None:
     heading, *rows = found.stderr.splitlines()
     assert heading.startswith("error: 2 rows can't be used")
     assert ["5 columns" in rows[0], "7 columns" in rows[1], len(rows)] == [True, True, 2]
+
+
+UNLOADABLE = """
+import sys
+
+class Full:
+    def find_spec(self, name, path, target=None):
+        if name == "scipy.special":
+            raise ImportError("libopenblas.so: failed to map segment from shared object", name="scipy.special")
+
+sys.meta_path.insert(0, Full())
+from choicewise.cli import main
+main()
+"""
+"""Finds no memory for a compiled part of SciPy, as under ``ulimit -v``."""
+
+
+def test_a_package_that_can_not_be_loaded_is_no_traceback(tmp_path: Path) -> None:
+    words = ["run", "--model", "fake:hash", "--data", "bundled:merrowick", "--protocol", "mmlu/cloze", "--limit", "1"]
+    line = [sys.executable, "-c", UNLOADABLE, *words, "--out", str(tmp_path / "run")]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "error: scipy.special can't be loaded: libopenblas.so: failed to map segment" in ended.stderr
+    assert "give the process more memory" in ended.stderr
+    assert "Traceback" not in ended.stderr

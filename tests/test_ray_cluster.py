@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from choicewise.running.executors import ray_cluster as ray_cluster_of_process
 from tests.processes import in_session, listening
 from tests.ray_cluster import ROOT, Cluster, driver, ray_cluster
 
@@ -179,3 +181,15 @@ def test_a_cluster_ends_with_the_process_that_started_it() -> None:
         owner.kill()
     eventually(lambda: not list(in_session(int(session))))
     shutil.rmtree(folder)
+
+
+def test_of_a_cluster_that_ends_its_own_folder_goes_and_no_other(tmp_path: Path) -> None:
+    own, other = tmp_path / "session_1", tmp_path / "session_2"
+    for session in (own, other):
+        (session / "logs").mkdir(parents=True)
+        (session / "logs" / "raylet.out").write_text("started")
+    (tmp_path / "session_latest").symlink_to(own)
+    ended: list[str] = []
+    ray_cluster_of_process._end(SimpleNamespace(shutdown=lambda: ended.append("shutdown")), own)
+    assert ended == ["shutdown"]
+    assert [*tmp_path.iterdir()] == [other]

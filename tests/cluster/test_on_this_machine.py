@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
@@ -93,14 +94,16 @@ def test_a_script_evaluates_once_from_any_thread(
     assert table(tmp_path / "again").equals(undisturbed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None])
 def test_a_ray_cluster_of_its_own_is_on_loopback_and_ends_with_the_driver(
-    reins: Reins, tmp_path: Path, number: int
+    reins: Reins, tmp_path: Path, number: int | None
 ) -> None:
+    """It leaves no folder where the driver ends by itself (``number`` is None)."""
     pytest.importorskip("ray")
     reins.hold()
     words = (*FAKE, "--executor", "ray", "--workers", "2", "--out", str(tmp_path / "run"))
-    with started(tmp_path / "ray", *words) as command:
+    # the paths of Ray's sockets have to be short
+    with TemporaryDirectory() as folder, started(tmp_path / "ray", *words, RAY_TMPDIR=folder) as command:
         eventually(lambda: len(reins.answering) == 2 or command.process.poll() is not None)
         assert command.process.poll() is None, command.err
         own = [command.process.pid, *below(command.process.pid)]
@@ -109,8 +112,14 @@ def test_a_ray_cluster_of_its_own_is_on_loopback_and_ends_with_the_driver(
         assert len(addresses) >= 3
         assert {address.rpartition(":")[0] for address in addresses} == {"127.0.0.1"}
         lasting = [pid for pid in own if not name_of(pid).startswith(("ray::DashboardAgent", "ray::RuntimeEnvAgent"))]
-        os.kill(command.process.pid, number)
-        command.code()
+        if number is None:
+            assert [*Path(folder, "ray").glob("session_*")]
+            reins.release()
+            command.ends_well()
+            assert [*Path(folder, "ray").glob("session_*")] == []
+        else:
+            os.kill(command.process.pid, number)
+            command.code()
         # Ray's two agents look for the dead cluster for another minute, and end then
         eventually(lambda: not any(map(alive, lasting)))
 

@@ -60,6 +60,12 @@ def _run() -> int:
         os._exit(130)  # an ordinary end would wait for threads, and may end by signal instead of with this code
     except ChoicewiseError as error:
         fail(error)
+    except ModuleNotFoundError:
+        raise
+    except ImportError as error:  # a package is there, and its compiled part can't be loaded
+        reason = str(error).strip().partition("\n")[0]
+        advice = "give the process more memory where that is limited (ulimit -v, a container), or reinstall the package"
+        fail(ChoicewiseError(f"{error.name or 'a package'} can't be loaded: {reason}; {advice}"))
     except BrokenPipeError:
         abandon(1)
         sys.exit(0)

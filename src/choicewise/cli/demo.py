@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -54,8 +54,8 @@ def demo(
         with progress(folder.name) as report:
             model = load_model(str(folder))
             command = ("--model", PREFIX + folder.name, "--data", PREFIX + BENCHMARK.name)
-            words = {"command": command, "typed": typed_words.get()}
-            runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report, **words))
+            told: dict[str, Any] = {"progress": report, "command": command, "typed": typed_words.get()}
+            runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, **told))
     summaries = [keep_summary(run) for run in runs]
     rows = ranked([row for each in summaries for row in each.rows])
     print_finding(rows)

@@ -6,9 +6,11 @@ alone, with a token that only this process and its children have, and without a 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sys
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from choicewise.errors import UsageError
@@ -131,14 +134,25 @@ def _begin(ray: Any) -> None:
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     more = {"include_dashboard": False, "object_store_memory": STORE_BYTES, "namespace": "choicewise"}
     try:
-        _keep(lambda: ray.init(address="local", log_to_driver=False, logging_level=logging.ERROR, **more))
+        begun = _keep(lambda: ray.init(address="local", log_to_driver=False, logging_level=logging.ERROR, **more))
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(f"no Ray cluster could be started on this machine ({_line(error)})") from error
+    atexit.register(_end, ray, Path(begun.address_info["session_dir"]))
 
 
-def _keep(start: Callable[[], object]) -> None:
-    """Call ``start`` in a thread that lives as long as this process: what Ray starts dies with its thread."""
-    started = Future[object]()
+def _end(ray: Any, session: Path) -> None:
+    """End the cluster that was started here, and remove the folder of its logs and sockets, which Ray leaves behind."""
+    ray.shutdown()
+    latest = session.parent / "session_latest"
+    with suppress(OSError):
+        if latest.is_symlink() and latest.resolve() == session.resolve():
+            latest.unlink()
+    shutil.rmtree(session, ignore_errors=True)
+
+
+def _keep(start: Callable[[], Any]) -> Any:
+    """What ``start`` returns in a thread that lives as long as this process: what Ray starts dies with its thread."""
+    started = Future[Any]()
 
     def live() -> None:
         try:
@@ -149,7 +163,7 @@ def _keep(start: Callable[[], object]) -> None:
             threading.Event().wait()
 
     threading.Thread(target=live, name="ray", daemon=True).start()
-    started.result()
+    return started.result()
 
 
 @contextmanager

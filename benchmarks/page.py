@@ -60,6 +60,7 @@ def main() -> None:
             "board": board,
             "board_requests": board_requests,
             "cluster": cluster,
+            "demo": demo,
             "gpu": gpu,
             "host": host,
             "html_page": html_page,
@@ -246,6 +247,18 @@ def gpu(found: Mapping[str, Any]) -> str:
                 )
         notes += [f"- {model}, {name}: {value:.2g} nats" for name, value in told.get("numbers", {}).items()]
     return "\n".join([*lines, "", *notes, ""])
+
+
+def demo(measured: Mapping[str, Any]) -> str:
+    """One row a part of the demo's time."""
+    head = "| part | seconds | share |"
+    rest = measured["seconds"] - sum(measured["parts"].values())
+    rows = [
+        f"| {part} | {seconds:.1f} | {seconds / measured['seconds']:.0%} |"
+        for part, seconds in [*measured["parts"].items(), ("the rest", rest), ("together", measured["seconds"])]
+    ]
+    words = "## demo: `python benchmarks/demo.py`\n\nWhat `choicewise demo` spends its time on."
+    return "\n".join([words, _machine(measured), "", head, _rule(head), *rows, ""])
 
 
 def subjects(found: Sequence[Mapping[str, Any]]) -> str:

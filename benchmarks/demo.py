@@ -1,0 +1,65 @@
+"""What `choicewise demo` spends its time on: the models, and everything else.
+
+python benchmarks/demo.py
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+START = time.perf_counter()
+
+from machine import machine  # noqa: E402
+
+RESULTS = Path(__file__).resolve().parent / "results" / "demo.json"
+
+
+def main() -> None:
+    """Run the demo in this process, with the parts timed, and store what they took."""
+    from choicewise.cli.commands import invoke
+    from choicewise.models.local import loading
+    from choicewise.models.local.local_model import LocalModel
+    from choicewise.models.local.packed_path import PackedPath
+    from choicewise.models.local.spot_check import SpotCheck
+    from choicewise.results import summary
+    from choicewise.web.page import write
+
+    seconds = Counter({"imports, torch and transformers among them": time.perf_counter() - START})
+
+    def timed(part: str, owner: Any, name: str) -> None:
+        """Have what ``owner`` calls ``name`` count for ``part``."""
+        call: Callable[..., Any] = getattr(owner, name)
+
+        @wraps(call)
+        def counted(*arguments: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return call(*arguments, **options)
+            finally:
+                seconds[part] += time.perf_counter() - start
+
+        setattr(owner, name, counted)
+
+    timed("the models' forward passes", PackedPath, "forward")
+    timed("self-checks", LocalModel, "check")
+    timed("spot checks", SpotCheck, "compare")
+    timed("loading weights", loading, "load_network")
+    timed("numbers", summary, "keep_summary")
+    timed("the page", write, "write_page")
+    with tempfile.TemporaryDirectory() as out:
+        invoke(["demo", "--out", f"{out}/demo"])
+    total = time.perf_counter() - START
+    parts = {part: round(spent, 1) for part, spent in seconds.most_common()}
+    RESULTS.write_text(json.dumps({"seconds": round(total, 1), "parts": parts, "machine": machine()}, indent=1) + "\n")
+    print(f"{total:.1f} s: {parts}, the rest {total - sum(parts.values()):.1f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -61,7 +61,7 @@ class Case:
     dtype: str
     data: Path
     work: Path
-    threads: Mapping[str, str]
+    environment: Mapping[str, str]
     python: Path
 
 
@@ -71,7 +71,7 @@ def ask_peer(peer: Peer, case: Case, pairs: Sequence[Pair]) -> Answers:
     requests.write_text(json.dumps([[context, text] for _, _, context, text in pairs]))
     script = HERE / peer.script
     process = measure(
-        [peer.python, script, case.model, case.dtype, str(case.workload.batch), requests, out], case.threads
+        [peer.python, script, case.model, case.dtype, str(case.workload.batch), requests, out], case.environment
     )
     found = json.loads(out.read_text())
     return Answers(np.asarray(found["sums"]), found["tokens"], found["seconds"], process)
@@ -84,7 +84,7 @@ def ask_ours(case: Case, pairs: Sequence[Pair]) -> Answers:
     protocols = [word for file in case.workload.files for word in ("--protocol", file)]
     asked = ["--model", case.model, "--data", case.data / case.workload.data, *protocols]
     shape = ["--limit", str(case.workload.questions), "--dtype", case.dtype, "--device", "cpu", "--out", out]
-    process = measure([case.python, *OURS, *asked, *shape], case.threads)
+    process = measure([case.python, *OURS, *asked, *shape], case.environment)
     sums, spent = stored(out, pairs)
     return Answers(sums, spent.tokens_computed, spent.seconds, process)
 
@@ -103,7 +103,7 @@ def stored(out: Path, pairs: Sequence[Pair]) -> tuple[np.ndarray, Spent]:
 def dense(case: Case) -> tuple[Cost, Cost]:
     """What a token and a row of the head cost at this moment, in a process of their own: wall and CPU seconds."""
     out = case.work / "limit.json"
-    measure([case.python, HERE / "limit.py", case.model, case.dtype, out], case.threads)
+    measure([case.python, HERE / "limit.py", case.model, case.dtype, out], case.environment)
     found = json.loads(out.read_text())
     return Cost(**found["wall"]), Cost(**found["cpu"])
 
@@ -212,9 +212,10 @@ def main(peer: Peer, out: str) -> None:
                 if WORKLOADS[name].null and not peer.nulls:
                     continue
                 print(f"{name}, {shape}, {dtype}", file=sys.stderr, flush=True)
-                case = Case(
-                    name, WORKLOADS[name], model, dtype, data, choice.work, _threads(choice.threads), choice.ours
-                )
+                cache = (choice.work / "cache").resolve()  # empty, so that in the first turn ours checks the model
+                shutil.rmtree(cache, ignore_errors=True)
+                environment = {**_threads(choice.threads), "XDG_CACHE_HOME": str(cache)}
+                case = Case(name, WORKLOADS[name], model, dtype, data, choice.work, environment, choice.ours)
                 found = compare(peer, case, choice.repeats) | {
                     "machine": machine(choice.python, choice.threads),
                     "real": _real(choice),

@@ -49,9 +49,10 @@ def open_file(path: Path, limit: int | None = None) -> BufferedReader:
 def read_bytes(path: Path, limit: int = DOCUMENT) -> bytes:
     """What the file at ``path`` holds.  Raises OSError as :func:`open_file`."""
     with open_file(path, limit) as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise _too_large(len(content), limit)
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1)  # asked for more, Python would reserve the memory
+    if len(content) > size:
+        raise Refused("it grows while it is read")
     return content
 
 

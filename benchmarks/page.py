@@ -51,7 +51,7 @@ def main() -> None:
     parts = [INTRODUCTION]
     for file in sorted((HERE / "results").glob("*.json")):
         found = json.loads(file.read_text())
-        if file.stem == "harness":
+        if file.stem == "harness" and any("questions" in one for one in found):  # figures of before lack them
             readme = HERE.parent / "README.md"
             readme.write_text(in_readme(readme.read_text(), found))
         if file.stem == "cluster":
@@ -104,7 +104,7 @@ def _between(text: str, marks: tuple[str, str], new: str, page: str) -> str:
 
 def ratios(measured: Sequence[Mapping[str, Any]]) -> str:
     """The sentence, and one row a workload: how many times as fast as the harness's own backend."""
-    shown = [one for one in measured if (one["model"], one["dtype"]) == ("25m", "float32") and len(one["turns"]) >= 3]
+    shown = [one for one in measured if one["model"] == "25m" and "questions" in one]
     middle, questions = [one["wall"]["median"] for one in shown], [one["questions"] for one in shown]
     sentence = RATIOS.format(
         low=f"{min(middle):.1f}",

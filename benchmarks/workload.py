@@ -62,7 +62,7 @@ class Asker:
 
 def spans(workload: Workload, data: Path, tokenizer: Tokenizer) -> list[Span]:
     """The distinct spans of a workload."""
-    dataset, recipes = open_dataset(data / workload.data), resolve(str(workload.file))
+    dataset, recipes = open_dataset(data / workload.data), resolve(*map(str, workload.files))
     asks, wanted = list_asks(recipes), {}
     for section in list_sections(dataset, recipes, None, workload.questions):
         for block in cut_blocks(section, 0, len(section.items), asks, dataset, ()):

@@ -123,7 +123,7 @@ def test_a_line_runs_a_suite_on_its_benchmarks(trio: Path, capsys: pytest.Captur
     assert invoke(line) == 0
     first = capsys.readouterr()
     assert "tests/trio: values in % and their plain mean" in first.out
-    assert "fake:oracle  100.0       100.0     100.0    100.0   0.0  24     1" in first.out
+    assert "fake:oracle  100.0       100.0     100.0    100.0   82.1 – 100.0  24     1" in first.out
     sweep = read_sweep(trio)
     folders = [trio / cell.folder for cell in sweep.cells]
     assert [folder.relative_to(trio).as_posix() for folder in folders] == [
@@ -196,7 +196,7 @@ def test_without_missing_the_average_is_incomplete(
     assert average["complete"] is False
     (trio.parent / "elsewhere").rename(trio.parent / "data/winogrande")
     assert invoke(line[:-1]) == 0
-    assert "100.0   0.0  24" in capsys.readouterr().out
+    assert "100.0   82.1 – 100.0  24" in capsys.readouterr().out
 
 
 def test_what_has_no_data_of_its_own_or_too_many_is_refused(trio: Path, tmp_path: Path) -> None:

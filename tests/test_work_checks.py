@@ -151,7 +151,7 @@ def test_what_should_be_small_and_is_not_is_not_downloaded(hub: Hub) -> None:
 def test_a_hub_that_can_not_be_asked_is_not_the_model_s_fault(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     from choicewise.data import hub as data_hub
 
-    monkeypatch.setattr(data_hub, "reachable", lambda: False)
+    monkeypatch.setattr(data_hub, "out_of_reach", lambda: "it can't be reached")
     with pytest.raises(ModelError) as error:
         check_model(wanted("merrow/byte"), POLICY)
     assert not isinstance(error.value, Refused)

@@ -22,7 +22,8 @@ DEEPEST: Final = 4096
 """Tokens of the longest question where nobody says: few published protocols send more."""
 
 PROBE: Final = 1024
-"""Tokens of the longest sequence of a self-check, three of which are computed as one batch with all their logits."""
+"""Tokens of the longest sequence of a self-check that are allowed for: 128 in most models, more where layers look
+back at a window; three of them are computed as one batch with all their logits."""
 
 TOGETHER: Final = 128
 """Generations that go on together."""

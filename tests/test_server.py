@@ -56,7 +56,8 @@ def board(runs: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def addresses(board: Served) -> dict[str, str]:
-    """An address of each kind of page."""
+    """An address of each kind of page; nothing about them changes any more."""
+    board.settle(lambda library: {column.id for column in library.shelf.board.columns} <= library.shelf.ranges.keys())
     told = board.ask("/board.json").json
     part, run = told["columns"][0]["part"], told["runs"][0]["id"]
     page = board.ask("/").text

@@ -102,8 +102,10 @@ class LocalModel:
     @property
     def _last(self) -> SelfCheck | None:
         """With the noise of the answers that were compared, where that is more than the probe's."""
-        checked, noise = self._checked, self._spot_check.noise
-        return checked if checked is None or noise <= checked.noise else replace(checked, noise=noise)
+        if self._checked is None:
+            return None
+        noise = self._spot_check.noise
+        return self._checked if noise <= self._checked.noise else replace(self._checked, noise=noise)
 
     def _ladder(self) -> dict[str, Rung]:
         return rungs(self.lm.device.type) if self.rung == "auto" else {self.rung: LADDER[self.rung]}

@@ -16,6 +16,7 @@ from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.float32_copy import float32_copy
 from choicewise.models.local.score_noise import SIGMAS, Sums, largest_difference, running_sums, scaled_errors
+from choicewise.models.local.selfcheck import EXACT, NARROW, WIDER
 from choicewise.questions import Generation, Ids, Mass, Span, TokenScores
 
 SHARE = 0.02
@@ -34,14 +35,8 @@ CANDIDATES = 16
 ROWS = 16
 """The last rows of a text, at which random tokens are read."""
 
-EXACT = 1e-3
-"""Nats a token by which answers in float32 may always differ from the plain path."""
-
-NARROW = 0.5
-"""The same in a 16-bit dtype where no float32 copy fits in memory."""
-
-WIDER = 4
-"""How many times as far as another right way of computing them answers may be from the truth."""
+ALWAYS = 10 * EXACT
+"""Nats a token by which answers may always differ from the plain path: what a self-check in float32 allows at most."""
 
 BEYOND = 7
 """Tokens that follow a text where it is computed in another shape: they change what precedes them by rounding alone."""
@@ -140,7 +135,7 @@ class SpotCheck:
             difference = largest_difference(sums, truth)
             if not np.isfinite(difference):
                 continue  # what is NaN or infinite here is answered by the plain path
-            if difference > EXACT and difference > (allowed := self._allowed(text, truth, exact)):
+            if difference > ALWAYS and difference > (allowed := self._allowed(text, truth, exact)):
                 return difference, allowed
             self._texts += 1
             own = len(text.options)
@@ -164,7 +159,7 @@ class SpotCheck:
         if exact is self.lm and self.lm.model.dtype.itemsize < 4:
             return NARROW
         beyond = min(BEYOND, self.lm.window - len(text.inputs)) if exact is self.lm else 0
-        return max(EXACT, WIDER * largest_difference(text.plain_sums(self.lm, beyond), truth))
+        return max(ALWAYS, WIDER * largest_difference(text.plain_sums(self.lm, beyond), truth))
 
 
 def _is_scored(question: Scored) -> bool:

@@ -1,6 +1,8 @@
 """What a run changes about the collection of garbage is undone, and what it leaves is collected."""
 
 import gc
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 
@@ -59,3 +61,28 @@ def test_garbage_is_looked_for_once_a_model_and_not_in_every_run(
     models = ["--model", "fake:hash", "--model", "fake:oracle", "--model", "fake:anti-oracle"]
     assert invoke(["sweep", *models, *asked, "--out", str(tmp_path / "sweep")]) == 0
     assert len(collections) == 3
+
+
+def test_only_what_torch_and_transformers_import_is_never_looked_at_again() -> None:
+    """A second model may leave, and so may what was garbage before the first."""
+    pytest.importorskip("torch")
+    program = """
+import gc, weakref
+from choicewise import load_model
+class Cycle:
+    def __init__(self): self.itself = self
+gc.disable()
+before = weakref.ref(Cycle())
+gc.enable()
+frozen = []
+for _ in range(2):
+    model = load_model("bundled:merrow-bpe-512")
+    model.check(0)
+    frozen.append(gc.get_freeze_count())
+network = weakref.ref(model.local.model)
+del model
+gc.collect()
+print(before(), network(), frozen[0] > 100_000, frozen[1] <= frozen[0])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None", "None", "True", "True"]

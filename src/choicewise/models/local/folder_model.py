@@ -2,7 +2,9 @@
 
 import gc
 import hashlib
+import importlib
 import json
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.metadata import version
@@ -140,17 +142,12 @@ class FolderModel:
 
     @cached_property
     def _local(self) -> "LocalModel | PaddedModel":
-        with _IMPORTING:
-            collecting = gc.isenabled()
-            gc.disable()  # importing takes a sixth less time so, and nothing is to collect
-            try:
-                from choicewise.models.local.loading import load_network, model_class
-                from choicewise.models.local.local_model import LocalModel
-                from choicewise.models.local.path_cache import PathCache
-                from choicewise.models.local.spread import Spread
-            finally:
-                if collecting:
-                    gc.enable()
+        _import_transformers()
+        from choicewise.models.local.loading import load_network, model_class
+        from choicewise.models.local.local_model import LocalModel
+        from choicewise.models.local.path_cache import PathCache
+        from choicewise.models.local.spread import Spread
+
         is_spread = bool(devices_of(self.device))
         spread = Spread(self.folder, self.device, footprint_of(self)) if is_spread else None
         network = load_network(self.folder, self.config, self.asked_dtype, self.device, self._trusted, spread)
@@ -199,3 +196,22 @@ class FolderModel:
 
     def __repr__(self) -> str:
         return f"FolderModel({json.dumps(str(self.folder))}, {self.dtype} on {self.device})"
+
+
+def _import_transformers() -> None:
+    """Import torch and transformers, in one thread, once, without looking for garbage meanwhile and among them later.
+
+    They make half a million objects that stay: each look at them takes 0.2 s, and the one at exit a second.
+    """
+    with _IMPORTING:
+        if "choicewise.models.local.loading" in sys.modules:
+            return
+        gc.collect()  # what is garbage now would stay, too
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            importlib.import_module("choicewise.models.local.loading")
+        finally:
+            gc.freeze()
+            if collecting:
+                gc.enable()

@@ -61,6 +61,8 @@ def test_what_is_shown_of_an_output() -> None:
 def test_outputs_are_alike_but_for_the_last_digit_and_the_ids_of_a_machine() -> None:
     assert examples.alike("a 1.25 #R45c8b3 7", "a 1.26 #R000000 7")
     assert not examples.alike("a 1.25", "a 1.28")
+    assert examples.alike("{'score': -3.979381561279297}", "{'score': -3.9793789386749268}")
+    assert not examples.alike("{'score': -3.979381561279297}", "{'score': -3.9796789386749268}")
     assert not examples.alike("7 items", "8 items")
     assert not examples.alike("7 items", "7 lines")
     assert examples.alike("tree  4.3e-06  taken", "tree  1e-05  taken", vary=True)

@@ -23,7 +23,7 @@ was above the number of cores, the CPU seconds.
   the head, both measured beside the turn (`benchmarks/limit.py`). Attention is in the first figure, at 512 tokens a
   row: a workload of short contexts can be faster, one of long ones is slower (a token of the letters' prompts looks
   at 789 others in the mean).
-- A whole command begins with importing torch and transformers, the peers' and ours: five seconds on this machine
+- A whole command begins with importing torch and transformers, the peers' and ours: four seconds on this machine
   (`time python -c "import torch, transformers.modeling_utils, transformers.models.llama.modeling_llama"`), nearly as
   much as the limit of the smaller workloads. It is what keeps those from their targets; the inner figures are without.
 - **inner**: the model's part alone, of the peer and of ours.

@@ -20,6 +20,9 @@ from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.asking import ask_now
 from choicewise.models.server.client import Client
 from choicewise.models.server.probe import ChosenRoutes, Probe
+from choicewise.models.server.prompts import TextPrompts
+from choicewise.models.server.route_check import RouteCheck
+from choicewise.models.server.routes.top_tokens import TopTokens
 from choicewise.models.server.server_facts import ServerFacts
 from choicewise.questions import Ids, Span
 
@@ -192,6 +195,26 @@ def test_no_late_echo_is_taken_whatever_is_shared(
     assert refused, chosen.names
     _, chosen, refused = probed(honest)
     assert "as if each were read" not in (refused or "")
+
+
+def test_a_token_that_may_be_named_without_its_space_is_not_taken_for_another() -> None:
+    """Neither the likeliest next token nor those that it generates say whether the server leaves out the space."""
+    tokenizer = Pieces((*CHARACTERS, b" I", b" is", b" Paris"), BYTES[128:])
+    client, chosen, refused = probed(Simulated(tokenizer, "without spaces", top=1, seed=464, scale=1.0))
+    assert (chosen.score and chosen.score.name, refused) == ("echo, prompts as texts", None)
+    check = RouteCheck(client, "pieces", tokenizer)
+    top = TopTokens("pieces", tokenizer, TextPrompts(tokenizer, ()), 1)
+    context = check.context(top.prompts)
+    assert context is not None
+    assert check.is_spaceless(top, context) is None
+    top = TopTokens("pieces", tokenizer, TextPrompts(tokenizer, ()), 1, spaceless=None)
+    for text, known in ((" I", False), ("I", False), (" Paris", True), ("a", True)):
+        objection = top.objection(Span(context, tokenizer.encode([text], special=False)[0]))
+        assert (objection is None) is known, text
+        assert known or "maybe without the space in front" in objection
+    (paris,) = tokenizer.encode([" Paris"], special=False)[0].tolist()
+    assert top.scores(paris, {b"Paris": -1.0}).logprobs.tolist() == [-1.0]
+    assert top.scores(paris, {b" Paris": -2.0}).logprobs.tolist() == [-2.0]
 
 
 def test_a_server_whose_next_tokens_are_all_alike_is_refused_with_that_reason() -> None:

@@ -196,7 +196,7 @@ class Probe:
                 top = TopTokens(self.served.model, self.tokenizer, prompts, count, by_id)
                 try:
                     check.listed(top, context.tolist())
-                    spaceless = not by_id and check.is_spaceless(top, context)
+                    spaceless = False if by_id else check.is_spaceless(top, context)
                 except Unanswerable as error:
                     refused = Trial(f"next tokens, prompts as {prompts.name}", None, error.reason)
                     if error.status is not None and error.status >= 500:

@@ -160,8 +160,8 @@ class RouteCheck:
         except Unanswerable as error:
             raise Refused(error.reason) from None
 
-    def is_spaceless(self, top: TopTokens, context: Ids) -> bool:
-        """Whether the server names tokens without the space that they begin with.
+    def is_spaceless(self, top: TopTokens, context: Ids) -> bool | None:
+        """Whether the server names tokens without the space that they begin with; None where no token says so.
 
         Then none of the tokens that it lists and generates has one, though some are only known with it, or though the
         generated text has spaces.  Raises Unanswerable, and Refused where they are named neither so nor by their text.
@@ -175,7 +175,7 @@ class RouteCheck:
             raise Refused(f"the server names tokens as its vocabulary spells them ({marked[0]!r}), not by their text")
         if any(" " in name for name in names):
             return False
-        return " " in text.strip() or any(f" {name}" in table for name in names - table)
+        return True if " " in text.strip() or any(f" {name}" in table for name in names - table) else None
 
     def _texts(self, front: tuple[int, ...]) -> Iterator[tuple[Ids, Ids]]:
         """The probe's text in tokens (context, continuation): as the tokenizer begins it, and as the server does."""

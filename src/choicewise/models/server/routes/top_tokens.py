@@ -25,7 +25,8 @@ class TopTokens(OnePart):
     """One request for every context, for the ``count`` likeliest next tokens; continuations of one token alone.
 
     Tokens come by their text (``by_id`` where a server names them by id; ``spaceless`` where it leaves out the space
-    that they begin with): a token that shares its name with another one can't be distinguished from it.
+    that they begin with, None where that is not known): a token that may have the name of another one can't be
+    distinguished from it.
     """
 
     cost = "one request for every context; what is not among the likeliest tokens gets an upper bound"
@@ -38,7 +39,7 @@ class TopTokens(OnePart):
         prompts: Prompts,
         count: int,
         by_id: bool = False,
-        spaceless: bool = False,
+        spaceless: bool | None = False,
     ) -> None:
         """``model``: its name at the server."""
         self._model, self._tokenizer = model, tokenizer
@@ -61,9 +62,10 @@ class TopTokens(OnePart):
         if len(span.continuation) > 1:
             return "the server gives probabilities of the likeliest next tokens only, and a continuation has several"
         token = int(span.continuation[0])
-        if not self._by_id and self._token_of.get(self._name(token)) != token:
-            spaces = " without the space that they begin with" if self._spaceless else ""
-            return f"the server names tokens by their text{spaces}, and token {token} has none of its own"
+        if not self._by_id and any(self._token_of.get(name) != token for name in self._names(token)):
+            spaces = {True: " without the space that they begin with", None: ", maybe without the space in front"}
+            said = spaces.get(self._spaceless, "")
+            return f"the server names tokens by their text{said}, and token {token} has none of its own"
         return None
 
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
@@ -74,8 +76,8 @@ class TopTokens(OnePart):
 
     def scores(self, token: int, listed: Mapping[Any, float]) -> TokenScores:
         """The score of ``token`` from the ``listed`` likeliest ones (id or bytes → nats): its own, or a bound."""
-        name = token if self._by_id else self._name(token)
-        if name in listed:
+        names = [token] if self._by_id else self._names(token)
+        for name in (each for each in names if each in listed):
             rank = sum(logprob > listed[name] for logprob in listed.values())
             return TokenScores.of([token], [listed[name]], [rank])
         scores = TokenScores.of([token], [bound(listed.values())], [-1 - len(listed)])
@@ -115,19 +117,17 @@ class TopTokens(OnePart):
     def _token_of(self) -> dict[bytes, int]:
         """Name → token, where only that one is named so and it is a text by itself."""
         table = self._tokenizer.token_bytes
-        names = [*map(self._name, range(len(table)))]
-        count = Counter(names)
-        return {
-            name: token
-            for token, name in enumerate(names)
-            if name and count[name] == 1 and fields.is_text(table[token])
-        }
+        named = [(name, token) for token in range(len(table)) for name in self._names(token)]
+        count = Counter(name for name, _ in named)
+        return {name: token for name, token in named if name and count[name] == 1 and fields.is_text(table[token])}
 
-    def _name(self, token: int) -> bytes:
-        """What the server calls ``token``; bytes that are no text are U+FFFD there."""
+    def _names(self, token: int) -> list[bytes]:
+        """What the server may call ``token``; bytes that are no text are U+FFFD there."""
         table = self._tokenizer.token_bytes
         name = (table[token] if token < len(table) else b"").decode(errors="replace")
-        return (name.removeprefix(" ") if self._spaceless else name).encode()
+        bare = name.removeprefix(" ")
+        names = {True: [bare], False: [name], None: [name, bare] if bare and bare != name else [name]}
+        return [each.encode() for each in names[self._spaceless]]
 
 
 def bound(listed: Any) -> float:

@@ -26,7 +26,7 @@ from typing import Any
 from machine import machine
 from report import MMLU, mmlu
 
-from choicewise.records.format import MANIFEST
+from choicewise.records import MANIFEST
 from choicewise.results.summary import summarize
 from choicewise.store.manifest import read_manifest, write_manifest
 

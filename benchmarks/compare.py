@@ -20,9 +20,9 @@ from machine import machine
 from process import Measured, measure
 from workload import WORKLOADS, Pair, Workload, spans, texts
 
-from choicewise.engine.tree import Tree, build
-from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.records.manifest import Spent
+from choicewise.engine import Tree, build
+from choicewise.models.local.tokenizer import HfTokenizer
+from choicewise.records import Spent
 from choicewise.results.run import open_run
 
 HERE = Path(__file__).resolve().parent

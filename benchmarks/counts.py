@@ -19,16 +19,14 @@ from host import FreeModel
 from scheduler import Shard
 from workload import Asker
 
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import resolve
-from choicewise.requests.blocks import cut_blocks, list_sections
-from choicewise.requests.prepared_block import prepare_block
-from choicewise.requests.prompt_rows import BlockQuestion
-from choicewise.requests.schedule import list_asks, with_split
+from choicewise.requests.ask import BlockQuestion
+from choicewise.requests.blocks import cut_blocks, list_asks, list_sections, prepare_block, with_split
 from choicewise.running.evaluate import evaluate
-from choicewise.running.executors.shards import cut_shards, shard_tokens
+from choicewise.running.executor import cut_shards, shard_tokens
 from choicewise.running.plan import unique_tokens
-from choicewise.store.keys import Keys
+from choicewise.store.folder import Keys
 from choicewise.tokens.tokenizer import Tokenizer
 
 TOKENIZER = "gpt-neox-20b"

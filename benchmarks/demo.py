@@ -17,21 +17,21 @@ from typing import Any
 
 START = time.perf_counter()
 
-from machine import machine  # noqa: E402
+from machine import machine
 
 RESULTS = Path(__file__).resolve().parent / "results" / "demo.json"
 
 
 def main() -> None:
     """Run the demo in this process, with the parts timed, and store what they took."""
-    from choicewise.cli.commands import invoke
+    from choicewise.cli import invoke
     from choicewise.models.local import loading
     from choicewise.models.local.causal_lm import CausalLM
     from choicewise.models.local.local_model import LocalModel
-    from choicewise.models.local.packed_path import TreePath
-    from choicewise.models.local.spot_check import SpotCheck
+    from choicewise.models.local.paths import TreePath
+    from choicewise.models.local.selfcheck import SpotCheck
+    from choicewise.page import document as write
     from choicewise.results import summary
-    from choicewise.web.page import write
 
     seconds = Counter({"imports, torch and transformers among them": time.perf_counter() - START})
     running: list[str] = []

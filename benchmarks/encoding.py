@@ -12,13 +12,12 @@ import resource
 from pathlib import Path
 from time import perf_counter, process_time
 
-from choicewise.data.open_dataset import open_dataset
-from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.data.open import open_dataset
+from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
-from choicewise.requests.source import requests
+from choicewise.requests.render import requests
 from choicewise.tokens.boundary import choice_questions_batch
-from choicewise.tokens.encodings import Encodings
-from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
+from choicewise.tokens.encode import Encodings, PartwiseTokenizer
 
 PROTOCOLS = ("mmlu/original", "mmlu/helm", "mmlu/harness-v0")
 

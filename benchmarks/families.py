@@ -12,12 +12,11 @@ from transformers.utils import logging
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.tiny import FAMILIES, VOCABULARY, WINDOW, tiny  # noqa: E402
+from tests.tiny import FAMILIES, VOCABULARY, WINDOW, tiny
 
-from choicewise.models.local.causal_lm import CausalLM  # noqa: E402
-from choicewise.models.local.probe import DEPTH  # noqa: E402
-from choicewise.models.local.selfcheck import check  # noqa: E402
-from choicewise.models.selfcheck import SelfCheck  # noqa: E402
+from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.selfcheck import DEPTH, check
+from choicewise.models.model import SelfCheck
 
 HEAD = f"""# Which compute path is right for which family
 

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from choicewise.bundled import MODELS
-from choicewise.models.footprint import DEEPEST, TOGETHER, footprint_of
+from choicewise.models.footprint import DEEPEST, TOGETHER
 from choicewise.models.load import load_model
+from choicewise.models.local.folder_model import footprint_of
 from choicewise.questions import Generation, Question, Span
 
 RANDOM = {

@@ -26,9 +26,9 @@ from limit import cost
 from llama import VOCABULARY, llama
 from padded import loop
 
-from choicewise.engine.tree import Tree, build
+from choicewise.engine import Tree, build
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.ladder import BATCH_TOKENS, LADDER
+from choicewise.models.local.paths import BATCH_TOKENS, LADDER
 from choicewise.models.local.selfcheck import check
 from choicewise.questions import Span
 

@@ -20,13 +20,13 @@ from time import perf_counter, process_time, thread_time
 import numpy as np
 from machine import machine
 
-from choicewise.data.open_dataset import open_dataset
-from choicewise.engine.tree import build
-from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.data.open import open_dataset
+from choicewise.engine import build
+from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import KINDS, Answers, Cosine, Generation, MaskedLoss, Mass, Question, Span, TokenScores
 from choicewise.running.evaluate import evaluate
-from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
+from choicewise.tokens.encode import PartwiseTokenizer
 
 HERE = Path(__file__).parent
 

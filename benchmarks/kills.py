@@ -34,25 +34,27 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-import pyarrow.parquet as pq  # noqa: E402
-from tests.failing import Failing, third  # noqa: E402
-from tests.worlds import write_mmlu  # noqa: E402
+import pyarrow.parquet as pq
+from tests.failing import Failing, third
+from tests.worlds import write_mmlu
 
-from choicewise import evaluate, open_run  # noqa: E402
-from choicewise.errors import StoreError  # noqa: E402
-from choicewise.interchange.place import own_folder  # noqa: E402
-from choicewise.models.fake import HashModel  # noqa: E402
-from choicewise.protocols.catalogue import resolve  # noqa: E402
-from choicewise.records.tables import FLOAT32  # noqa: E402
-from choicewise.requests import blocks  # noqa: E402
-from choicewise.results import summary_file  # noqa: E402
-from choicewise.results.summary import keep_summary  # noqa: E402
-from choicewise.running import ask_again, doctor  # noqa: E402
-from choicewise.store import atomic, block_writer  # noqa: E402
-from choicewise.store import manifest as manifest_file  # noqa: E402
-from choicewise.store.folder import RunFolder  # noqa: E402
-from choicewise.store.manifest import read_manifest  # noqa: E402
-from choicewise.store.tables import read_blocks  # noqa: E402
+from choicewise import evaluate, open_run
+from choicewise.errors import StoreError
+from choicewise.interchange.export import own_folder
+from choicewise.models.fake import HashModel
+from choicewise.protocols.catalogue import resolve
+from choicewise.records import FLOAT32
+from choicewise.requests import blocks
+from choicewise.results import summary as summary_file
+from choicewise.results.summary import keep_summary
+from choicewise.running import doctor
+from choicewise.running import evaluate as ask_again
+from choicewise.store import folder as block_writer
+from choicewise.store import manifest as manifest_file
+from choicewise.store.folder import RunFolder
+from choicewise.store.manifest import read_manifest
+from choicewise.store.tables import read_blocks
+from choicewise.util import files as atomic
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer"]
 

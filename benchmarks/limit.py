@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from choicewise.engine.tree import Tree
+from choicewise.engine import Tree
 from choicewise.models.local.causal_lm import CausalLM
 
 ROWS, LENGTH, READ = 8, 512, 512

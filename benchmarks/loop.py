@@ -21,12 +21,11 @@ from machine import machine
 from padded import loop
 from workload import WORKLOADS, spans
 
-from choicewise.engine.tree import build
+from choicewise.engine import build
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.compute_path import ComputePath
-from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.models.local.ladder import compute_path
+from choicewise.models.local.paths import ComputePath, compute_path
 from choicewise.models.local.selfcheck import check
+from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.questions import Span
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from machine import machine
 from process import measure
 
-from choicewise.records.manifest import Manifest
+from choicewise.records import Manifest
 from choicewise.store.manifest import read_manifest
 
 HERE = Path(__file__).resolve().parent
@@ -58,7 +58,7 @@ def main() -> None:
 
 def mmlu(folder: Path, data: Path, subjects: int | None) -> Path:
     """A run of MMLU, or of its first ``subjects``, under all protocols of its family."""
-    from choicewise.data.open_dataset import open_dataset
+    from choicewise.data.open import open_dataset
     from choicewise.running.evaluate import evaluate
 
     dataset = open_dataset(data)

@@ -11,12 +11,20 @@ from pathlib import Path
 
 import numpy as np
 
-from choicewise.protocols.catalogue import SCORES, resolve
+from choicewise.protocols.catalogue import SCORES, read_axes, resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.protocol_file import read_axes
 from choicewise.protocols.signature import signature
-from choicewise.records.manifest import BlockRecord, DatasetRecord, Manifest, ModelRecord, Selection
-from choicewise.records.rows import ItemRow, ObservationRow, RequestRow, SpanRow
+from choicewise.records import (
+    BlockRecord,
+    DatasetRecord,
+    ItemRow,
+    Manifest,
+    ModelRecord,
+    ObservationRow,
+    RequestRow,
+    Selection,
+    SpanRow,
+)
 from choicewise.results.run import open_run
 from choicewise.store.manifest import write_manifest
 from choicewise.store.tables import write_block, write_items

@@ -34,8 +34,8 @@ sys.path.insert(0, str(HERE.parent))
 
 from tests.servers.running_server import RunningServer, interpreter, vllm
 
-from choicewise.engine.tree import build
-from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.engine import build
+from choicewise.models.local.tokenizer import HfTokenizer
 
 ASKED = {"mmlu-letters": 4, "mmlu-text": 2, "hellaswag-100": 20}
 """Questions (of every subject) of the workloads: echo computes every prompt whole, with the head for every token."""

@@ -25,9 +25,9 @@ from machine import machine
 from process import Measured, measure
 from tasks import TASKS, Task, write_task
 
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import resolve
-from choicewise.requests.source import requests
+from choicewise.requests.render import requests
 from choicewise.results.run import open_run
 
 TOLERANCE = 1e-3

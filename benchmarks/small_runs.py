@@ -23,8 +23,8 @@ from llama import folder
 from scheduler import Cluster, Job, Node, simulate
 from workload import PROTOCOLS
 
-from choicewise.data.open_dataset import open_dataset
-from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.data.open import open_dataset
+from choicewise.models.local.tokenizer import HfTokenizer
 
 SHAPE, PROTOCOL = "25m", PROTOCOLS / "mmlu-text.toml"
 QUESTIONS = 10

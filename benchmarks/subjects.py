@@ -23,7 +23,7 @@ from process import measure
 
 SPLITS = {"dev": "dev", "val": "validation", "test": "test"}
 OPENED = "import sys; from choicewise import open_dataset; data = open_dataset(sys.argv[1])"
-FETCHED = "from choicewise.data.open_benchmark import open_benchmark; data = open_benchmark('mmlu')"
+FETCHED = "from choicewise.data.benchmarks import open_benchmark; data = open_benchmark('mmlu')"
 COUNTED = "; assert len(data.subjects('test')) == 57"
 
 
@@ -66,7 +66,7 @@ def _write(path: Path, content: list[dict[str, Any]]) -> None:
 
 
 def _write_record(folder: Path) -> None:
-    from choicewise.data.fetched import NAME, Fetched, file_record
+    from choicewise.data.benchmarks import NAME, Fetched, file_record
 
     files = {str(file.relative_to(folder)): file_record(file) for file in sorted(folder.rglob("*.parquet"))}
     (folder / NAME).write_text(Fetched("cais/mmlu", "main", "0" * 40, files).text)

@@ -30,17 +30,17 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import pyarrow as pa  # noqa: E402
-from tests.processes import stat  # noqa: E402
-from tests.ray_cluster import Cluster, ray_cluster  # noqa: E402
+import pyarrow as pa
+from tests.processes import stat
+from tests.ray_cluster import Cluster, ray_cluster
 
-from choicewise import evaluate, open_run  # noqa: E402
-from choicewise.bundled import BENCHMARK  # noqa: E402
-from choicewise.errors import ModelError  # noqa: E402
-from choicewise.protocols.catalogue import resolve  # noqa: E402
-from choicewise.running import doctor  # noqa: E402
-from choicewise.running.executors import shards  # noqa: E402
-from choicewise.store.tables import read_blocks  # noqa: E402
+from choicewise import evaluate, open_run
+from choicewise.bundled import BENCHMARK
+from choicewise.errors import ModelError
+from choicewise.protocols.catalogue import resolve
+from choicewise.running import doctor
+from choicewise.running import executor as shards
+from choicewise.store.tables import read_blocks
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer", "arc-easy/harness"]
 LIMIT = 12

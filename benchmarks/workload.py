@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span
-from choicewise.requests.blocks import cut_blocks, list_sections
-from choicewise.requests.prepared_block import prepare_block
-from choicewise.requests.schedule import list_asks
-from choicewise.requests.source import requests
+from choicewise.requests.blocks import cut_blocks, list_asks, list_sections, prepare_block
+from choicewise.requests.render import requests
 from choicewise.tokens.tokenizer import Tokenizer
 
 PROTOCOLS = Path(__file__).parent / "protocols"

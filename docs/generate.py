@@ -20,14 +20,13 @@ import typer
 
 import choicewise
 from choicewise import cli, errors
-from choicewise.data.benchmark import benchmarks
-from choicewise.data.table_reader import ROW_READERS
-from choicewise.interchange.logs.read import READERS, reader
-from choicewise.interchange.write import WRITERS, writer
-from choicewise.protocols.catalogue import Entry, entries, groups, suite
+from choicewise.data.benchmarks import benchmarks
+from choicewise.data.tables import ROW_READERS
+from choicewise.interchange.export import WRITERS, writer
+from choicewise.interchange.logs.files import READERS, reader
+from choicewise.protocols.catalogue import Entry, entries, groups, suite, suite_names
 from choicewise.protocols.readings import ACROSS, CONDITIONAL, OVER_CHAINS, READINGS, SELECT, SUMS, TOKENWISE
 from choicewise.protocols.signature import axis_differences, signature
-from choicewise.protocols.suites import suite_names
 from choicewise.scoring.scores import SCORES
 
 DOCS = Path(__file__).resolve().parent

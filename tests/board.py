@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import choicewise
-from choicewise.records.manifest import Manifest
+from choicewise.board.access import access
+from choicewise.board.library import Library
+from choicewise.board.server import BoardServer, listen
+from choicewise.records import Manifest
 from choicewise.store.manifest import read_manifest, write_manifest
-from choicewise.web.board.library import Library
-from choicewise.web.server.access import access
-from choicewise.web.server.serve import BoardServer, listen
 
 from .worlds import write_mmlu
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from choicewise.results.diagnosis import Diagnosis
-from choicewise.results.ranks import ranked
-from choicewise.results.row import Row
+from choicewise.results.outcomes import ranked
+from choicewise.results.rows import Diagnosis, Row
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -6,11 +6,10 @@ from collections import deque
 from collections.abc import Callable
 
 from choicewise.models.model import Model
-from choicewise.records.tables import OBSERVATIONS
-from choicewise.running.executors.crew import Happened, Lost
-from choicewise.running.executors.replica import Answered, Identity
-from choicewise.running.executors.shards import Shard
-from choicewise.running.observe import observe
+from choicewise.records import OBSERVATIONS
+from choicewise.running.executor import Shard
+from choicewise.running.work import observe
+from choicewise.running.workers import Answered, Happened, Identity, Lost
 from choicewise.store.tables import make_table
 
 Fate = Callable[[int, int | None], Happened | None]

@@ -10,7 +10,7 @@ from typing import Any
 
 import choicewise
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.protocols.catalogue import resolve
 from choicewise.results.run import Run
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from choicewise.data import hub_reach
+from choicewise.data import hub as hub_reach
 
 LARGE = (".safetensors", ".parquet", ".bin")
 """Endings of files that lie on another host."""

@@ -7,11 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.family import family
-from choicewise.protocols.signature import short_signature, signature
-from choicewise.results.diagnosis import Diagnosis
-from choicewise.results.row import Row
-from choicewise.scoring.statistics.wilson import wilson
+from choicewise.protocols.signature import family, short_signature, signature
+from choicewise.results.rows import Diagnosis, Row
+from choicewise.scoring.intervals import wilson
 
 PROTOCOLS = resolve("mmlu")
 """All of the catalogue."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from choicewise.scoring.continuations import Continuations
+from choicewise.scoring.observed import Continuations
 
 
 @dataclass(frozen=True)

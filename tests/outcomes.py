@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from choicewise.protocols.protocol import Protocol
-from choicewise.results.outcome import Outcome, Outcomes
+from choicewise.results.outcomes import Outcome, Outcomes
 
 
 def outcome(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # the tests' folder has names of its own
 
-from tests.processes import end_session  # noqa: E402
+from tests.processes import end_session
 
 
 def end_with_the_parent() -> None:

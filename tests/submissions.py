@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from choicewise import __version__
-from choicewise.records.format import SUMMARY
-from choicewise.records.sweep import CellRecord, Sweep
-from choicewise.store.sweep import write_sweep
-from choicewise.submissions.desk import Ask, Desk
-from choicewise.submissions.policy import Policy
-from choicewise.submissions.queue import Queue
-from choicewise.web.board.library import Library
-from choicewise.web.server.access import access
-from choicewise.web.server.serve import BoardServer, listen
-from choicewise.web.submissions.routes import Submissions
-from choicewise.web.submissions.tokens import Tokens
+from choicewise.board.access import access
+from choicewise.board.library import Library
+from choicewise.board.protocol import Ask, Desk
+from choicewise.board.queue import Queue
+from choicewise.board.server import BoardServer, listen
+from choicewise.board.submission import Policy
+from choicewise.board.submission_routes import Submissions, Tokens
+from choicewise.records import SUMMARY, CellRecord, Sweep
+from choicewise.store.manifest import write_sweep
 
 from .board import Asked, Served, write_run
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.data.open_benchmark import PLACE
-from choicewise.protocols import catalogue, suites
+from choicewise.data.benchmarks import PLACE
+from choicewise.protocols import catalogue
+from choicewise.protocols import catalogue as suites
 
 from .worlds import write_mmlu
 
@@ -62,7 +63,7 @@ def known_suites(folder: Path, monkeypatch: pytest.MonkeyPatch, **texts: str) ->
         file = folder / f"{number}.toml"
         file.write_text(text, encoding="utf-8")
         files[text.split('"')[1]] = file
-    monkeypatch.setattr(suites, "_places", lambda: files)
+    monkeypatch.setattr(suites, "_suites_places", lambda: files)
     for cache in caches:
         cache.cache_clear()
     yield

@@ -16,12 +16,12 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.models.load import load_model
-from choicewise.models.local import adapter as adapters
-from choicewise.models.local.adapter import CONFIG, WEIGHTS, read_adapter
+from choicewise.models.local import files as adapters
+from choicewise.models.local.files import CONFIG, WEIGHTS, read_adapter
 from choicewise.questions import Span
-from choicewise.results.identity import run_id
+from choicewise.results.rows import run_id
 from choicewise.results.run import open_run
-from choicewise.running.sweep_plan import plan_of
+from choicewise.running.sweep import plan_of
 
 from .worlds import write_mmlu
 

@@ -10,37 +10,35 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from choicewise import evaluate
+from choicewise.data.benchmarks import PLACE, open_benchmark
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.data.open_benchmark import PLACE, open_benchmark
-from choicewise.data.open_dataset import open_dataset
-from choicewise.data.table_reader import ROW_READERS
+from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
+from choicewise.data.tables import ROW_READERS
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
-from choicewise.protocols import consistency, protocol, readings
+from choicewise.protocols import protocol, readings
+from choicewise.protocols import protocol as consistency
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS, Reading
 from choicewise.questions import Question, Span, TokenScores
-from choicewise.requests.readings import asker
-from choicewise.requests.readings.choices import ChoiceAsker
-from choicewise.scoring.readings import Combiner, combiner
+from choicewise.requests.ask import ASKERS, ChoiceAsker
+from choicewise.scoring.combine import COMBINERS, Combiner
 from choicewise.tokens.tokenizer import ByteTokenizer
 
 ROOT = Path(__file__).parent.parent / "src" / "choicewise"
 QUIZ = Dataset("quiz", {"test": (Item("1", "Where do birds live?", ("in a tree", "in the sea"), (0,)),)})
 
 
-def test_a_reading_is_a_declaration_a_file_that_asks_and_a_file_that_combines(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A reading that prefers the less likely choice, added without touching any other file."""
+def test_a_reading_is_one_row_in_each_of_three_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A reading that prefers the less likely choice: declared, asked and combined."""
     declared = {**READINGS, "contrary": Reading("minus the log-likelihood", ("sum",))}
     for module in (readings, consistency, protocol):
         monkeypatch.setattr(module, "READINGS", MappingProxyType(declared))
@@ -49,11 +47,8 @@ def test_a_reading_is_a_declaration_a_file_that_asks_and_a_file_that_combines(
     for module in list(sys.modules.values()):
         if module.__name__.startswith("choicewise.") and getattr(module, "READINGS", None) is READINGS:
             monkeypatch.setattr(module, "READINGS", MappingProxyType(declared))
-    asks, combines = ModuleType("contrary"), ModuleType("contrary")
-    asks.ASKER = ChoiceAsker()  # type: ignore[attr-defined]
-    combines.COMBINER = Combiner(lambda protocol, observed: -observed.scores("sum"))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "choicewise.requests.readings.contrary", asks)
-    monkeypatch.setitem(sys.modules, "choicewise.scoring.readings.contrary", combines)
+    monkeypatch.setitem(ASKERS, "contrary", ChoiceAsker())
+    monkeypatch.setitem(COMBINERS, "contrary", Combiner(lambda protocol, observed: -observed.scores("sum")))
 
     plain = resolve("options/cloze")["options/cloze:sum"]
     both = {"plain": plain, "contrary": replace(plain, reading="contrary")}
@@ -61,19 +56,14 @@ def test_a_reading_is_a_declaration_a_file_that_asks_and_a_file_that_combines(
     scores = {name: [row["score"] for row in run.scores().to_pylist() if row["protocol"] == name] for name in both}
     np.testing.assert_allclose(scores["contrary"], [-score for score in scores["plain"]])
     assert [row.value for row in run.rows()] in ([0.0, 1.0], [1.0, 0.0])
-    asker.cache_clear()
-    combiner.cache_clear()
 
 
 @pytest.mark.parametrize("reading", READINGS)
 def test_no_other_file_knows_a_reading_by_its_name(reading: str) -> None:
-    """Its declaration and its own two files; where a name is also a word of the field, only comparisons count."""
-    module = reading.replace("-", "_")
-    own = {
-        ROOT / "protocols/readings.py",
-        *(ROOT / room / "readings" / f"{module}.py" for room in ("requests", "scoring")),
-    }
-    assert all(file.is_file() for file in own)
+    """But its rows in the three tables; where a name is also a word of the field, only comparisons count."""
+    assert reading in ASKERS
+    assert reading in COMBINERS
+    own = {ROOT / "protocols/readings.py", ROOT / "requests/ask.py", ROOT / "scoring/combine.py"}
     for file in ROOT.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         assert file in own or f'reading == "{reading}"' not in text, file

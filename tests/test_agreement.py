@@ -13,10 +13,10 @@ from rich.console import Console
 from choicewise import evaluate, open_run
 from choicewise.cli.report import report
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.agreement_table import agreement_tables
+from choicewise.report.views import agreement_tables
 from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, agreement, retrievals
 from choicewise.results.run import Run
 from tests.recipes import mmlu_protocol

@@ -14,15 +14,14 @@ from typer.testing import CliRunner
 from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.models.fake import HashModel, Oracle
+from choicewise.page.sections import ADVICE
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Answers, Generation, Question, Span, TokenScores
-from choicewise.records.manifest import ServerRecord
-from choicewise.report.table import alarms
-from choicewise.results.diagnosis import ALARMS, FLAGS
-from choicewise.results.row import Row
+from choicewise.records import ServerRecord
+from choicewise.report.tables import alarms
+from choicewise.results.rows import ALARMS, FLAGS, Row
 from choicewise.results.run import open_run
 from choicewise.store.manifest import read_manifest, write_manifest
-from choicewise.web.page.doubts import ADVICE
 from tests.made_rows import made
 from tests.unsure_models import Silent
 from tests.worlds import write_mmlu

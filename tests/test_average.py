@@ -12,14 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import open_run
-from choicewise.cli.commands import invoke
-from choicewise.report.average_table import average_tables
-from choicewise.results.average import Average, PartValue, ScoredPart, Stratum, ranked_averages
-from choicewise.results.suite_parts import averages
+from choicewise.cli import invoke
+from choicewise.report.tables import average_tables
 from choicewise.results.summary import summarize
-from choicewise.results.sweep import run_folders, sweeps
-from choicewise.scoring.statistics.stratified import stratified
-from choicewise.scoring.statistics.wilson import wilson
+from choicewise.results.sweep import (
+    Average,
+    PartValue,
+    ScoredPart,
+    Stratum,
+    averages,
+    ranked_averages,
+    run_folders,
+    sweeps,
+)
+from choicewise.scoring.intervals import stratified, wilson
 
 from .suite_worlds import TRIO, UNSCORED, known_suites, write_benchmarks
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.report.axis_text import WIDTH, axes_text, change_text
-from choicewise.report.table import points
-from choicewise.results.comparison import Axis
+from choicewise.report.comparison import WIDTH, axes_text, change_text
+from choicewise.report.tables import points
+from choicewise.results.compare import Axis
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=200)
 

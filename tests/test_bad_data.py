@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.cli.commands import invoke
+from choicewise.cli import invoke
 from choicewise.errors import ChoicewiseError
 from choicewise.protocols.catalogue import resolve
-from choicewise.requests.rendered import read_rendered
+from choicewise.requests.render import read_rendered
 
 PROTOCOL = "options/cloze:sum"
 GOOD = {"question": "Which one?", "choices": ["this", "that"], "answer": "A"}

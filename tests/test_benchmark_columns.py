@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from choicewise.data.benchmark import benchmark
-from choicewise.data.columns import Columns, columns_of
-from choicewise.data.dataset import Dataset
-from choicewise.data.table_reader import read_tabular
+from choicewise.data.benchmarks import benchmark
+from choicewise.data.dataset import Columns, Dataset, columns_of
+from choicewise.data.tables import read_tabular
 from choicewise.errors import DataError, ProtocolError
-from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.stops import stop_texts
-from choicewise.tokens.window import cut_start
+from choicewise.protocols.protocol import Protocol, stop_texts
+from choicewise.tokens.boundary import cut_start
 
 
 def read(tmp_path: Path, rows: list[dict[str, Any]], columns: Columns | None = None, subject: str = "") -> Dataset:

@@ -11,20 +11,19 @@ import numpy as np
 import pytest
 
 import choicewise
-from choicewise.data.benchmark import benchmark
+from choicewise.data.benchmarks import benchmark
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.data.open_dataset import open_dataset
-from choicewise.data.table_reader import read_tabular
+from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
+from choicewise.data.tables import read_tabular
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.stops import stop_texts
-from choicewise.requests.source import requests
+from choicewise.protocols.protocol import Protocol, stop_texts
+from choicewise.requests.render import requests
 from choicewise.results.measurement import Measurement
 from choicewise.running.evaluate import evaluate
-from choicewise.scoring.credits import mc1, mc2
-from choicewise.scoring.readings.generate import compare
+from choicewise.scoring.combine import compare
+from choicewise.scoring.decide import mc1, mc2
 
 MODEL = Path(choicewise.__file__).parent / "bundled" / "models"
 FOLDER = Path(__file__).parent / "goldens" / "benchmarks"

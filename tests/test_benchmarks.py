@@ -31,7 +31,7 @@ def test_made_up_data_serves_in_place_of_the_real(made: Path) -> None:
     from data import prepare
     from workload import WORKLOADS, spans, texts
 
-    from choicewise.models.local.hf_tokenizer import HfTokenizer
+    from choicewise.models.local.tokenizer import HfTokenizer
 
     folder, tokenizer = prepare(made, Path("nowhere"))
     for workload in (WORKLOADS["mmlu-null"], WORKLOADS["hellaswag-100"]):
@@ -79,7 +79,7 @@ def test_the_loop_and_the_limit_count_the_same_tokens() -> None:
     from limit import Cost
     from padded import loop
 
-    from choicewise.engine.tree import build
+    from choicewise.engine import build
     from choicewise.models.local import plain
     from choicewise.questions import Span
     from tests.tiny import tiny
@@ -134,7 +134,7 @@ def test_tasks_of_the_harness_are_put_on_local_rows(made: Path, tmp_path: Path) 
     from data import prepare
     from tasks import TASKS, write_task
 
-    from choicewise.data.open_dataset import open_dataset
+    from choicewise.data.open import open_dataset
     from choicewise.protocols.catalogue import resolve
 
     folder, _ = prepare(made, Path("nowhere"))

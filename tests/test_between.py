@@ -9,10 +9,10 @@ import pytest
 
 from choicewise import evaluate, open_dataset
 from choicewise.errors import ProtocolError
+from choicewise.protocols.between import differing, path
 from choicewise.protocols.catalogue import names, one, resolve
-from choicewise.protocols.path import differing, path
 from choicewise.protocols.signature import signature
-from choicewise.requests.schedule import has_shots
+from choicewise.requests.blocks import has_shots
 
 from .worlds import write_mmlu
 

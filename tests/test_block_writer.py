@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from choicewise.store import block_writer
-from choicewise.store.block_writer import BlockWriter
-from choicewise.store.folder import open_folder
+from choicewise.store import folder as block_writer
+from choicewise.store.folder import BlockWriter, open_folder
 from choicewise.store.tables import read_blocks
 
 from .test_store import OBSERVATION, PLACE, ROWS, manifest

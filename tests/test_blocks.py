@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span
 from choicewise.requests import blocks
-from choicewise.requests.blocks import Block, Section, cut_blocks, list_sections
-from choicewise.requests.prepared_block import prepare_block
-from choicewise.requests.schedule import list_asks, with_split
+from choicewise.requests.blocks import Block, Section, cut_blocks, list_asks, list_sections, prepare_block, with_split
 from tests.worlds import write_mmlu
 
 

@@ -22,31 +22,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from choicewise.board import run_worker
+from choicewise.board.library import DecisionsKept, Library, Shelf, discover
+from choicewise.board.model import (
+    Board,
+    Cell,
+    ListedRun,
+    State,
+    View,
+    board,
+    chosen_columns,
+    handful,
+    headings,
+    known_view,
+    order_of,
+    read_view,
+    short,
+    shown,
+    slug,
+    sorted_by,
+)
+from choicewise.board.pages import Served, as_json, asked_names, board_csv, board_page, board_record, guessed
+from choicewise.board.run_documents import RunProcess
 from choicewise.errors import StoreError
-from choicewise.records.format import MANIFEST, SUMMARY
-from choicewise.results.outcome import OutcomeKeeper
-from choicewise.results.ranks import bounded, ranked
-from choicewise.results.row import Row
+from choicewise.page.reproduce import table_csv
+from choicewise.records import MANIFEST, SUMMARY
+from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
+from choicewise.results.rows import Row
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
-from choicewise.web.board import run_worker
-from choicewise.web.board.board import Board, board
-from choicewise.web.board.cell_markup import guessed
-from choicewise.web.board.column import handful
-from choicewise.web.board.decisions_kept import DecisionsKept
-from choicewise.web.board.discovery import discover
-from choicewise.web.board.layout import headings, order_of, sorted_by
-from choicewise.web.board.library import Library, Shelf
-from choicewise.web.board.line import Cell
-from choicewise.web.board.links import Served
-from choicewise.web.board.listed_run import ListedRun, State
-from choicewise.web.board.page import board_page
-from choicewise.web.board.records import as_json, board_csv, board_record
-from choicewise.web.board.run_page import asked_names
-from choicewise.web.board.run_process import RunProcess
-from choicewise.web.board.slug import short, slug
-from choicewise.web.board.view import View, chosen_columns, known_view, read_view, shown
-from choicewise.web.table_csv import table_csv
 
 from .board import PROTOCOLS, change, rename, write_run
 
@@ -248,7 +252,7 @@ def test_a_board_that_can_not_be_made_says_so_and_goes_on(
     copied(made, tmp_path, "hash")
     library = Library([tmp_path], 0.05)
     with monkeypatch.context() as broken_for_a_while:
-        broken_for_a_while.setattr("choicewise.web.board.library.board", broken)
+        broken_for_a_while.setattr("choicewise.board.library.board", broken)
         library.start()
         _until(lambda: bool(library.shelf.problems))
     assert "ZeroDivisionError" in library.shelf.problems[0]
@@ -338,7 +342,7 @@ def test_an_error_of_any_kind_ends_nothing(made: Path, tmp_path: Path, monkeypat
     def broken(folder: Path) -> None:
         raise ZeroDivisionError("x")
 
-    monkeypatch.setattr("choicewise.web.board.run_worker.summarize", broken)
+    monkeypatch.setattr("choicewise.board.run_worker.summarize", broken)
     monkeypatch.setattr(RunProcess, "_ask", lambda self, question, wait=None: run_worker.answer(question))
     (run,) = shelf(tmp_path).board.runs
     assert (run.state, "ZeroDivisionError" in run.reason) == (State.UNREADABLE, True)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from choicewise.web.board.files import write_board
-from choicewise.web.board.library import read_shelf
+from choicewise.board.library import read_shelf
+from choicewise.board.pages import write_board
 
 from .board import Served, rename, served, write_run
 from .browser import AXE, chromium, needs_chromium

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise import evaluate
+from choicewise.protocols.between import path
 from choicewise.protocols.catalogue import names, one
-from choicewise.protocols.path import path
-from choicewise.results.both_ways import both_ways, turns
+from choicewise.results.ladder import both_ways, turns
 from choicewise.results.run import Run
 
 from .outcomes import outcome

@@ -9,14 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.protocols.boundary import BOUNDARIES
+from choicewise.models.local.tokenizer import HfTokenizer
+from choicewise.protocols.protocol import BOUNDARIES
 from choicewise.questions import Span
-from choicewise.tokens.boundary import choice_questions, choice_questions_batch
-from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.encodings import Encodings
+from choicewise.tokens.boundary import ChoiceQuestion, choice_questions, choice_questions_batch, cut_end, fit_span
+from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, common_prefix
-from choicewise.tokens.window import cut_end, fit_span
 from tests.conftest import SHARED
 
 POLICIES = ["joint", "separate", "lcp", "last-token", "count", "moved-space"]

@@ -11,11 +11,11 @@ import pytest
 
 from choicewise import evaluate
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.models.local.loading import load
+from choicewise.models.local.folder_model import load
 from choicewise.models.local.local_model import LocalModel
-from choicewise.protocols.boundary import BOUNDARIES, CORRECTED
+from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.protocol import BOUNDARIES, CORRECTED
 from choicewise.running.score_texts import score_texts
 from tests.conftest import SHARED
 from tests.observed import continuations, row

@@ -14,10 +14,9 @@ from threading import Thread
 
 import pytest
 
-from choicewise.tokens.bounded_worker import Limits
-from choicewise.web.board.discovery import Place
-from choicewise.web.board.listed_run import ListedRun, State
-from choicewise.web.board.run_process import LimitExceeded, RunProcess, RunProcesses
+from choicewise.board.model import ListedRun, Place, State
+from choicewise.board.run_documents import LimitExceeded, RunProcess, RunProcesses
+from choicewise.util.isolated import Limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are bounded on Linux alone")
 

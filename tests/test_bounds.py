@@ -14,20 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.protocols.protocol import Protocol
-from choicewise.scoring.bounded_decisions import decided, decided_between
-from choicewise.scoring.calibration import calibrated, order_predictions
-from choicewise.scoring.calibration_range import calibrated_range
-from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.decisions import gold_rows
-from choicewise.scoring.lows import Lows, Range
-from choicewise.scoring.outside import limited
-from choicewise.scoring.readings.chain_of_thought import OVER_CHAINS, RANGES
-from choicewise.scoring.readings.rating import expected_rating, rating_range
-from choicewise.scoring.readings.spellings import COMBINER as SPELLINGS
-from choicewise.scoring.readings.yes_no import difference, difference_range
-from choicewise.scoring.scores import SCORES
-from choicewise.scoring.scores.score_range import COMPARING, score_range
-from choicewise.scoring.statistics.numeric_range import credit_range
+from choicewise.scoring.calibrate import calibrated, calibrated_range, order_predictions
+from choicewise.scoring.combine import (
+    OVER_CHAINS,
+    RANGES,
+    SPELLINGS,
+    difference,
+    difference_range,
+    expected_rating,
+    rating_range,
+)
+from choicewise.scoring.decide import decided, decided_between, gold_rows, limited
+from choicewise.scoring.intervals import credit_range
+from choicewise.scoring.observed import Continuations, Lows, Range
+from choicewise.scoring.scores import COMPARING, SCORES, score_range
 from tests.observed import continuations, row
 from tests.recipes import mmlu_protocol
 

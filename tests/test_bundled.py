@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from choicewise.bundled import BENCHMARK, MODELS, PUBLISHED_MMLU
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, ModelError
 from choicewise.models.load import load_model
 

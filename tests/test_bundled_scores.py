@@ -8,12 +8,11 @@ import pytest
 
 from choicewise import evaluate
 from choicewise.bundled import MODELS
-from choicewise.report.reversal_text import reversal_sentence
-from choicewise.results.finding import guess
-from choicewise.results.reversal import reversal
+from choicewise.page.sections import orders
+from choicewise.page.study import make_study
+from choicewise.report.findings import reversal_sentence
+from choicewise.results.finding import guess, reversal
 from choicewise.results.summary import keep_summary
-from choicewise.web.page.order import orders
-from choicewise.web.study import make_study
 
 LETTERS, CLOZE = "mmlu/original", "mmlu/cloze:sum"
 

@@ -6,11 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.questions import Ids, Mass, Span, TokenScores, TokenSet
-from choicewise.tokens.byte_probability import ByteProbability, all_spellings, count_spellings
-from choicewise.tokens.choice_question import without
-from choicewise.tokens.coverings import answer_with_bytes, parts, sizes, token_sizes
-from choicewise.tokens.tokenizer import ByteTokenizer
-from choicewise.tokens.vocabulary import Vocabulary, vocabulary
+from choicewise.tokens.boundary import without
+from choicewise.tokens.byte_coverings import (
+    ByteProbability,
+    all_spellings,
+    answer_with_bytes,
+    count_spellings,
+    parts,
+    sizes,
+    token_sizes,
+)
+from choicewise.tokens.tokenizer import ByteTokenizer, Vocabulary, vocabulary
 from tests.toy import ToyModel, ToyTokenizer
 
 TOY = ToyTokenizer()
@@ -144,7 +150,7 @@ def test_byte_probabilities_are_answered_with_spans_and_masses_in_bounded_groups
     ]
     whole = dict(answer_with_bytes(Counting().answer, asked))
     assert len(calls) == 1
-    monkeypatch.setattr("choicewise.tokens.coverings.PARTS", 3)
+    monkeypatch.setattr("choicewise.tokens.byte_coverings.PARTS", 3)
     split = dict(answer_with_bytes(Counting().answer, asked))
     assert len(calls) > 2
     assert {index: seen.logprobs.tolist() for index, seen in split.items()} == {

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Conclusion, Generation, Sampling, Span, TokenScores
-from choicewise.report.explanation_text import explanation_lines
-from choicewise.requests.prepared_block import PreparedBlock
+from choicewise.report.explain import explanation_lines
+from choicewise.requests.ask import PreparedBlock
 from choicewise.requests.render import render
-from choicewise.results.explanation import explain
+from choicewise.results.explain import explain
 from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens
-from choicewise.scoring.readings.chain_of_thought import OVER_CHAINS, marginal, vote
+from choicewise.scoring.combine import OVER_CHAINS, marginal, vote
 from tests.observed import continuations, row
 from tests.recipes import mmlu_protocol
 
@@ -193,7 +193,8 @@ def test_keys_tell_apart_whatever_changes_the_answer() -> None:
 @pytest.mark.parametrize("family", ["llama", "gemma2", "mamba", "bamba"])
 def test_the_cache_changes_no_chain(family: str) -> None:
     pytest.importorskip("torch")
-    from choicewise.models.local import plain, sampling
+    from choicewise.models.local import generation as sampling
+    from choicewise.models.local import plain
     from tests.tiny import VOCABULARY, tiny
 
     table = [b"%d " % token for token in range(VOCABULARY)]
@@ -207,7 +208,8 @@ def test_the_cache_changes_no_chain(family: str) -> None:
 
 def test_a_chain_that_ends_at_once_is_empty() -> None:
     pytest.importorskip("torch")
-    from choicewise.models.local import plain, sampling
+    from choicewise.models.local import generation as sampling
+    from choicewise.models.local import plain
     from tests.tiny import VOCABULARY, tiny
 
     chain = Generation(ids(*range(3, 13)), 20, (b"x",), Sampling.of(0, "item", 0))
@@ -222,7 +224,8 @@ def test_a_chain_that_ends_at_once_is_empty() -> None:
 
 def test_a_cache_that_is_wrong_is_not_used() -> None:
     torch = pytest.importorskip("torch")
-    from choicewise.models.local import plain, sampling
+    from choicewise.models.local import generation as sampling
+    from choicewise.models.local import plain
     from tests.tiny import VOCABULARY, tiny
 
     model, forward = tiny("llama"), type(tiny("llama")).forward

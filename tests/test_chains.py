@@ -8,10 +8,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from choicewise.protocols.between import ORDER, differing
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.path import ORDER, differing
 from choicewise.protocols.protocol import Protocol
-from choicewise.results.chains import between, chains
+from choicewise.results.ladder import between, chains
 
 BASE = resolve("mmlu/original")["mmlu/original"]
 VALUES = {"header": ("", "h", "hh"), "shots": (0, 1), "fit": ("refuse", "cut-start"), "ties": ("first", "split")}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from choicewise import evaluate, open_dataset
-from choicewise.data.columns import Columns
+from choicewise.data.dataset import Columns
 from choicewise.protocols.catalogue import one
 from choicewise.protocols.signature import signature
 

@@ -5,13 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.questions import Cosine, Ids, MaskedLoss, Span
-from choicewise.requests.readings import asker
-from choicewise.requests.readings.choices import ChoiceAsker
+from choicewise.requests.ask import ASKERS, ChoiceAsker
 from choicewise.requests.render import render
-from choicewise.tokens.char_span import char_spans, ends_before, package_spans
-from choicewise.tokens.encodings import Encodings
+from choicewise.tokens.boundary import char_spans, ends_before, package_spans
+from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.recipes import mmlu_protocol
 
@@ -128,7 +127,7 @@ BASE = {"shots": 0, "choices": None, "question": "{question}\n", "proposal": "Is
 )
 def test_groups(axes: dict[str, str], expected: list[tuple[str, tuple[str, ...], tuple[int, ...]]]) -> None:
     protocol = mmlu_protocol(**{**BASE, **axes})
-    asking = asker(protocol.reading)
+    asking = ASKERS[protocol.reading]
     assert isinstance(asking, ChoiceAsker)
     found = asking.groups(render(protocol, ITEM, ()), "H|Q?\n")
     assert [(group.context, group.continuations, group.gold) for group in found] == expected

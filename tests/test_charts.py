@@ -21,22 +21,23 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate
 from choicewise.errors import UsageError
-from choicewise.results.comparison import Axis
-from choicewise.results.ladder import Ladder, Step
+from choicewise.page.charts import bump, strip
+from choicewise.page.charts import chart as labels
+from choicewise.page.charts import chart as theme
+from choicewise.page.charts import lanes as effects
+from choicewise.page.charts import lanes as ladder
+from choicewise.page.charts import lanes as pair
+from choicewise.page.charts import lanes as ranks
+from choicewise.page.charts.chart import MIME, Chart, Record, Records
+from choicewise.page.charts.kinds import KINDS, draw
+from choicewise.page.study import Study, leads, make_study, pairs
+from choicewise.results.compare import Axis
+from choicewise.results.ladder import Ladder, Step, main_effects
 from choicewise.results.ladder import ladder as climb
-from choicewise.results.main_effects import main_effects
-from choicewise.results.row import Row
+from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.results.summary import keep_summary
-from choicewise.scoring.statistics.paired import Difference
-from choicewise.web import labels, theme
-from choicewise.web.chart import MIME, Chart
-from choicewise.web.charts import bump, effects, ladder, pair, ranks, strip
-from choicewise.web.charts.catalogue import draw
-from choicewise.web.charts.frame import Record, Records
-from choicewise.web.charts.kinds import KINDS
-from choicewise.web.pairs import leads, pairs
-from choicewise.web.study import Study, make_study
+from choicewise.scoring.significance import Difference
 from tests.chart_rows import HOSTILE, row, table
 from tests.worlds import write_mmlu
 
@@ -153,7 +154,7 @@ def test_every_number_has_a_lane_of_its_own(count: int) -> None:
 def test_the_ladder_holds_the_steps(study: Study) -> None:
     names = list(study.runs[0].protocols)
     climbed = climb(study.runs[0].outcomes, "mmlu/original", names[-1])
-    values = ladder.values(climbed)
+    values = ladder.ladder_values(climbed)
     start, end = of_kind(values, "end")
     steps = of_kind(values, "step")
     assert (start["after"], end["after"]) == (climbed.start_value, climbed.end_value)
@@ -169,7 +170,8 @@ def test_a_step_names_as_many_axes_as_have_room(study: Study) -> None:
     climbed = climb(study.runs[0].outcomes, "mmlu/original", list(study.runs[0].protocols)[-1])
     long = tuple(Axis(name, "a", "b") for name in ("question", "option", "answer", "continuation"))
     wide, narrow = (
-        ladder.values(replace(climbed, steps=(replace(climbed.steps[0], axes=axes),)))[1] for axes in (long, long[:2])
+        ladder.ladder_values(replace(climbed, steps=(replace(climbed.steps[0], axes=axes),)))[1]
+        for axes in (long, long[:2])
     )
     assert (wide["title"], wide["detail"]) == ("question, option, answer, 1 more", "4 axes together")
     assert narrow["title"] == "question, option"
@@ -177,7 +179,7 @@ def test_a_step_names_as_many_axes_as_have_room(study: Study) -> None:
 
 def test_effects_hold_every_pair(study: Study) -> None:
     computed = main_effects(study.runs[0].outcomes)
-    values = effects.values(computed)
+    values = effects.effects_values(computed)
     for record, effect in zip(of_kind(values, "effect"), computed, strict=True):
         assert (record["mean"], record["absolute"]) == (effect.spread.mean, effect.absolute)
         ticks = [tick["change"] for tick in of_kind(values, "pair") if tick["lane"] == record["lane"]]
@@ -264,7 +266,7 @@ def test_two_hundred_models_are_drawn() -> None:
     image = drawn(bump.spec(bump.values(rows)))
     said = [each.get("aria-label", "") for each in image.iter() if each.get("aria-roledescription") == "line mark"]
     assert sum(re.fullmatch(r"m\d+: rank \d+ to \d+ under 60 protocols", text) is not None for text in said) == 192
-    assert drawn(ranks.spec(ranks.values(rows))).tag.endswith("svg")
+    assert drawn(ranks.ranks_spec(ranks.ranks_values(rows))).tag.endswith("svg")
 
 
 def test_ten_thousand_numbers_are_drawn() -> None:
@@ -275,12 +277,12 @@ def test_ten_thousand_numbers_are_drawn() -> None:
 
 
 def test_ranks_count_the_protocols(study: Study) -> None:
-    values = ranks.values(study.rows)
+    values = ranks.ranks_values(study.rows)
     for model in study.labels:
         told = [each.rank for each in study.rows if each.model == model]
         counts = {record["rank"]: record["count"] for record in of_kind(values, "rank") if record["model"] == model}
         assert counts == {rank: told.count(rank) for rank in told}
-    one = ranks.values(study.rows, "mmlu/original")
+    one = ranks.ranks_values(study.rows, "mmlu/original")
     for record in of_kind(one, "model"):
         (alone,) = [each for each in study.rows if (each.model, each.protocol) == (record["model"], "mmlu/original")]
         assert (record["low"], record["high"], record["median"]) == (alone.rank_low, alone.rank_high, alone.rank)
@@ -289,7 +291,7 @@ def test_ranks_count_the_protocols(study: Study) -> None:
 def test_the_pair_holds_every_difference(study: Study) -> None:
     compared = pairs(study)[0]
     left, right = study.labels[compared.left], study.labels[compared.right]
-    records = of_kind(pair.values(left, right, compared.contests), "difference")
+    records = of_kind(pair.pair_values(left, right, compared.contests), "difference")
     told = {each.protocol: each for each in compared.contests}
     for record in records:
         contest = told[record["protocol"]]
@@ -314,15 +316,15 @@ def without_numbers() -> dict[str, dict[str, Any]]:
     return {
         "bump": bump.spec(bump.values(rows)),
         "bump of values": bump.spec(bump.values(rows), rank=False),
-        "ranks": ranks.spec(ranks.values(rows)),
+        "ranks": ranks.ranks_spec(ranks.ranks_values(rows)),
         "strip": strip.spec(strip.values([each for each in rows if each.model == "c"])),
-        "ladder": ladder.spec(ladder.values(Ladder("m", "d", "p", "q", NAN, NAN, 0, 0, (step, nothing)))),
-        "pair": pair.spec(pair.values("a", "b", contests)),
+        "ladder": ladder.ladder_spec(ladder.ladder_values(Ladder("m", "d", "p", "q", NAN, NAN, 0, 0, (step, nothing)))),
+        "pair": pair.pair_spec(pair.pair_values("a", "b", contests)),
         "empty strip": strip.spec(strip.values([])),
         "empty bump": bump.spec(bump.values([])),
-        "empty ranks": ranks.spec(ranks.values([])),
-        "empty effects": effects.spec(effects.values([])),
-        "empty pair": pair.spec(pair.values("a", "b", [])),
+        "empty ranks": ranks.ranks_spec(ranks.ranks_values([])),
+        "empty effects": effects.effects_spec(effects.effects_values([])),
+        "empty pair": pair.pair_spec(pair.pair_values("a", "b", [])),
     }
 
 
@@ -397,7 +399,7 @@ def test_names_of_data_are_never_part_of_an_expression_and_stay_short() -> None:
     for make in (
         lambda rows: strip.spec(strip.values(rows, HOSTILE)),
         lambda rows: bump.spec(bump.values(rows)),
-        lambda rows: ranks.spec(ranks.values(rows)),
+        lambda rows: ranks.ranks_spec(ranks.ranks_values(rows)),
     ):
         hostile, harmless = make(table(values)), make(table(plain))
         assert expressions(hostile) == expressions(harmless)
@@ -499,7 +501,7 @@ def test_a_chart_that_can_not_be_drawn_says_what_it_needs(
 
 
 def test_pages_and_charts_have_the_same_colours() -> None:
-    style = (Path(theme.__file__).parent / "static" / "page.css").read_text(encoding="utf-8")
+    style = (Path(theme.__file__).parents[1] / "static" / "page.css").read_text(encoding="utf-8")
     light, dark = re.findall(r":root \{([^}]*)\}", style)[:2]
     for text, colours in ((light, theme.LIGHT), (dark, theme.DARK)):
         declared = dict(re.findall(r"(--[\w-]+): (#\w+);", text))
@@ -508,7 +510,7 @@ def test_pages_and_charts_have_the_same_colours() -> None:
 
 def test_nothing_heavy_is_loaded_before_a_chart_is_drawn() -> None:
     heavy = {"torch", "transformers", "vl_convert", "scipy", "jinja2"}
-    code = f"import sys; import choicewise.web.charts.catalogue; print(*sorted({heavy!r} & set(sys.modules)))"
+    code = f"import sys; import choicewise.page.charts.kinds; print(*sorted({heavy!r} & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == ""
 

@@ -14,17 +14,16 @@ import choicewise
 from choicewise import evaluate, open_run
 from choicewise.cli import app
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError, StoreError, UsageError
 from choicewise.models.load import load_model
-from choicewise.models.local.chat_files import LONGEST, read_chat_template
-from choicewise.protocols.catalogue import entry, resolve
-from choicewise.protocols.chat import chat_name, in_chat, plain_name
+from choicewise.models.local.files import LONGEST, read_chat_template
+from choicewise.protocols.catalogue import chat_name, entry, in_chat, plain_name, resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.requests.prepared_block import PreparedBlock
+from choicewise.requests.ask import PreparedBlock
+from choicewise.requests.render import TemplateSource, requests
 from choicewise.requests.request import Request
-from choicewise.requests.source import TemplateSource, requests
-from choicewise.results.identity import run_id
+from choicewise.results.rows import run_id
 from choicewise.tokens.chat_template import ChatTemplate, Message
 from choicewise.tokens.tokenizer import ByteTokenizer
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from choicewise.errors import ModelError
-from choicewise.tokens.chat_renderer import ChatRenderer
-from choicewise.tokens.chat_template import ChatTemplate, Message
+from choicewise.tokens.chat_template import ChatRenderer, ChatTemplate, Message
 
 HELLO = [Message("user", "hi")]
 ATTACKS = {

@@ -13,8 +13,8 @@ from choicewise.cli.check import measure_noise
 from choicewise.models.load import load_model
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.local_model import LocalModel
-from choicewise.models.local.path_differences import PathDifference, path_differences
-from choicewise.models.selfcheck import SelfCheck, Trial
+from choicewise.models.local.selfcheck import PathDifference, path_differences
+from choicewise.models.model import SelfCheck, Trial
 from choicewise.tokens.tokenizer import ByteTokenizer
 
 from .tiny import VOCABULARY, tiny

@@ -14,8 +14,7 @@ from choicewise import __version__
 from choicewise.bundled import MODELS
 from choicewise.cli import app
 from choicewise.errors import UsageError
-from choicewise.protocols.catalogue import entries, groups, resolve
-from choicewise.protocols.suites import suite_names
+from choicewise.protocols.catalogue import entries, groups, resolve, suite_names
 
 from .worlds import write_mmlu
 

@@ -92,7 +92,7 @@ def test_the_simulation_reads_the_shards_of_the_executor(tmp_path: Path) -> None
     from counts import TOKENIZER, cut, shards
     from workload import PROTOCOLS
 
-    from choicewise.models.local.hf_tokenizer import HfTokenizer
+    from choicewise.models.local.tokenizer import HfTokenizer
 
     tokenizer = HfTokenizer(SHARED / "tokenizers" / TOKENIZER)
     tokenizer.eos_id = 0

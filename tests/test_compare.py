@@ -18,15 +18,14 @@ from choicewise.cli import app
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.questions import Question, TokenScores
-from choicewise.report.comparison_text import comparison_lines
-from choicewise.results.comparison import VERDICTS, Agreeing, Comparison, comparisons
+from choicewise.report.comparison import comparison_lines
+from choicewise.results.compare import VERDICTS, Agreeing, Comparison, comparisons
 from choicewise.results.evidence import Evidence
-from choicewise.results.identity import text_id
-from choicewise.results.json_value import json_value
-from choicewise.results.observed_portion import ObservedPortion
+from choicewise.results.rows import TEXTS, read_texts, text_digests, text_id
 from choicewise.results.run import Run
-from choicewise.results.sent_texts import TEXTS, read_texts, text_digests
-from choicewise.scoring.statistics.sign_flip import SignFlip
+from choicewise.results.spans import ObservedPortion
+from choicewise.scoring.significance import SignFlip
+from choicewise.util.jsonio import json_value
 from tests.test_portions import Dying
 from tests.toy import ToyTokenizer
 from tests.worlds import set_block_size, write_mmlu

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.models.fake import HashModel
-from choicewise.report.comparison_sentence import comparison_sentence
-from choicewise.results.comparison import Comparison
+from choicewise.report.comparison import comparison_sentence
+from choicewise.results.compare import Comparison
 from tests.worlds import write_mmlu
 
 

@@ -5,16 +5,15 @@ from pathlib import Path
 import pytest
 
 from choicewise import evaluate
-from choicewise.data.content import content_fields
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.items import Item, content_fields
+from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.template import holes
-from choicewise.protocols.unused import unused, unused_by
-from choicewise.report.explanation_text import explanation_lines
-from choicewise.report.table import legend
-from choicewise.results.explanation import explain
+from choicewise.protocols.protocol import holes
+from choicewise.protocols.signature import unused, unused_by
+from choicewise.report.explain import explanation_lines
+from choicewise.report.tables import legend
+from choicewise.results.explain import explain
 from tests.recipes import mmlu_protocol
 
 

@@ -10,17 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.protocols.boundary import BOUNDARIES, CORRECTED
+from choicewise.models.local.tokenizer import HfTokenizer
+from choicewise.protocols.protocol import BOUNDARIES, CORRECTED
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Mass, Span
-from choicewise.tokens.boundary import choice_questions
-from choicewise.tokens.byte_probability import ByteProbability
-from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.correction import CORRECTIONS
-from choicewise.tokens.coverings import answer_with_bytes
+from choicewise.tokens.boundary import CORRECTIONS, ChoiceQuestion, choice_questions, fit_span
+from choicewise.tokens.byte_coverings import ByteProbability, answer_with_bytes
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
-from choicewise.tokens.window import fit_span
 from tests.conftest import SHARED
 from tests.recipes import mmlu_protocol
 from tests.toy import WORDS, ToyModel, ToyTokenizer

@@ -13,15 +13,12 @@ from hypothesis import strategies as st
 from choicewise import evaluate
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
-from choicewise.results.interval import interval
-from choicewise.scoring.decisions import Decisions, argmax
+from choicewise.results.measurement import interval
+from choicewise.scoring.decide import Decisions, argmax
+from choicewise.scoring.intervals import stratified, wilson
 from choicewise.scoring.metrics import macro
-from choicewise.scoring.ragged import Floats, Integers
-from choicewise.scoring.statistics.length_bias import length_correlations, length_p
-from choicewise.scoring.statistics.position_bias import position_bias
-from choicewise.scoring.statistics.stratified import stratified
-from choicewise.scoring.statistics.validity import guessing_p, validity
-from choicewise.scoring.statistics.wilson import wilson
+from choicewise.scoring.observed import Floats, Integers
+from choicewise.scoring.significance import guessing_p, length_correlations, length_p, position_bias, validity
 from tests.worlds import write_mmlu
 
 MMLU = np.array(

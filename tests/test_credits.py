@@ -10,16 +10,14 @@ from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.catalogue import one
-from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.protocol import Protocol
-from choicewise.report.finding_text import sentences
-from choicewise.report.table import plain
+from choicewise.protocols.protocol import METRICS, Protocol
+from choicewise.report.findings import sentences
+from choicewise.report.tables import plain
 from choicewise.results.finding import finding
-from choicewise.results.ranks import ranked
-from choicewise.scoring.credits import CREDITS, guess, likelihood, mc1, mc2, mc2_split
-from choicewise.scoring.decisions import Decisions
+from choicewise.results.outcomes import ranked
+from choicewise.scoring.decide import CREDITS, Decisions, guess, likelihood, mc1, mc2, mc2_split
 from choicewise.scoring.metrics import AGGREGATIONS, micro, number
-from choicewise.scoring.statistics.sign_flip import sign_flip
+from choicewise.scoring.significance import sign_flip
 from tests.made_rows import made
 
 SCORES = st.sampled_from([-3.0, -2.5, -800.0, -1.0, -math.inf, math.nan])

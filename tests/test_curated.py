@@ -7,12 +7,11 @@ from importlib.resources import files
 import pytest
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import DataError
 from choicewise.protocols.catalogue import entries, entry
-from choicewise.protocols.curated import curated
-from choicewise.protocols.shots import sample
-from choicewise.requests.schedule import has_shots
+from choicewise.protocols.shots import curated, sample
+from choicewise.requests.blocks import has_shots
 
 TEXTS = {
     "harness-bbh/boolean_expressions": "f452990166677db619b415f1432aab1ab663805c",
@@ -58,7 +57,7 @@ QUIZ = Dataset("quiz", {"test": (Item("1", "Where do birds live?", ("in a tree",
 
 
 def test_the_texts_of_every_set_are_fixed() -> None:
-    root = files("choicewise.protocols.curated")
+    root = files("choicewise.protocols.shots")
     names = [f"{folder.name}/{file.name}" for folder in root.iterdir() if folder.is_dir() for file in folder.iterdir()]
     shown = {
         name: hashlib.sha256(root.joinpath(name).read_bytes()).hexdigest()[:40] for name in names if ".jsonl" in name

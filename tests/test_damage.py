@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from choicewise import evaluate, open_run
-from choicewise.results.explanation import explain
-from choicewise.results.prompt_spans import LOST
+from choicewise.results.explain import explain
 from choicewise.results.run import Run
-from choicewise.store.damage import damaged_blocks
+from choicewise.results.spans import LOST
+from choicewise.store.tables import damaged_blocks
 from tests.worlds import set_block_size, write_mmlu
 
 BLOCK = Path("blocks/00002")

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.answer import Answer
-from choicewise.data.answer_reader import AnswerReader
-from choicewise.data.cell import Number, UnusableRow
+from choicewise.data.items import Number, UnusableRow
+from choicewise.data.rows import Answer, AnswerReader
 from choicewise.errors import DataError
 
 FRUIT = ("fig", "pear", "plum")

@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from choicewise.data.cell import Number, UnusableRow, is_number, spell, text, value_at
+from choicewise.data.items import Number, UnusableRow, is_number, spell, text, value_at
 
 
 def test_text_is_unchanged() -> None:

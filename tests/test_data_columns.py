@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.data.columns import Columns, read_mapping
+from choicewise.data.dataset import Columns, read_mapping
 from choicewise.errors import DataError
 
 

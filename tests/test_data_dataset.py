@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import DataError, UsageError
-from choicewise.requests.schedule import with_split
+from choicewise.requests.blocks import with_split
 from tests.recipes import mmlu_protocol
 
 FIRST = Item("1", "Q", ("a", "b"), (0,), "law", {"note": "x"})

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.data.item_columns import CHUNK, COLUMNS
-from choicewise.data.items import Items
+from choicewise.data.items import CHUNK, COLUMNS, Item, Items
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 drawn_items = st.builds(
@@ -80,7 +78,7 @@ OPENED = """
 import json, random, resource, sys
 from pathlib import Path
 import pyarrow, pyarrow.parquet
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
 word = random.Random(0).choice
 with open(sys.argv[1], "w") as file:
     for n in range(100_000):

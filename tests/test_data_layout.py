@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.data.layout import folder_files, sibling_files
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
+from choicewise.data.tables import folder_files, sibling_files
 from choicewise.errors import DataError
 
 

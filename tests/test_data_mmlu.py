@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.item import duplicate_choices
-from choicewise.data.mmlu_reader import is_mmlu, read_mmlu
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.items import duplicate_choices
+from choicewise.data.open import open_dataset
+from choicewise.data.tables import is_mmlu, read_mmlu
 from choicewise.errors import DataError
 
 GOOD = 'What?,a,b,c,d,C\n"Two\r\nlines, ""quoted""", x ,007,1e5,None,A\n'

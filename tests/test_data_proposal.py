@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.columns import columns_of
-from choicewise.data.open_dataset import open_dataset
-from choicewise.data.proposal import proposal
-from choicewise.data.unknown_shape import UnknownShape
+from choicewise.data.dataset import columns_of
+from choicewise.data.guess import UnknownShape, proposal
+from choicewise.data.open import open_dataset
 from choicewise.errors import DataError
 
 Row = dict[str, Any]

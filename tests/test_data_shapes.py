@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.data.open_dataset import open_dataset
-from choicewise.data.shapes import SHAPES, Shape, recognise, shape_of
+from choicewise.data.open import open_dataset
+from choicewise.data.rows import SHAPES, Shape, recognise, shape_of
 
 NESTED = [{"text": "a", "label": "1"}, {"text": "b", "label": "2"}]
 ROWS = {

@@ -11,14 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from choicewise.data.answer_pattern import answer_pattern
 from choicewise.data.dataset import Dataset
-from choicewise.data.doubles import doubles
-from choicewise.data.item import Item
-from choicewise.data.items import Items
-from choicewise.data.open_dataset import open_dataset
-from choicewise.data.survey import survey
-from choicewise.data.text_faults import is_mojibake, text_faults
+from choicewise.data.guess import answer_pattern
+from choicewise.data.items import Item, Items
+from choicewise.data.open import open_dataset
+from choicewise.data.survey import doubles, is_mojibake, survey, text_faults
 
 
 @st.composite

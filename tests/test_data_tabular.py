@@ -13,19 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.cell import UnusableRow
-from choicewise.data.columns import Columns
-from choicewise.data.csv_reader import cells, csv_rows
-from choicewise.data.intake import build_dataset, check_item
-from choicewise.data.item import Item, duplicate_choices
-from choicewise.data.open_dataset import open_dataset
-from choicewise.data.parquet_reader import parquet_rows
-from choicewise.data.row_draft import Draft, draft
-from choicewise.data.row_place import RowPlace
-from choicewise.data.table_reader import read_tabular
-from choicewise.data.text_file import read_text
+from choicewise.data.dataset import Columns
+from choicewise.data.files import RowPlace, cells, csv_rows, parquet_rows, read_text
+from choicewise.data.items import Item, UnusableRow, duplicate_choices
+from choicewise.data.open import open_dataset
+from choicewise.data.rows import Draft, draft
+from choicewise.data.tables import build_dataset, check_item, read_tabular
 from choicewise.errors import DataError, UsageError
-from choicewise.records.manifest import SkippedRow
+from choicewise.records import SkippedRow
 
 GOOD = {"question": "Q", "choices": ["a", "b"], "answer": "B"}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
-from choicewise.scoring.decisions import TIES, Decisions, argmax, gold_rows, greedy_match, letter_match
+from choicewise.scoring.decide import TIES, Decisions, argmax, gold_rows, greedy_match, letter_match
 
 SCORES = st.one_of(st.sampled_from([-2.0, -1.0, 0.0, math.nan, -math.inf, math.inf]), st.floats(-5, 0))
 ITEMS = st.lists(

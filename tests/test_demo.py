@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from choicewise import bundled, evaluate
+from choicewise import bundled
 from choicewise.cli import app
 from choicewise.protocols.signature import axis_differences
-from choicewise.report.discovery_text import discovery_lines
-from choicewise.results.comparison import Axis
+from choicewise.report.data import discovery_lines
+from choicewise.results.compare import Axis, StrikingPair, striking_pair
 from choicewise.results.finding import finding
-from choicewise.results.ranks import ranked
+from choicewise.results.outcomes import ranked
 from choicewise.results.run import Run
-from choicewise.results.striking_pair import StrikingPair, striking_pair
 from choicewise.results.summary import keep_summary
+from choicewise.running.evaluate import evaluate
 from tests.made_rows import NAMES, made
 from tests.worlds import write_mmlu
 

@@ -13,17 +13,17 @@ from hypothesis.extra.numpy import arrays
 
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.report.multiverse_table import multiverse_tables
-from choicewise.results.distinct import alike, first_alike, same_order
+from choicewise.report.views import multiverse_tables
 from choicewise.results.measurement import Measurement
 from choicewise.results.multiverse import multiverse
+from choicewise.results.outcomes import alike, first_alike, same_order
 from choicewise.results.run import Run
-from choicewise.scoring.decisions import argmax
-from choicewise.scoring.statistics.holm import holm
+from choicewise.scoring.decide import argmax
+from choicewise.scoring.significance import holm
 
 CLOZE = resolve("options/cloze:sum")["options/cloze:sum"]
 SCORED = {name: replace(CLOZE, score=name) for name in ("sum", "byte_mean", "char_mean", "token_mean", "greedy")}

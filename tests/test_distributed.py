@@ -15,17 +15,15 @@ from hypothesis import strategies as st
 from choicewise import evaluate, load_model, open_run
 from choicewise.bundled import BENCHMARK
 from choicewise.data.dataset import Dataset
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Model
 from choicewise.results.run import Run
-from choicewise.running.executors import replicas, shards
-from choicewise.running.executors.crew import Happened, Refused
-from choicewise.running.executors.parallel import ONE_PROCESS, Parallel
-from choicewise.running.executors.replica import Identity
-from choicewise.running.executors.workforce import Workforce
-from choicewise.store.examine import examine
+from choicewise.running import executor as shards
+from choicewise.running import workers as replicas
+from choicewise.running.workers import ONE_PROCESS, Happened, Identity, Parallel, Refused, Workforce
+from choicewise.store.doctor import examine
 from choicewise.store.tables import read_blocks
 
 from .crews import DEAD, CrewHere, Fate

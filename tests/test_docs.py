@@ -14,9 +14,9 @@ import yaml
 
 import choicewise
 from choicewise.cli import app
-from choicewise.data.columns import Columns, read_mapping
-from choicewise.data.item import Item
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.dataset import Columns, read_mapping
+from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
 
 ROOT = Path(__file__).parent.parent
 

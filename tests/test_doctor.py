@@ -17,15 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.cli.commands import invoke
+from choicewise.cli import invoke
 from choicewise.errors import StoreError
-from choicewise.records.fault import Examined, Remedy
+from choicewise.records import Examined, Remedy
 from choicewise.results.run import open_run
 from choicewise.running.doctor import examine_runs
 from choicewise.store.folder import RunFolder
-from choicewise.store.lock import locked
 from choicewise.store.manifest import read_manifest, write_manifest
 from choicewise.store.tables import SCHEMAS, fingerprint, read_blocks
+from choicewise.util.files import locked
 from tests.worlds import set_block_size, write_mmlu
 
 HEALTHY, LACKING, DAMAGED = 0, 7, 8

@@ -2,9 +2,10 @@
 
 import pytest
 
-from choicewise.cli import download, interrupt
-from choicewise.cli.download import show_download
-from choicewise.report.words import size
+from choicewise.cli import terminal as download
+from choicewise.cli import terminal as interrupt
+from choicewise.cli.terminal import show_download
+from choicewise.util.text import size
 
 
 def test_lines_are_few_where_nobody_watches(

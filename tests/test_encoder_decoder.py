@@ -15,16 +15,16 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from choicewise import evaluate, score  # noqa: E402
-from choicewise.data.dataset import Dataset  # noqa: E402
-from choicewise.data.item import Item  # noqa: E402
-from choicewise.errors import ModelError, ProtocolError  # noqa: E402
-from choicewise.models.local.folder_model import FolderModel  # noqa: E402
-from choicewise.protocols.catalogue import resolve  # noqa: E402
-from choicewise.questions import Rendition, Span  # noqa: E402
-from choicewise.running.plan import plan  # noqa: E402
-from tests.test_masked_models import GOLDEN, QUESTIONS, QUIZ, by_item  # noqa: E402
-from tests.whole_text_models import ENCODER_DECODERS, digest, save_model  # noqa: E402
+from choicewise import evaluate, score
+from choicewise.data.dataset import Dataset
+from choicewise.data.items import Item
+from choicewise.errors import ModelError, ProtocolError
+from choicewise.models.local.folder_model import FolderModel
+from choicewise.protocols.catalogue import resolve
+from choicewise.questions import Rendition, Span
+from choicewise.running.plan import plan
+from tests.test_masked_models import GOLDEN, QUESTIONS, QUIZ, by_item
+from tests.whole_text_models import ENCODER_DECODERS, digest, save_model
 
 FAMILIES = sorted(ENCODER_DECODERS)
 

@@ -15,13 +15,13 @@ import pytest
 
 from choicewise import evaluate, open_dataset, open_run
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import DataError, StoreError, UsageError
 from choicewise.models.fake import HashModel
-from choicewise.models.selfcheck import SelfCheck
+from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Question, TokenScores
-from choicewise.records.manifest import EngineRecord, SelfCheckRecord
+from choicewise.records import EngineRecord, SelfCheckRecord
 from tests.worlds import write_mmlu
 
 

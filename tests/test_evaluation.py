@@ -7,8 +7,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from choicewise.cli import app
-from choicewise.cli.evaluation import Evaluation
-from choicewise.cli.options import Dtype, OnBadItem
+from choicewise.cli.options import Dtype, Evaluation, OnBadItem
 from choicewise.store.manifest import read_manifest
 
 from .worlds import write_mmlu

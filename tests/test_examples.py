@@ -9,7 +9,7 @@ from filelock import FileLock
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
-import examples  # noqa: E402
+import examples
 
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in examples.pages()}
 RUN = [name for name, text in PAGES.items() if any(block.runs for block in examples.blocks_of(text))]

@@ -6,20 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.data.benchmark import benchmark
+from choicewise.data.benchmarks import benchmark
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.data.layout import SPLITS
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
+from choicewise.data.tables import SPLITS
 from choicewise.errors import DataError
 from choicewise.protocols.catalogue import entry
 from choicewise.protocols.preparations import PREPARATIONS
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.shots import sample
-from choicewise.requests.render import render
+from choicewise.requests.render import render, requests
 from choicewise.requests.request import Request
-from choicewise.requests.source import requests
-from choicewise.scoring.extraction import RULES
+from choicewise.scoring.extract import RULES
 
 HERE = Path(__file__).parent / "goldens" / "exams"
 ROWS = json.loads((HERE / "rows.json").read_text(encoding="utf-8"))
@@ -135,7 +134,7 @@ def test_the_files_of_its_benchmark_hold_the_splits_it_needs(name: str) -> None:
 
 @pytest.mark.parametrize(("exam", "subjects"), [("cmmlu", 67), ("ceval", 52)])
 def test_every_subject_has_its_name_in_chinese(exam: str, subjects: int) -> None:
-    from choicewise.protocols.preparations.chinese_subjects import _exams
+    from choicewise.protocols.preparations import _exams
 
     names = _exams()[exam]
     assert len(names) == subjects

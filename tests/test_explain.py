@@ -24,10 +24,10 @@ from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Cosine, Mass, Question, TokenScores
-from choicewise.report.explanation_text import explanation_lines
-from choicewise.results.explanation import explain, explain_items
-from choicewise.results.json_value import json_value
+from choicewise.report.explain import explanation_lines
+from choicewise.results.explain import explain, explain_items
 from choicewise.results.run import Run
+from choicewise.util.jsonio import json_value
 from tests.test_rescoring import NOISE, Noisy, Wide
 from tests.worlds import write_mmlu
 

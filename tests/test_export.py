@@ -13,10 +13,9 @@ import pytest
 import choicewise
 from choicewise.data.dataset import Dataset
 from choicewise.errors import StoreError, UsageError
-from choicewise.interchange.place import MARK
-from choicewise.interchange.write import WRITERS, Writer, writer
+from choicewise.interchange.export import MARK, WRITERS, Writer, writer
 from choicewise.results.run import Run
-from choicewise.store import atomic
+from choicewise.util import files as atomic
 
 from .export_worlds import questions, quiz, strict
 from .test_cli import choicewise as command

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import choicewise
-from choicewise.data.benchmark import benchmarks
+from choicewise.data.benchmarks import benchmarks
 from choicewise.errors import UsageError
-from choicewise.interchange.write.eval_results import BOARDS
+from choicewise.interchange.write.every_eval_ever import BOARDS
 from choicewise.results.run import Run
 from choicewise.store.manifest import read_manifest, write_manifest
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import choicewise
-from choicewise.data.item import Item
-from choicewise.interchange.write.every_eval_ever_names import record_folder, record_uuid
+from choicewise.data.items import Item
+from choicewise.interchange.write.every_eval_ever import record_folder, record_uuid
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import parse_signature

@@ -9,7 +9,7 @@ import pytest
 
 import choicewise
 from choicewise.errors import UsageError
-from choicewise.interchange import write
+from choicewise.interchange import export as write
 from choicewise.interchange.export import export
 
 from .worlds import write_mmlu

@@ -17,19 +17,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import choicewise
-from choicewise.cli.commands import invoke
+from choicewise.cli import invoke
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import UsageError
 from choicewise.interchange.export import export
-from choicewise.interchange.write.item_scores import SCHEMA
-from choicewise.interchange.write.row_table import row_schema, row_table
+from choicewise.interchange.write.tables import SCORE_SCHEMA as SCHEMA
+from choicewise.interchange.write.tables import row_schema, row_table
 from choicewise.models.fake import HashModel
-from choicewise.results.average import Average, PartValue, ScoredPart, Stratum
-from choicewise.results.row import Row
+from choicewise.page.study import make_study
+from choicewise.results.rows import Row
 from choicewise.results.run import Run, open_run
 from choicewise.results.summary import summarize
-from choicewise.web.study import make_study
+from choicewise.results.sweep import Average, PartValue, ScoredPart, Stratum
 
 from .suite_worlds import TRIO, known_suites, write_benchmarks
 from .worlds import write_mmlu
@@ -73,7 +73,7 @@ def test_a_text_that_a_spreadsheet_would_compute_is_a_text(run: Run, tmp_path: P
         named = replace(summary, manifest=replace(summary.manifest, model=model))
         table = row_table(make_study([named]))
         assert table["model"][0].as_py() == model.name
-        from choicewise.web.table_csv import table_csv
+        from choicewise.page.reproduce import table_csv
 
         (tmp_path / "rows.csv").write_text(
             table_csv(table.column_names, table.to_pylist()), encoding="utf-8", newline=""

@@ -16,13 +16,13 @@ from markdown_it import MarkdownIt
 import choicewise
 from choicewise.errors import UsageError
 from choicewise.interchange.export import export
-from choicewise.interchange.write import latex, markdown
-from choicewise.interchange.write.paper_layout import paper_tables
-from choicewise.interchange.write.paper_table import Cell, Note, PaperTable
+from choicewise.interchange.write import paper as latex
+from choicewise.interchange.write import paper as markdown
+from choicewise.interchange.write.paper import Cell, Note, PaperTable, paper_tables
+from choicewise.page.study import make_study
 from choicewise.protocols.signature import parse_signature
-from choicewise.report.visible_text import safe
 from choicewise.results.summary import summarize
-from choicewise.web.study import make_study
+from choicewise.util.text import safe
 
 from .worlds import write_mmlu
 
@@ -62,7 +62,7 @@ def shown(html_text: str) -> str:
 @example(NASTY)
 @example("a:smile:b https://x.y a@b.c #12 @me !")
 def test_markdown_shows_a_text_as_it_is(text: str) -> None:
-    cell = f"| a | b |\n| --- | --- |\n| x{markdown.escape(text)}y | z |\n"
+    cell = f"| a | b |\n| --- | --- |\n| x{markdown.markdown_escape(text)}y | z |\n"
     assert shown(cell) == f"abx{safe(text)}yz"
 
 
@@ -70,7 +70,7 @@ def test_markdown_shows_a_text_as_it_is(text: str) -> None:
 @example("``a` b```")
 @example(" `")
 def test_markdown_shows_code_as_it_is(text: str) -> None:
-    assert shown(f"x {markdown.code(text)}") == f"x {safe(text) or '  '}"
+    assert shown(f"x {markdown.markdown_code(text)}") == f"x {safe(text) or '  '}"
 
 
 SPELLED = {r"\textbackslash{}": "\\", r"\textasciicircum{}": "^", r"\textasciitilde{}": "~", r"\textbar{}": "|"}
@@ -102,8 +102,8 @@ def set_text(text: str) -> str:
 @given(TEXTS)
 @example(NASTY)
 def test_latex_sets_a_text_as_it_is(text: str) -> None:
-    assert set_text(latex.escape(text)) == safe(text)
-    typed = latex.code(text)
+    assert set_text(latex.latex_escape(text)) == safe(text)
+    typed = latex.latex_code(text)
     assert typed.startswith(r"\texttt{")
     assert set_text(typed.removeprefix(r"\texttt{").removesuffix("}")) == safe(text)
     for pair in ("--", ",,", "<<", ">>"):

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.protocols.readings import EXTRACTIONS
-from choicewise.scoring.extraction import RULES
-from choicewise.scoring.extraction.opencompass import first_option
-from choicewise.scoring.extraction.simple_evals import first_answer, first_answer_in_any_language
-from choicewise.scoring.readings.generate import extract
+from choicewise.scoring.combine import extract
+from choicewise.scoring.extract import RULES, first_answer_in_any_language, first_option
+from choicewise.scoring.extract import simple_evals_first_answer as first_answer
 
 
 def test_every_rule_of_the_protocol_exists() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.scoring.extraction import RULES
+from choicewise.scoring.extract import RULES
 
 READ = json.loads((Path(__file__).parent / "goldens" / "logs" / "rules.json").read_text(encoding="utf-8"))
 """Release → text → the letter that its own solver reads among four options (make_logs_rules.py)."""

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from choicewise.protocols.catalogue import entries, resolve
-from choicewise.protocols.consistency import NEUTRAL
-from choicewise.protocols.family import RENDERED, family
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import NEUTRAL, Protocol
 from choicewise.protocols.readings import READINGS
+from choicewise.protocols.signature import RENDERED, family
 
 ENTRIES = {
     "letters": {

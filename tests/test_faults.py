@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from choicewise import evaluate, open_run
-from choicewise.cli.commands import invoke
+from choicewise.cli import invoke
 from choicewise.errors import StoreError
-from choicewise.records.manifest import FileRecord
+from choicewise.records import FileRecord
 from choicewise.results.summary import summarize
-from choicewise.running.sweep_model import LONGEST, folder_name, free_name
+from choicewise.running.sources import LONGEST, folder_name, free_name
 from choicewise.store.manifest import read_manifest, write_manifest
 from choicewise.store.tables import fingerprint
 from tests.worlds import set_block_size, write_mmlu

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.data import benchmark as declared
-from choicewise.data.benchmark import Benchmark, benchmarks
-from choicewise.data.hub_name import HubName
-from choicewise.data.open_benchmark import PLACE, open_benchmark
+from choicewise.data import benchmarks as declared
+from choicewise.data.benchmarks import PLACE, Benchmark, benchmarks, open_benchmark
+from choicewise.data.hub import HubName
 from choicewise.errors import DataError, MissingData, UsageError
 from choicewise.running.fetch import fetch_benchmark, fetch_model, needed_benchmarks
 from tests.hub_server import Hub, hub_of_this_process

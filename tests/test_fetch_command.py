@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.data.benchmark import benchmark
-from choicewise.report.words import size
+from choicewise.data.benchmarks import benchmark
+from choicewise.util.text import size
 from tests.hub_server import Hub, environment, serve
 from tests.test_hub_data import jsonl
 from tests.test_hub_models import FILES as MODEL

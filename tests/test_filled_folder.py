@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.data.open_benchmark import open_benchmark
+from choicewise.data.benchmarks import open_benchmark
 from choicewise.errors import DataError, MissingData
 
 from .test_hub_rows import ROWS, Row, write

@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.report.finding_text import sentences
-from choicewise.results.finding import Finding, enough, finding, guess
-from choicewise.results.interval import interval
-from choicewise.results.lead import Turn
-from choicewise.results.order import order_agreement
-from choicewise.results.ranks import ranked
-from choicewise.results.reasons import MissingReason
-from choicewise.results.row import Row
+from choicewise.report.findings import sentences
+from choicewise.results.evidence import MissingReason
+from choicewise.results.finding import Finding, Turn, enough, finding, guess
+from choicewise.results.ladder import order_agreement
+from choicewise.results.measurement import interval
+from choicewise.results.outcomes import ranked
+from choicewise.results.rows import Row
 from tests.made_rows import NAMES, made
 
 LETTERS = ["mmlu/original", "mmlu/harness-v1", "mmlu/harness-v0.4", "mmlu/olmes-mcf", "mmlu/original-pr13"]

@@ -21,19 +21,15 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.choice_table import texts
-from choicewise.report.console import _Plain
-from choicewise.report.decision_text import decision_lines, together
-from choicewise.report.explanation_parts import explanation_parts
-from choicewise.report.family_table import DOUBTS, LONG, doubts, family_tables, long
-from choicewise.report.finding_text import sentences
-from choicewise.report.folded_text import cut, folded
-from choicewise.report.visible_text import short
-from choicewise.results.diagnosis import FLAGS
-from choicewise.results.explanation import ItemDecision, explain
+from choicewise.report.explain import cut, decision_lines, explanation_parts, folded, texts, together
+from choicewise.report.findings import sentences
+from choicewise.report.tables import DOUBTS, LONG, _Plain, doubts, family_tables, long
+from choicewise.results.explain import ItemDecision, explain
 from choicewise.results.finding import finding
-from choicewise.results.ranks import ranked
+from choicewise.results.outcomes import ranked
+from choicewise.results.rows import FLAGS
 from choicewise.results.run import Run, open_run
+from choicewise.util.text import short
 from tests.made_rows import NAMES, made
 from tests.worlds import write_mmlu
 

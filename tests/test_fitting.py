@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Ids
-from choicewise.requests.fitting import fit_requests
-from choicewise.requests.prepared_block import PreparedBlock
-from choicewise.requests.prompt_rows import PromptRows
+from choicewise.requests.ask import PreparedBlock, PromptRows, fit_requests
 from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.recipes import mmlu_protocol

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from choicewise.engine.pack import next_pack
-from choicewise.engine.tree import build
+from choicewise.engine import build, next_pack
 from choicewise.models.local.attention import Reach, visible
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.flex_path import FlexPath, block_mask
-from choicewise.models.local.ladder import LADDER, rungs
+from choicewise.models.local.paths import LADDER, FlexPath, block_mask, rungs
 from choicewise.models.local.selfcheck import check
 from choicewise.questions import Span
 from tests.tiny import VOCABULARY, tiny

@@ -18,8 +18,9 @@ import pytest
 from choicewise import load_model
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
-from choicewise.models.local import checkpoint, digest_cache
-from choicewise.models.local.digest_cache import remembered
+from choicewise.models.local import files as checkpoint
+from choicewise.models.local import files as digest_cache
+from choicewise.models.local.files import remembered
 from choicewise.questions import CAUSAL_KINDS, Span
 
 SMALLEST = next(folder for folder in MODELS if folder.name == "merrow-byte")

@@ -12,19 +12,9 @@ import pytest
 
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
-from choicewise.models.footprint import (
-    CONTEXT,
-    HOST,
-    LOGITS,
-    NOTHING,
-    PACKS,
-    PROBE,
-    TOGETHER,
-    Footprint,
-    footprint,
-    footprint_of,
-)
+from choicewise.models.footprint import CONTEXT, HOST, LOGITS, NOTHING, PACKS, PROBE, TOGETHER, Footprint, footprint
 from choicewise.models.load import load_model
+from choicewise.models.local.folder_model import footprint_of
 
 FOLDER = next(folder for folder in MODELS if folder.name == "merrow-byte")
 CONFIG: dict[str, Any] = json.loads((FOLDER / "config.json").read_text())
@@ -144,7 +134,10 @@ def test_damaged_files_are_an_error(tmp_path: Path) -> None:
 def test_it_counts_with_the_numbers_that_models_compute_with() -> None:
     """Those files import torch, so that their numbers are here once more."""
     pytest.importorskip("torch")
-    from choicewise.models.local import causal_lm, ladder, packed_path, probe
+    from choicewise.models.local import causal_lm
+    from choicewise.models.local import paths as ladder
+    from choicewise.models.local import paths as packed_path
+    from choicewise.models.local import selfcheck as probe
 
     assert (PACKS, LOGITS) == (ladder.BATCH_TOKENS, causal_lm.CHUNK_BYTES)
     assert packed_path.TOGETHER == TOGETHER

@@ -9,16 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import DataError
 from choicewise.protocols.catalogue import one
-from choicewise.protocols.consistency import SEEDED
-from choicewise.protocols.harness_draws import draw
-from choicewise.protocols.harness_streams import STREAMS
-from choicewise.protocols.protocol import SAMPLERS, Protocol
+from choicewise.protocols.draws import STREAMS, draw
+from choicewise.protocols.protocol import SAMPLERS, SEEDED, Protocol
 from choicewise.protocols.shots import FRESH, is_same, sample
+from choicewise.requests.render import Refusal, TemplateSource
 from choicewise.requests.request import Request
-from choicewise.requests.source import Refusal, TemplateSource
 from tests.recipes import mmlu_protocol
 
 

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 from choicewise.bundled import MODELS
-from choicewise.data.benchmark import benchmark
+from choicewise.data.benchmarks import benchmark
 from choicewise.data.dataset import Dataset
-from choicewise.data.open_dataset import open_dataset
-from choicewise.data.table_reader import read_tabular
+from choicewise.data.open import open_dataset
+from choicewise.data.tables import read_tabular
 from choicewise.errors import DataError
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import one
 from choicewise.protocols.protocol import Protocol
+from choicewise.requests.render import requests
 from choicewise.requests.request import Request
-from choicewise.requests.source import requests
 from choicewise.running.evaluate import evaluate
 
 FOLDER = Path(__file__).parent / "goldens" / "harness"

@@ -15,19 +15,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.cli.commands import invoke
+from choicewise.cli import invoke
 from choicewise.errors import ModelError, UsageError
-from choicewise.integrations.harness import asking, register
-from choicewise.integrations.harness.answer_cache import STAMP, stamp
-from choicewise.integrations.harness.arguments import REFUSED, read_arguments
-from choicewise.integrations.harness.asking import portions
-from choicewise.integrations.harness.encoder import Encoder, space_moved
-from choicewise.integrations.harness.generation import GREEDY, StopRule, cut, is_greedy, read_settings
-from choicewise.integrations.harness.scoring import Request, ask_as_harness, ask_with_boundary, score
-from choicewise.integrations.harness.windows import rolling_windows
+from choicewise.integrations import lm_eval as register
+from choicewise.integrations.lm_eval import scoring as asking
+from choicewise.integrations.lm_eval.engine import REFUSED, STAMP, read_arguments, stamp
+from choicewise.integrations.lm_eval.generation import GREEDY, StopRule, cut, is_greedy, read_settings
+from choicewise.integrations.lm_eval.scoring import (
+    Encoder,
+    Request,
+    ask_as_harness,
+    ask_with_boundary,
+    portions,
+    rolling_windows,
+    score,
+    space_moved,
+)
 from choicewise.models.fake import HashModel
 from choicewise.questions import Answers, Span, TokenScores
-from choicewise.tokens.encodings import Encodings
+from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import BYTES, ByteTokenizer
 
 

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import pytest
 
 from choicewise.errors import ProtocolError, UsageError
-from choicewise.interchange.tasks.selector import TaskSelector, is_task, parse_task, split_tasks
+from choicewise.interchange.harness_tasks.files import TaskSelector, is_task, parse_task, split_tasks
 
 NAMES = {
     "lm-eval:arc_easy": TaskSelector("arc_easy"),

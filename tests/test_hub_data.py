@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
 from choicewise.errors import DataError
 from tests.hub_server import Hub, hub_of_this_process
 

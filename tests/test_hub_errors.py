@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from choicewise.data import hub as hub_access
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, ModelError, StoreError
 from choicewise.models.load import load_model
-from choicewise.results.row import Row
+from choicewise.results.rows import Row
 from choicewise.running.evaluate import evaluate
 from tests import hub_server
 from tests.hub_server import Hub, hub_of_this_process
@@ -224,7 +224,7 @@ def test_a_hub_that_is_down_is_not_told_in_the_words_of_its_package(hub: Hub, tm
     open_dataset("org/sums")
     hub.busy += [(500, "0")] * 99
     hub.echoing = True
-    code = "from choicewise.data.open_dataset import open_dataset; open_dataset('org/sums')"
+    code = "from choicewise.data.open import open_dataset; open_dataset('org/sums')"
     environment = {**os.environ, **hub_server.environment(hub, tmp_path / "home"), "HF_TOKEN": SECRET}
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.data.open_benchmark import open_benchmark
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.benchmarks import open_benchmark
+from choicewise.data.open import open_dataset
 from choicewise.errors import DataError
 
 from .test_hub_rows import ROWS, Row, write

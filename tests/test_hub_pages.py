@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.records.manifest import DatasetRecord, ModelRecord
-from choicewise.results.identity import run_id
+from choicewise.board.library import read_shelf
+from choicewise.board.model import View
+from choicewise.board.pages import board_csv, write_board
+from choicewise.page.document import write_page
+from choicewise.page.reproduce import downloads
+from choicewise.page.study import read_study
+from choicewise.records import DatasetRecord, ModelRecord
+from choicewise.results.rows import run_id
 from choicewise.store.manifest import read_manifest
-from choicewise.web.board.files import write_board
-from choicewise.web.board.library import read_shelf
-from choicewise.web.board.records import board_csv
-from choicewise.web.board.view import View
-from choicewise.web.page.again import downloads
-from choicewise.web.page.write import write_page
-from choicewise.web.study import read_study
 
 from .board import change, write_run
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.data.item import Item
-from choicewise.data.open_dataset import open_dataset
-from choicewise.data.shapes import shape_of
-from choicewise.data.unknown_shape import UnknownShape
+from choicewise.data.guess import UnknownShape
+from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
+from choicewise.data.rows import shape_of
 from choicewise.errors import DataError
 
 Row = dict[str, Any]

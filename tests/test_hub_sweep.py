@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.running.source import Source
+from choicewise.running.sources import Source, SweepModel
 from choicewise.running.sweep import Asked, sweep
-from choicewise.running.sweep_model import SweepModel
 from tests.hub_server import Hub, hub_of_this_process
 from tests.test_hub_data import jsonl
 

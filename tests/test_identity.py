@@ -16,12 +16,11 @@ from rich.console import Console
 
 from choicewise import evaluate, open_run
 from choicewise.models.fake import HashModel
-from choicewise.records.manifest import SelfCheckRecord
-from choicewise.report.table import legend, report_tables
-from choicewise.results.identity import run_id, text_id, token_id
-from choicewise.results.row import Row
-from choicewise.results.row_bytes import row_bytes
+from choicewise.records import SelfCheckRecord
+from choicewise.report.tables import legend, report_tables
+from choicewise.results.rows import Row, run_id, text_id, token_id
 from choicewise.results.run import Run
+from choicewise.results.tables import row_bytes
 from tests.toy import ToyTokenizer
 from tests.worlds import set_block_size, write_mmlu
 

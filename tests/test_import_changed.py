@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import DataError
-from choicewise.interchange.logs.import_log import read_logs
-from choicewise.interchange.logs.log_state import read_state
+from choicewise.interchange.logs.import_log import read_logs, read_state
 from tests.golden_logs import LOGS
 
 HELM = next(LOGS.glob("helm/*failed*"))

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from choicewise import import_log
 from choicewise.errors import DataError
-from choicewise.interchange.logs.import_log import read_logs
+from choicewise.interchange.logs.files import recognise
+from choicewise.interchange.logs.helm import letter_choices, reference_tokens, scored_reference, token_bytes
+from choicewise.interchange.logs.import_log import read_logs, read_state
 from choicewise.interchange.logs.log import Log
-from choicewise.interchange.logs.log_state import read_state
-from choicewise.interchange.logs.read import recognise
-from choicewise.interchange.logs.read.helm_tokens import letter_choices, reference_tokens, scored_reference, token_bytes
 from tests.golden_logs import edited, golden
 
 JOINT = "town:method=multiple_choice_joint"

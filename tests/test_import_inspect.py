@@ -10,11 +10,9 @@ import pytest
 
 from choicewise import import_log, open_run
 from choicewise.errors import DataError
-from choicewise.interchange.logs.import_log import read_logs
+from choicewise.interchange.logs.files import recognise, unpacked
+from choicewise.interchange.logs.import_log import read_logs, read_state
 from choicewise.interchange.logs.log import Log
-from choicewise.interchange.logs.log_state import read_state
-from choicewise.interchange.logs.read import recognise
-from choicewise.interchange.logs.read.packed import unpacked
 from tests.golden_logs import LOGS, edited, golden
 
 OWN = "inspect@0.3.264"

@@ -12,11 +12,10 @@ import pytest
 
 from choicewise import import_log
 from choicewise.errors import DataError
-from choicewise.interchange.logs.import_log import read_logs
+from choicewise.interchange.logs.files import recognise
+from choicewise.interchange.logs.import_log import read_logs, read_state
+from choicewise.interchange.logs.lighteval import _value
 from choicewise.interchange.logs.log import Log
-from choicewise.interchange.logs.log_state import read_state
-from choicewise.interchange.logs.read import recognise
-from choicewise.interchange.logs.read.lighteval_row import _value
 from tests.golden_logs import edited, golden
 
 TOWN = "leaderboard|town|5|0"

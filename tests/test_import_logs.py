@@ -18,24 +18,20 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate, import_log, open_run
 from choicewise.bundled import MODELS
-from choicewise.cli.commands import invoke
+from choicewise.cli import invoke
 from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
-from choicewise.interchange.logs.import_log import read_logs
-from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem
-from choicewise.interchange.logs.log_item import kept_item
-from choicewise.interchange.logs.log_state import read_state
-from choicewise.interchange.logs.run_of_log import run_of_log
-from choicewise.records.manifest import ImportRecord
-from choicewise.report.comparison_text import comparison_lines
-from choicewise.report.explanation_text import explanation_lines
-from choicewise.requests.rendered import rendered_requests
-from choicewise.results.comparison import comparisons
-from choicewise.results.explanation import explain
+from choicewise.interchange.logs.import_log import read_logs, read_state, run_of_log
+from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem, kept_item
+from choicewise.page.document import write_page
+from choicewise.records import ImportRecord
+from choicewise.report.comparison import comparison_lines
+from choicewise.report.explain import explanation_lines
+from choicewise.requests.render import rendered_requests
+from choicewise.results.compare import comparisons
+from choicewise.results.explain import explain
 from choicewise.results.run import Run
-from choicewise.store.manifest import write_manifest
-from choicewise.store.sweep import read_sweep
+from choicewise.store.manifest import read_sweep, write_manifest
 from choicewise.store.tables import file_record
-from choicewise.web.page.write import write_page
 from tests.worlds import write_mmlu
 
 DATE = "2024-06-17T15-44-37.867068"
@@ -855,7 +851,7 @@ class TestFolder:
             )
 
     def test_a_killed_import_is_finished(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("choicewise.interchange.logs.run_of_log.BLOCK_ITEMS", 2)
+        monkeypatch.setattr("choicewise.interchange.logs.import_log.BLOCK_ITEMS", 2)
         path, out = write_csv(tmp_path / "t.csv", table_rows(7)), tmp_path / "run"
         whole = only(import_log(path, tmp_path / "whole"))
 
@@ -883,11 +879,11 @@ class TestFolder:
         assert len(run.manifest.blocks) == 4
 
     def test_mixed_subjects_make_blocks_of_their_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("choicewise.interchange.logs.run_of_log.BLOCK_ITEMS", 3)
+        monkeypatch.setattr("choicewise.interchange.logs.import_log.BLOCK_ITEMS", 3)
         rows = table_rows(11, subject=lambda item, choice: f"s{item % 3}")
         path = write_csv(tmp_path / "t.csv", rows)
         run = only(import_log(path, tmp_path / "run"))
-        monkeypatch.setattr("choicewise.interchange.logs.run_of_log.BLOCK_ITEMS", 1000)
+        monkeypatch.setattr("choicewise.interchange.logs.import_log.BLOCK_ITEMS", 1000)
         whole = only(import_log(path, tmp_path / "whole"))
         assert run.scores("log:sum").sort_by("item").equals(whole.scores("log:sum").sort_by("item"))
 

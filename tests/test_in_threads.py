@@ -5,8 +5,8 @@ from time import sleep
 
 import pytest
 
-from choicewise.running import in_threads as module
-from choicewise.running.in_threads import Ending, in_threads
+from choicewise.util import background as module
+from choicewise.util.background import Ending, in_threads
 
 
 @pytest.fixture(autouse=True)

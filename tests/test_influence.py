@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.protocols.catalogue import resolve
-from choicewise.results.influence import Influence, aligned, error, influence
-from choicewise.scoring.decisions import Decisions
+from choicewise.results.outcomes import Influence, aligned, error, influence
+from choicewise.scoring.decide import Decisions
 from choicewise.scoring.metrics import macro, micro
-from choicewise.scoring.statistics.paired import paired_difference
+from choicewise.scoring.significance import paired_difference
 
 from .outcomes import outcome
 

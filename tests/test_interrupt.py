@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.store.manifest import read_manifest
-from choicewise.store.sweep import read_sweep
+from choicewise.store.manifest import read_manifest, read_sweep
 from choicewise.store.tables import read_blocks
 
 from .worlds import write_mmlu
@@ -104,7 +103,7 @@ PRESS_IN_AN_IMPORT = f"""{HEARD}{PRESS_IN_A_CLASS}
 import sys
 class Importing:
     def find_spec(self, name, *_):
-        if name == "choicewise.cli.commands":
+        if name == "choicewise.cli":
             press()
 sys.meta_path.insert(0, Importing())
 """
@@ -151,7 +150,7 @@ def test_at_any_moment(tmp_path: Path) -> None:
 
 def test_an_interrupt_that_a_finaliser_swallows_comes_again() -> None:
     """Also where nothing calls for progress."""
-    waits = f"{HEARD}{PRESS_IN_A_FINALISER}\nfrom choicewise.cli.interrupt import watch\nimport time\nwatch()\n" + (
+    waits = f"{HEARD}{PRESS_IN_A_FINALISER}\nfrom choicewise.cli.terminal import watch\nimport time\nwatch()\n" + (
         "try:\n    press()\n    time.sleep(30)\n    print('went on')\nexcept KeyboardInterrupt:\n    print('ended')"
     )
     told = python(waits)
@@ -159,7 +158,7 @@ def test_an_interrupt_that_a_finaliser_swallows_comes_again() -> None:
 
 
 def test_the_second_ctrl_c_ends_at_once() -> None:
-    stubborn = f"{HEARD}{PRESS}\nfrom choicewise.cli.interrupt import watch\nwatch()\n" + (
+    stubborn = f"{HEARD}{PRESS}\nfrom choicewise.cli.terminal import watch\nwatch()\n" + (
         "try:\n    press()\nfinally:\n    press()\n    print('still here')"
     )
     told = python(stubborn)
@@ -168,12 +167,12 @@ def test_the_second_ctrl_c_ends_at_once() -> None:
 
 def test_a_job_that_ignores_ctrl_c_goes_on_ignoring_it() -> None:
     ignores = (
-        "import os, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom choicewise.cli.interrupt import watch"
+        "import os, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom choicewise.cli.terminal import watch"
     )
     told = python(f"{ignores}\nwatch()\nos.kill(os.getpid(), signal.SIGINT)\nprint('went on')")
     assert (told.returncode, told.stdout) == (0, "went on\n")
 
 
 def test_other_exceptions_in_finalisers_are_told_as_before() -> None:
-    code = "from choicewise.cli.interrupt import watch\nwatch()\nclass Bad:\n    def __del__(self): 1 / 0\nBad()"
+    code = "from choicewise.cli.terminal import watch\nwatch()\nclass Bad:\n    def __del__(self): 1 / 0\nBad()"
     assert "ZeroDivisionError" in python(code).stderr

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import DataError
-from choicewise.interchange.logs.read import json_parts
-from choicewise.interchange.logs.read.json_parts import parts, whole
+from choicewise.interchange.logs import files as json_parts
+from choicewise.interchange.logs.files import parts, whole
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

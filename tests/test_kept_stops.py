@@ -19,8 +19,8 @@ SAMPLINGS = [None, Sampling.of(0, "item", 0)]
 @pytest.mark.parametrize("rung", ["tree", "prefix", "plain"])
 def test_the_token_that_completes_a_stop_is_kept(rung: str, sampling: Sampling | None) -> None:
     pytest.importorskip("torch")
-    from choicewise.models.local.ladder import LADDER
-    from choicewise.models.local.token_answers import answer_tokens
+    from choicewise.models.local.local_model import answer_tokens
+    from choicewise.models.local.paths import LADDER
     from tests.test_ladder import VOCABULARY, network
 
     lm, table = network("llama"), [b"%d," % token for token in range(VOCABULARY)]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.store.keys import KEY_BYTES, Keys
+from choicewise.store.folder import KEY_BYTES, Keys
 
 # keys that end in zeros are those that a careless comparison of fixed-width text confuses
 KEY = st.binary(min_size=1, max_size=2).map(lambda start: start.ljust(KEY_BYTES, b"\0").hex()) | st.binary(

@@ -9,19 +9,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
-from choicewise.engine.pack import next_pack
-from choicewise.engine.tree import build
+from choicewise.engine import build, next_pack
 from choicewise.errors import ModelError
-from choicewise.models.local import attention, packed_path, plain, sampling
+from choicewise.models.local import attention, plain
+from choicewise.models.local import generation as sampling
+from choicewise.models.local import paths as packed_path
 from choicewise.models.local.attention import Reach, TreePass, tree_reach, visible
 from choicewise.models.local.causal_lm import CausalLM, to_device
-from choicewise.models.local.compute_path import ComputePath
-from choicewise.models.local.ladder import LADDER
-from choicewise.models.local.mask_path import MaskPath, declared
-from choicewise.models.local.packed_path import PackedPath, TreePath, out_of_memory
-from choicewise.models.local.probe import probe
-from choicewise.models.local.token_answers import answer_tokens
-from choicewise.models.local.unpacked_path import PlainPath, PrefixPath, SequencePath, branches
+from choicewise.models.local.local_model import answer_tokens
+from choicewise.models.local.paths import (
+    LADDER,
+    ComputePath,
+    MaskPath,
+    PackedPath,
+    PlainPath,
+    PrefixPath,
+    SequencePath,
+    TreePath,
+    branches,
+    declared,
+    out_of_memory,
+)
+from choicewise.models.local.selfcheck import probe
 from choicewise.questions import Generation, Mass, Sampling, Span, TokenSet
 
 from .tiny import VOCABULARY, WINDOW, tiny

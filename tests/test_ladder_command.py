@@ -17,10 +17,10 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import ChoicewiseError, ProtocolError, UsageError
 from choicewise.protocols.catalogue import resolve
-from choicewise.records.format import BLOCK_FOLDER
-from choicewise.report.command_line import command_line
+from choicewise.records import BLOCK_FOLDER
 from choicewise.results.run import open_run
 from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.util.text import command_line
 
 from .worlds import write_mmlu
 

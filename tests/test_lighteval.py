@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.protocols.catalogue import one, resolve
-from choicewise.requests.source import requests
+from choicewise.requests.render import requests
 
 SHOT = Item("1", "Which bone is longest? ", ("femur", " ulna", "Rib", "femur"), (0,), "human_sexuality")
 ASKED = Item("2", "Q2", ("1", "2", "3", "4"), (3,), "human_sexuality")

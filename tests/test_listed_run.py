@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.models.fake import HashModel
-from choicewise.report.explanation_text import explanation_lines
-from choicewise.results.explanation import explain
+from choicewise.report.explain import explanation_lines
+from choicewise.results.explain import explain
 from choicewise.results.run import Run, open_run
 from tests.unsure_models import Listing
 from tests.worlds import write_mmlu

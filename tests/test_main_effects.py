@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import UsageError
+from choicewise.protocols.between import differing
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.path import differing
 from choicewise.protocols.protocol import Protocol
-from choicewise.results.main_effects import main_effects
+from choicewise.results.ladder import main_effects
 
 from .outcomes import outcome, outcomes
 

@@ -16,21 +16,21 @@ from typer.testing import CliRunner
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from choicewise import evaluate, load_model, score  # noqa: E402
-from choicewise.cli import app  # noqa: E402
-from choicewise.data.dataset import Dataset  # noqa: E402
-from choicewise.data.item import Item  # noqa: E402
-from choicewise.errors import ModelError, ProtocolError  # noqa: E402
-from choicewise.models.fake import HashModel  # noqa: E402
-from choicewise.models.local.folder_model import FolderModel  # noqa: E402
-from choicewise.models.local.hf_tokenizer import HfTokenizer  # noqa: E402
-from choicewise.models.local.model_kind import CAUSAL, ENCODER_DECODER, MASKED, model_kind  # noqa: E402
-from choicewise.protocols.catalogue import resolve  # noqa: E402
-from choicewise.questions import Blanks, Span  # noqa: E402
-from choicewise.running.plan import plan  # noqa: E402
-from tests import whole_text_models  # noqa: E402
-from tests.conftest import SHARED  # noqa: E402
-from tests.whole_text_models import digest, save_model  # noqa: E402
+from choicewise import evaluate, load_model, score
+from choicewise.cli import app
+from choicewise.data.dataset import Dataset
+from choicewise.data.items import Item
+from choicewise.errors import ModelError, ProtocolError
+from choicewise.models.fake import HashModel
+from choicewise.models.local.files import CAUSAL, ENCODER_DECODER, MASKED, model_kind
+from choicewise.models.local.folder_model import FolderModel
+from choicewise.models.local.tokenizer import HfTokenizer
+from choicewise.protocols.catalogue import resolve
+from choicewise.questions import Blanks, Span
+from choicewise.running.plan import plan
+from tests import whole_text_models
+from tests.conftest import SHARED
+from tests.whole_text_models import digest, save_model
 
 FOLDER = Path(__file__).parent / "goldens" / "masked"
 GOLDEN: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text())

@@ -6,15 +6,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.engine.tree import FIRST_SET, build
+from choicewise.engine import FIRST_SET, build
 from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM, known
-from choicewise.models.local.ladder import LADDER, rungs
-from choicewise.models.local.token_answers import answer_tokens
+from choicewise.models.local.local_model import answer_tokens
+from choicewise.models.local.paths import LADDER, rungs
 from choicewise.questions import Generation, Ids, Mass, Span, TokenSet
-from choicewise.tokens.choice_question import without
+from choicewise.tokens.boundary import without
 from tests.tiny import VOCABULARY, WINDOW, tiny
 
 IDS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6).map(lambda ids: np.asarray(ids, dtype=np.int32))

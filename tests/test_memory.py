@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.cli.commands import invoke
-from choicewise.running.memory import give_model_back
-from choicewise.running.rare_collection import THRESHOLD, rare_collection
+from choicewise.cli import invoke
+from choicewise.util.background import THRESHOLD, give_model_back, rare_collection
 from tests.worlds import write_mmlu
 
 

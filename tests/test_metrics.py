@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import evaluate
-from choicewise.data.categories import mmlu_categories
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item, mmlu_categories
 from choicewise.protocols.protocol import Protocol
-from choicewise.scoring.decisions import Decisions
+from choicewise.scoring.decide import Decisions
+from choicewise.scoring.intervals import wilson
 from choicewise.scoring.metrics import AGGREGATIONS, GROUPS, Value, by_group, macro, micro
-from choicewise.scoring.statistics.wilson import wilson
 from tests.worlds import write_mmlu
 
 MMLU = mmlu_categories()

@@ -16,14 +16,15 @@ from tests.conftest import SHARED
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from choicewise.errors import ModelError  # noqa: E402
-from choicewise.models.load import load_model  # noqa: E402
-from choicewise.models.local import checkpoint, plain  # noqa: E402
-from choicewise.models.local.loading import load  # noqa: E402
-from choicewise.models.local.local_model import LocalModel  # noqa: E402
-from choicewise.questions import Generation, Ids, Sampling, Span  # noqa: E402
-from choicewise.tokens.boundary import choice_questions  # noqa: E402
-from choicewise.tokens.encodings import Encodings  # noqa: E402
+from choicewise.errors import ModelError
+from choicewise.models.load import load_model
+from choicewise.models.local import files as checkpoint
+from choicewise.models.local import plain
+from choicewise.models.local.folder_model import load
+from choicewise.models.local.local_model import LocalModel
+from choicewise.questions import Generation, Ids, Sampling, Span
+from choicewise.tokens.boundary import choice_questions
+from choicewise.tokens.encode import Encodings
 
 REAL = ["stories260K", "babyllama-tok105", "aidreams260K", "tiny-rwkv-4v0-660K"]
 RANDOM = ["gpt2", "gpt-neox-20b", "mistral-7b-v0.2"]

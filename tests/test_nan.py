@@ -14,12 +14,13 @@ import torch
 from choicewise import evaluate
 from choicewise.cli.run import run
 from choicewise.models.fake import HashModel
-from choicewise.models.local import plain, sampling
+from choicewise.models.local import generation as sampling
+from choicewise.models.local import plain
 from choicewise.models.local.local_model import LocalModel, nan_fallback
-from choicewise.models.selfcheck import SelfCheck
+from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Sampling, Span, TokenScores, TokenSet
-from choicewise.running.observe import observe
+from choicewise.running.work import observe
 from choicewise.tokens.tokenizer import ByteTokenizer
 
 from .tiny import VOCABULARY, tiny

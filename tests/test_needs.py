@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.footprint import Footprint
-from choicewise.running.executors import needs as module
-from choicewise.running.executors.needs import Needs, fit, in_words, needs_of, slots_of
+from choicewise.running import workers as module
+from choicewise.running.workers import Needs, fit, in_words, needs_of, slots_of
 
 GB = 10**9
 CPUS = {"CPU": 8.0, "memory": 64.0 * GB}

@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import ModelError
-from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.protocols.boundary import BOUNDARIES
+from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import Protocol
-from choicewise.records.rows import SpanRow
-from choicewise.requests.prepared_block import PreparedBlock
-from choicewise.requests.readings import choices as choices_module
-from choicewise.requests.readings.null_group import OTHER_TEXT
+from choicewise.protocols.protocol import BOUNDARIES, Protocol
+from choicewise.records import SpanRow
+from choicewise.requests import ask as choices_module
+from choicewise.requests.ask import OTHER_TEXT, PreparedBlock
 from choicewise.requests.render import render
-from choicewise.tokens.byte_probability import ByteProbability
+from choicewise.tokens.byte_coverings import ByteProbability
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from tests.conftest import SHARED
 from tests.toy import WORDS, ToyTokenizer

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, strategies
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import entry
 from choicewise.protocols.protocol import Protocol
-from choicewise.requests.render import render
+from choicewise.requests.render import render, requests
 from choicewise.requests.request import Request
-from choicewise.requests.source import requests
 
 Line = dict[str, Any]
 NULL = "Answer:"

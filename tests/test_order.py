@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import kendalltau
 
-from choicewise.results.order import _distances as distances
-from choicewise.results.order import order_agreement, seriated
-from choicewise.scoring.ragged import Floats
+from choicewise.results.ladder import _distances as distances
+from choicewise.results.ladder import order_agreement, seriated
+from choicewise.scoring.observed import Floats
 
 VALUES = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0, math.nan]))

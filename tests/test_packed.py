@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from choicewise.errors import DataError
-from choicewise.interchange.logs.read import packed
-from choicewise.interchange.logs.read.packed import ZSTANDARD, unpacked
+from choicewise.interchange.logs import files as packed
+from choicewise.interchange.logs.files import ZSTANDARD, unpacked
 
 TEXT = b"a sample " * 1000
 

@@ -21,33 +21,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import evaluate
-from choicewise.cli.commands import invoke
+from choicewise.cli import invoke
 from choicewise.errors import StoreError, UsageError
+from choicewise.page.charts import lanes as ladder_chart
+from choicewise.page.document import Content, document, inside_items, write_page
+from choicewise.page.embed import is_address
+from choicewise.page.item_views import Texts, index_items, item_detail, packed
+from choicewise.page.reproduce import selectors
+from choicewise.page.sections import pair_data, steps
+from choicewise.page.study import make_study, pairs, read_study, turned
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.finding_text import sentences
-from choicewise.report.table import percent
-from choicewise.results.comparison import comparisons
-from choicewise.results.explanation import explain, explain_items
+from choicewise.report.findings import sentences
+from choicewise.results.compare import comparisons
+from choicewise.results.explain import explain, explain_items
 from choicewise.results.finding import finding
 from choicewise.results.ladder import ladder
 from choicewise.results.multiverse import multiverse
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from choicewise.store.manifest import read_manifest, write_manifest
-from choicewise.web.charts import ladder as ladder_chart
-from choicewise.web.environment import is_address
-from choicewise.web.json_text import json_text
-from choicewise.web.page.again import selectors
-from choicewise.web.page.content import Content
-from choicewise.web.page.document import document
-from choicewise.web.page.full_items import inside_items
-from choicewise.web.page.item_detail import Texts, item_detail
-from choicewise.web.page.item_index import index_items, packed
-from choicewise.web.page.pair_text import pair_data
-from choicewise.web.page.why import steps
-from choicewise.web.page.write import write_page
-from choicewise.web.pairs import pairs, turned
-from choicewise.web.study import make_study, read_study
+from choicewise.util.jsonio import page_json as json_text
+from choicewise.util.text import percent
 
 from .page_runs import HOSTILE, PROTOCOLS, Page, renamed, write_hostile_run, write_run
 from .worlds import write_mmlu
@@ -238,7 +232,7 @@ def test_what_can_not_be_a_page_is_refused_before_anything_is_read(tmp_path: Pat
 def test_items_stand_in_the_page_or_beside_it(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("choicewise.web.page.full_items.ROOM", 17_000)
+    monkeypatch.setattr("choicewise.page.document.ROOM", 17_000)
     written = write_page(runs[:1], tmp_path / "page.html")
     page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
     (listed,) = data_of(page, "data")["items"]
@@ -259,7 +253,7 @@ def test_items_stand_in_the_page_or_beside_it(
 def test_the_folder_beside_an_earlier_page_goes_with_it(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("choicewise.web.page.full_items.ROOM", 17_000)
+    monkeypatch.setattr("choicewise.page.document.ROOM", 17_000)
     write_page(runs[:1], tmp_path / "page.html")
     assert list((tmp_path / "page.items").iterdir())
     write_page(runs[:1], tmp_path / "page.html", items=1)
@@ -311,7 +305,7 @@ def test_every_way_is_the_ladder_between_its_ends(runs: list[Path]) -> None:
     known = steps(run)
     assert len(known.ways) == len(run.protocols) * (len(run.protocols) - 1)
     for start, end in list(known.ways)[::7]:
-        expected = ladder_chart.values(ladder(run.outcomes, start, end))
+        expected = ladder_chart.ladder_values(ladder(run.outcomes, start, end))
         records = known.records(start, end)
         for record in records[1:-1]:
             del record["changes"], record["reached"]

@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 import pytest
 
-from choicewise.report.table import percent
-from choicewise.results.explanation import explain
+from choicewise.page.document import write_page
+from choicewise.page.sections import steps
+from choicewise.page.study import Study, read_study
+from choicewise.results.explain import explain
 from choicewise.results.run import open_run
-from choicewise.web.page.why import steps
-from choicewise.web.page.write import write_page
-from choicewise.web.study import Study, read_study
+from choicewise.util.text import percent
 
 from .browser import AXE, chromium, needs_chromium, tabs, violations
 from .page_runs import renamed, write_hostile_run, write_run
@@ -288,7 +288,7 @@ def test_an_item_in_full_by_its_link(tab: Callable[..., Any], address: str, stud
 def test_items_beside_a_page_are_read_when_it_is_served(
     browser: Any, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("choicewise.web.page.full_items.ROOM", 0)
+    monkeypatch.setattr("choicewise.page.document.ROOM", 0)
     write_page([study.runs[0].folder], tmp_path / "page.html")
     link = "page.html#items&item=tides%2Ftest%2F0"
     with tabs(browser) as opened:

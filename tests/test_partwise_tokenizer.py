@@ -11,14 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError
-from choicewise.models.local.hf_tokenizer import HfTokenizer
+from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Ids
-from choicewise.requests.source import requests
-from choicewise.tokens.partwise_tokenizer import COMPARED, PartwiseTokenizer
-from choicewise.tokens.split_rule import NEWLINE_ENDS, NEWLINE_STARTS, SPLITS, SplitRule, find_split_rule
+from choicewise.requests.render import requests
+from choicewise.tokens.encode import (
+    COMPARED,
+    NEWLINE_ENDS,
+    NEWLINE_STARTS,
+    SPLITS,
+    PartwiseTokenizer,
+    SplitRule,
+    find_split_rule,
+)
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.conftest import SHARED
 

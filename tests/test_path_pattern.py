@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.path_pattern import fits
-from choicewise.data.repository_files import matching
+from choicewise.data.files import fits
+from choicewise.data.open import matching
 
 PATTERNS = st.lists(st.sampled_from(["a", "b", "/", "*", "**", "**/", "?", "[ab]", "[!a]", ".", "["]), max_size=8)
 

@@ -14,11 +14,11 @@ from typer.testing import CliRunner, Result
 from choicewise import evaluate, load_model, open_dataset
 from choicewise.bundled import MODELS
 from choicewise.cli import app
-from choicewise.cli.plan import token_savings
+from choicewise.cli.run import token_savings
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Span
-from choicewise.records.manifest import Spent
+from choicewise.records import Spent
 from choicewise.running.plan import Plan, measure_speed, plan, unique_tokens
 from tests.worlds import write_mmlu
 

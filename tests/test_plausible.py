@@ -7,7 +7,7 @@ import pytest
 from choicewise.models.fake import HashModel
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.server_model import ServerModel
-from choicewise.running.plausible import Plausible, plausible
+from choicewise.running.work import Plausible, plausible
 from tests.misbehaving_server import serving
 from tests.served_model import CHAT_ONLY, TOP_ONLY, VLLM, log_probabilities
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 
 from choicewise import evaluate
 from choicewise.cli import app
-from choicewise.cli.plot import FORMATS
+from choicewise.cli.page import FORMATS
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
-from choicewise.web.chart import Chart
+from choicewise.page.charts.chart import Chart
 from tests.worlds import write_mmlu
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from choicewise.data.benchmark import benchmark
+from choicewise.data.benchmarks import benchmark
 from choicewise.data.dataset import Dataset
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import one
+from choicewise.requests.render import requests
 from choicewise.requests.request import Request
-from choicewise.requests.source import requests
 
 FOLDER = Path(__file__).parent / "goldens" / "harness"
 GOLDEN: dict[str, Any] = json.loads((FOLDER / "ports.json").read_text(encoding="utf-8"))

@@ -13,14 +13,12 @@ from choicewise import evaluate, open_run
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Question, TokenScores
-from choicewise.records.manifest import Manifest
-from choicewise.results import portion
-from choicewise.results.elsewhere import find_elsewhere
-from choicewise.results.item_table import places_of
-from choicewise.results.observed_portion import ObservedPortion
-from choicewise.results.portion import list_portions
+from choicewise.records import Manifest
+from choicewise.results import tables as portion
 from choicewise.results.run import Run
-from choicewise.scoring.readings import combiner
+from choicewise.results.spans import ObservedPortion
+from choicewise.results.tables import find_elsewhere, list_portions, places_of
+from choicewise.scoring.combine import COMBINERS
 from tests.test_rescoring import Noisy, Wide
 from tests.worlds import set_block_size, write_mmlu
 
@@ -59,7 +57,7 @@ def assert_as_at_once(run: Run) -> None:
     tables = replace(run.tables, items=run.evidence.items)
     for name, protocol in run.protocols.items():
         whole, measured = ObservedPortion(tables, protocol.prompt_digest), run.measurements[name]
-        scores, decisions, _ = combiner(protocol.reading).decision(protocol, whole)
+        scores, decisions, _ = COMBINERS[protocol.reading].decision(protocol, whole)
         evidence = measured.evidence
         assert evidence.items.tolist() == whole.items.tolist()
         for column in ("prediction", "credit", "tied", "margin"):

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.benchmark import benchmark
-from choicewise.data.item import Item
-from choicewise.data.list_text import LONGEST, read_list
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.benchmarks import benchmark
+from choicewise.data.files import LONGEST, read_list
+from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
 from choicewise.errors import DataError
 from choicewise.protocols.catalogue import one
 from choicewise.protocols.preparations import PREPARATIONS, SHOWS
-from choicewise.protocols.unused import unused
-from choicewise.requests.source import requests
+from choicewise.protocols.signature import unused
+from choicewise.requests.render import requests
 
 PARTS = ("activity_label", "ctx_a", "ctx_b")
 ROWS = Path(__file__).parent / "goldens" / "harness" / "rows"

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from choicewise import evaluate
-from choicewise.cli.prompts import prompts
-from choicewise.data.open_dataset import open_dataset
+from choicewise.cli.catalogue import prompts
+from choicewise.data.open import open_dataset
 from choicewise.errors import DataError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.protocol import Protocol
-from choicewise.records.tables import GENERATED
-from choicewise.requests.rendered import read_rendered
+from choicewise.records import GENERATED
+from choicewise.requests.render import read_rendered
 from choicewise.results.run import Run
 from tests.recipes import entries_for_mmlu
 from tests.worlds import write_mmlu

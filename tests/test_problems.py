@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 import choicewise
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError
-from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.catalogue import AXES, resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.protocol_file import AXES
-from choicewise.requests.source import requests
+from choicewise.requests.render import requests
 
 PAGE = Path(__file__).parents[1] / "docs" / "own-protocol.md"
 

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import choicewise
-from choicewise.cli.progress import progress
+from choicewise.cli.terminal import progress
 from choicewise.running import progress as running_progress
-from choicewise.running.progress import ProgressReport
-from choicewise.running.time_left import TimeLeft
+from choicewise.running.progress import ProgressReport, TimeLeft
 
 from .worlds import write_mmlu
 

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, ProtocolError
 from choicewise.protocols.catalogue import entry
 from choicewise.protocols.protocol import Protocol
-from choicewise.requests.render import PANDAS_NA, render
+from choicewise.requests.render import PANDAS_NA, render, requests
 from choicewise.requests.request import Request
-from choicewise.requests.source import requests
 from tests.recipes import entries_for_mmlu, mmlu_protocol
 
 GOLDEN = ("mmlu/original", "mmlu/helm", "mmlu/harness-v0", "mmlu/harness-v1")

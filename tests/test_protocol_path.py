@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
+from choicewise.protocols.between import ORDER, differing, inseparable, path
 from choicewise.protocols.catalogue import entries, resolve
-from choicewise.protocols.path import ORDER, differing, inseparable, path
 from choicewise.protocols.protocol import Protocol
 
 CATALOGUE = [protocol for entry in entries() for protocol in entry.protocols.values()]

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.data.items import Items
+from choicewise.data.items import Item, Items
 from choicewise.errors import DataError
-from choicewise.protocols.helm_draws import draw_helm
+from choicewise.protocols.draws import draw_helm
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.shots import sample
-from choicewise.requests.source import requests
+from choicewise.requests.render import requests
 from tests.recipes import mmlu_protocol
 
 HARNESS = mmlu_protocol(sampler="harness-v0", seed=42, shot_split="validation", shots=2)

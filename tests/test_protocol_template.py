@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.template import fill
+from choicewise.protocols.protocol import fill
 
 HOLES = st.fixed_dictionaries({"question": st.text(), "choice": st.sampled_from(["{question}", "{{", "}", "\\1", ""])})
 PIECES = st.lists(st.sampled_from(["{question}", "{choice}", "{{", "}}", "Answer:", "\n", " "]) | st.text("ab:!"))

@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from choicewise.report.published import published_table
+from choicewise.report.comparison import published_table
 
 
 def test_the_published_models_change_ranks_between_implementations() -> None:

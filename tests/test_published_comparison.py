@@ -15,10 +15,10 @@ from choicewise.cli import app
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.signature import axis_differences
-from choicewise.report.published_text import published_lines
-from choicewise.results.json_value import json_value
-from choicewise.results.published_comparison import PublishedComparison, published_comparisons
+from choicewise.report.comparison import published_lines
+from choicewise.results.published import PublishedComparison, published_comparisons
 from choicewise.results.run import Run
+from choicewise.util.jsonio import json_value
 from tests.worlds import write_mmlu
 
 NAMES = ["mmlu/helm", "mmlu/harness-v0:sum", "options/cloze:sum"]

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from choicewise.requests.blocks import Block
-from choicewise.running import pulse
-from choicewise.running.executors.executor import BlockResult
-from choicewise.running.pulse import Pulse
-from choicewise.running.tracker import Tracker
+from choicewise.running import progress as pulse
+from choicewise.running.executor import BlockResult
+from choicewise.running.progress import Pulse, Tracker
 
 
 def test_silent_work_is_reported_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:

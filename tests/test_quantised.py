@@ -14,10 +14,10 @@ import choicewise
 from choicewise import evaluate
 from choicewise.errors import ModelError
 from choicewise.models.load import load_model
-from choicewise.models.local import quantisation
-from choicewise.models.local.quantisation import read_quantisation
+from choicewise.models.local import files as quantisation
+from choicewise.models.local.files import read_quantisation
 from choicewise.questions import Span
-from choicewise.records.manifest import ModelRecord
+from choicewise.records import ModelRecord
 
 from .worlds import write_mmlu
 

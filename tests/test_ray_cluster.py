@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from choicewise.running.executors import ray_cluster as ray_cluster_of_process
+from choicewise.running import ray as ray_cluster_of_process
 from tests.processes import in_session, listening
 from tests.ray_cluster import ROOT, Cluster, driver, ray_cluster
 

@@ -16,22 +16,22 @@ from tests.conftest import SHARED
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from choicewise import evaluate  # noqa: E402
-from choicewise.data.dataset import Dataset  # noqa: E402
-from choicewise.data.item import Item  # noqa: E402
-from choicewise.errors import ProtocolError  # noqa: E402
-from choicewise.models.fake import HashModel  # noqa: E402
-from choicewise.models.local.loading import load  # noqa: E402
-from choicewise.models.local.local_model import LocalModel  # noqa: E402
-from choicewise.protocols.catalogue import resolve  # noqa: E402
-from choicewise.protocols.readings import READINGS  # noqa: E402
-from choicewise.questions import Cosine, Generation, Span, TokenScores  # noqa: E402
-from choicewise.requests.prepared_block import PreparedBlock  # noqa: E402
-from choicewise.requests.render import render  # noqa: E402
-from choicewise.results.run import Run  # noqa: E402
-from choicewise.running.observe import observe  # noqa: E402
-from choicewise.running.plan import unique_tokens  # noqa: E402
-from tests.recipes import mmlu_protocol  # noqa: E402
+from choicewise import evaluate
+from choicewise.data.dataset import Dataset
+from choicewise.data.items import Item
+from choicewise.errors import ProtocolError
+from choicewise.models.fake import HashModel
+from choicewise.models.local.folder_model import load
+from choicewise.models.local.local_model import LocalModel
+from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.readings import READINGS
+from choicewise.questions import Cosine, Generation, Span, TokenScores
+from choicewise.requests.ask import PreparedBlock
+from choicewise.requests.render import render
+from choicewise.results.run import Run
+from choicewise.running.plan import unique_tokens
+from choicewise.running.work import observe
+from tests.recipes import mmlu_protocol
 
 STORIES = SHARED / "models" / "stories260K"
 ITEMS = (

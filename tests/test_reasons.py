@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from choicewise import evaluate
 from choicewise.cli import app
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.open import open_dataset
 from choicewise.models.fake import HashModel
-from choicewise.report.table import legend
-from choicewise.results.reasons import MissingReason, Reasons, counted
+from choicewise.report.tables import legend
+from choicewise.results.evidence import MissingReason, Reasons, counted
 from tests.worlds import write_mmlu
 
 

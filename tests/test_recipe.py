@@ -12,7 +12,7 @@ import pytest
 from choicewise.bundled import MODELS
 from choicewise.models.fake import HashModel
 from choicewise.models.load import FAKES, load_model
-from choicewise.models.recipe import Recipe
+from choicewise.models.model import Model, Recipe
 from tests.hub_server import Hub, hub_of_this_process
 from tests.misbehaving_server import serving
 
@@ -36,11 +36,15 @@ def recipe_of(name: str | Path, **options: Any) -> Recipe:
     return recipe
 
 
+def again(recipe: Recipe, **changed: Any) -> Model:
+    return load_model(recipe.name, **{**recipe.options, **changed})
+
+
 @pytest.mark.parametrize("name", FAKES)
 def test_a_fake_is_its_name(name: str) -> None:
     recipe = recipe_of(name, dtype="float32")
     assert recipe == Recipe(name)
-    assert recipe.load().digest == load_model(name).digest
+    assert again(recipe).digest == load_model(name).digest
 
 
 def test_what_only_this_process_has_can_not_be_loaded_elsewhere() -> None:
@@ -60,7 +64,7 @@ def test_a_bundled_model_is_its_name_with_the_options_that_were_given() -> None:
     recipe = recipe_of("bundled:merrow-byte", dtype="auto", device="cpu", window=64, rung="plain", batch_tokens=100)
     options = {"dtype": "auto", "device": "cpu", "window": 64, "rung": "plain", "batch_tokens": 100}
     assert recipe == Recipe("bundled:merrow-byte", options)
-    assert (recipe.load().window, recipe.load(window=32).window) == (64, 32)
+    assert (again(recipe).window, again(recipe, window=32).window) == (64, 32)
 
 
 def test_a_folder_is_read_from_any_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -73,8 +77,8 @@ def test_a_folder_is_read_from_any_directory(monkeypatch: pytest.MonkeyPatch, tm
     recipe = model.recipe
     assert recipe == Recipe(str(tmp_path / "here" / "model"), {"device": "cpu", "trust_remote_code": True})
     code = (
-        "import json, sys; from choicewise.models.recipe import Recipe;"
-        "print(Recipe(sys.argv[1], json.loads(sys.argv[2])).load().digest)"
+        "import json, sys; from choicewise import load_model;"
+        "print(load_model(sys.argv[1], **json.loads(sys.argv[2])).digest)"
     )
     words = [sys.executable, "-c", code, recipe.name, json.dumps(dict(recipe.options))]
     assert subprocess.run(words, cwd="/", capture_output=True, text=True, check=True).stdout.strip() == model.digest
@@ -86,8 +90,8 @@ def test_a_name_on_the_hub_is_of_the_commit_that_was_loaded(hub: Hub) -> None:
     model = load_model("merrow/byte", device="cpu")
     assert model.recipe == Recipe(f"merrow/byte@{first}", {"device": "cpu"})
     repository.commit(FILES | {"config.json": json.dumps(CONFIG | {"x": 1})})
-    assert model.recipe.load().digest == model.digest != load_model("merrow/byte").digest
-    assert model.recipe.load().name == model.name == "merrow/byte"
+    assert again(model.recipe).digest == model.digest != load_model("merrow/byte").digest
+    assert again(model.recipe).name == model.name == "merrow/byte"
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
@@ -101,4 +105,4 @@ def test_an_adapter_is_read_from_any_directory(monkeypatch: pytest.MonkeyPatch, 
     model = load_model(FOLDER, adapter="added")
     monkeypatch.chdir("/")
     assert model.recipe == Recipe(str(FOLDER), {"adapter": str(tmp_path / "added")})
-    assert model.recipe.load().digest == model.digest
+    assert again(model.recipe).digest == model.digest

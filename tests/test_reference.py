@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise import evaluate, load_model, reference
+from choicewise import reference
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
+from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span
+from choicewise.running.evaluate import evaluate
 from choicewise.running.score_texts import score_texts
 from tests.conftest import SHARED
 from tests.toy import ToyModel, ToyTokenizer

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.cli.commands import invoke
-from choicewise.data.open_dataset import open_dataset
+from choicewise.cli import invoke
+from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError, UsageError
 from choicewise.models import load
 from choicewise.models.fake import HashModel
 from choicewise.models.model import SERVER
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Answers, Ids, Mass, Question, Span
-from choicewise.results.refused import refused_lines
+from choicewise.results.evidence import refused_lines
 from choicewise.results.run import open_run
 from choicewise.running.evaluate import evaluate
 from choicewise.running.plan import plan

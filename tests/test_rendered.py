@@ -8,13 +8,12 @@ import pytest
 
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import DataError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.signature import parse_signature, signature
-from choicewise.requests.rendered import RenderedRequests, read_rendered, rendered_requests
-from choicewise.requests.source import requests
+from choicewise.requests.render import RenderedRequests, read_rendered, rendered_requests, requests
 from choicewise.results.run import Run
 
 ITEMS = (

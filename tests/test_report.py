@@ -20,25 +20,21 @@ from choicewise.cli import app
 from choicewise.cli.report import Interval
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel, Oracle
-from choicewise.models.local.selfcheck import SelfCheck
+from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span, TokenScores
-from choicewise.records.manifest import Selection
-from choicewise.report.table import alarms, legend, rank_table, report_tables, table, titled
-from choicewise.results.comparison import comparisons
-from choicewise.results.diagnosis import FLAGS, nearest
-from choicewise.results.explanation import explain
-from choicewise.results.interval import interval
-from choicewise.results.json_value import json_value
-from choicewise.results.measurement import Measurement
-from choicewise.results.observed_portion import ObservedPortion
-from choicewise.results.outcome import OutcomeKeeper
-from choicewise.results.ranks import bounded, ranked
-from choicewise.results.row import Row, selection
+from choicewise.records import Selection
+from choicewise.report.tables import alarms, legend, rank_table, report_tables, table, titled
+from choicewise.results.compare import comparisons
+from choicewise.results.explain import explain
+from choicewise.results.measurement import Measurement, interval
+from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
+from choicewise.results.rows import FLAGS, Row, nearest, selection
 from choicewise.results.run import Run
+from choicewise.results.spans import ObservedPortion
+from choicewise.scoring.intervals import stratified, wilson
 from choicewise.scoring.metrics import AGGREGATIONS, GROUPS
-from choicewise.scoring.statistics.stratified import stratified
-from choicewise.scoring.statistics.wilson import wilson
+from choicewise.util.jsonio import json_value
 from tests.worlds import write_mmlu
 
 NOISE = 0.5

@@ -19,10 +19,10 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import DataError, UsageError
 from choicewise.protocols.catalogue import resolve
-from choicewise.results.choice_probabilities import choice_probabilities, human_counts, links
-from choicewise.results.distribution import distributions
+from choicewise.results.measurement import choice_probabilities, human_counts, links
+from choicewise.results.multiverse import distributions
 from choicewise.results.run import Run
-from choicewise.scoring.statistics.fit import fit
+from choicewise.scoring.significance import fit
 
 COUNTS = [[3, 7], [1, 9], [5, 5], [0, 4]]
 CONDITIONS = ["near", "far", "near", "far"]

@@ -20,12 +20,10 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
-from choicewise.report.multiverse_table import multiverse_tables
-from choicewise.results.measurement import Measurement
+from choicewise.report.views import multiverse_tables
+from choicewise.results.measurement import Measurement, paired_credits, paired_predictions, shared_items
 from choicewise.results.multiverse import Multiverse, multiverse, multiverse_json, rank_agreement
-from choicewise.results.outcome import OutcomeKeeper
-from choicewise.results.pairing import paired_credits, paired_predictions, shared_items
-from choicewise.results.ranks import bounded, ranked
+from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
 from choicewise.results.run import Run
 from tests.worlds import write_mmlu
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.hub_name import HubName, hub_name
-from choicewise.data.repository_files import configurations, matching, split_of
+from choicewise.data.hub import HubName, hub_name
+from choicewise.data.open import matching, split_of
+from choicewise.data.open import repository_configurations as configurations
 
 PATHS = st.text("ab/.-*[]{", min_size=1, max_size=6)
 PATTERNS = st.lists(st.sampled_from(["a", "b", "/", ".", "-", "*", "?", "**", "**/", "[ab]", "[!a]"]), max_size=5)

@@ -8,7 +8,7 @@ import pytest
 
 import choicewise
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import ProtocolError
 
 from .worlds import write_mmlu

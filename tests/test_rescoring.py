@@ -11,11 +11,11 @@ import pytest
 
 from choicewise import evaluate
 from choicewise.models.fake import HashModel
-from choicewise.protocols.boundary import CORRECTED
 from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.protocol import CORRECTED
 from choicewise.questions import Question, TokenScores
 from choicewise.results.run import Run, open_run
-from choicewise.running.rescore import open_items
+from choicewise.running.evaluate import open_items
 from tests.worlds import write_mmlu
 
 NOISE = 0.8

@@ -13,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from choicewise.cli.output import print_parts
-from choicewise.protocols.metrics import METRICS
-from choicewise.report.reversal_text import reversal_sentence, reversal_table
-from choicewise.results.outcome import Outcome, Outcomes
-from choicewise.results.ranks import ranked
-from choicewise.results.reversal import LEVEL, reversal
-from choicewise.results.row import Row
-from choicewise.scoring.statistics.holm import holm
+from choicewise.cli.terminal import print_parts
+from choicewise.protocols.protocol import METRICS
+from choicewise.report.findings import reversal_sentence, reversal_table
+from choicewise.results.finding import LEVEL, reversal
+from choicewise.results.outcomes import Outcome, Outcomes, ranked
+from choicewise.results.rows import Row
+from choicewise.scoring.significance import holm
 from tests.made_rows import NAMES, PROTOCOLS, made
 
 FIRST, SECOND = [name for name in NAMES if METRICS[PROTOCOLS[name].metric].share][:2]

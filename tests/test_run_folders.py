@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import choicewise
-from choicewise.cli.commands import invoke
+from choicewise.cli import invoke
 from choicewise.errors import StoreError, UsageError
+from choicewise.page.study import read_study
 from choicewise.results.run import open_run
 from choicewise.results.sweep import one_run, run_folders
-from choicewise.web.study import read_study
 
 
 @pytest.fixture(scope="module")

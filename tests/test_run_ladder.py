@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import UsageError
+from choicewise.protocols.between import path
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.path import path
 from choicewise.protocols.signature import parse_signature
 from choicewise.results.ladder import EXAMPLES, ladder, ladders
-from choicewise.results.outcome import Outcome
+from choicewise.results.outcomes import Outcome
 
 from .outcomes import outcome, outcomes
 

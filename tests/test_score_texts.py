@@ -7,7 +7,7 @@ import pytest
 
 from choicewise import score
 from choicewise.errors import ModelError, UsageError
-from choicewise.protocols.boundary import BOUNDARIES
+from choicewise.protocols.protocol import BOUNDARIES
 
 
 def test_a_model_is_a_name_or_a_path() -> None:

@@ -13,10 +13,8 @@ import choicewise
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import CONDITIONAL
-from choicewise.scoring.readings.chain_of_thought import OVER_CHAINS
-from choicewise.scoring.readings.select import SELECT
-from choicewise.scoring.scores import SCORES
-from choicewise.scoring.scores.lengths import bare, bytes_bare, chars, chars_bare, token_bytes, tokens, words
+from choicewise.scoring.combine import OVER_CHAINS, SELECT
+from choicewise.scoring.scores import SCORES, bare, bytes_bare, chars, chars_bare, token_bytes, tokens, words
 from tests.observed import Row, continuations, random_items, random_rows, row
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from choicewise.protocols.option_orders import VIEWS
-from choicewise.scoring.calibration import batch, contextual, label_prior, log_shares, view_mean, without
-from choicewise.scoring.distribution import choice_distribution, option_mass
+from choicewise.protocols.draws import VIEWS
+from choicewise.scoring.calibrate import batch, contextual, label_prior, log_shares, view_mean, without
+from choicewise.scoring.decide import choice_distribution, option_mass
 
 VALUES = st.floats(-30, 0)
 LABELS = arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=VALUES)

@@ -8,14 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.protocols.readings import READINGS
-from choicewise.requests.readings import asker
-from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.readings import combiner
-from choicewise.scoring.readings.generate import option_match, said_options
-from choicewise.scoring.readings.rating import expected_rating
-from choicewise.scoring.readings.spellings import log_sum
-from choicewise.scoring.readings.surprisal_package import without_end
-from choicewise.scoring.readings.yes_no import difference
+from choicewise.requests.ask import ASKERS
+from choicewise.scoring.combine import (
+    COMBINERS,
+    difference,
+    expected_rating,
+    log_sum,
+    option_match,
+    said_options,
+    without_end,
+)
+from choicewise.scoring.observed import Continuations
 from tests.observed import Row, continuations, row
 
 LOGPROB = st.floats(-30, -0.01)
@@ -29,7 +32,7 @@ def single(*sums: float, tokens: tuple[int, ...] = ()) -> Continuations:
 
 @pytest.mark.parametrize("reading", READINGS)
 def test_every_reading_is_asked_in_one_file_and_combined_in_one(reading: str) -> None:
-    asking, combining = asker(reading), combiner(reading)
+    asking, combining = ASKERS[reading], COMBINERS[reading]
     assert all(callable(each) for each in (asking.reserve, asking.ask, asking.ask_null, combining.decision))
 
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from choicewise.errors import StoreError
 from choicewise.protocols.protocol import Protocol
-from choicewise.scoring.decisions import argmax, gold_rows
-from choicewise.scoring.outside import OUTSIDE, limited
-from choicewise.scoring.ragged import reduce_rows, row_of
+from choicewise.scoring.decide import OUTSIDE, argmax, gold_rows, limited
+from choicewise.scoring.observed import reduce_rows, row_of
 from tests.observed import Row, continuations, random_items, row
 
 

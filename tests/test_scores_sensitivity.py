@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 
 from choicewise.protocols.readings import ACROSS, TOKENWISE
-from choicewise.scoring.scores import SCORES
-from choicewise.scoring.scores.sensitivity import FIXED, sensitivity
+from choicewise.scoring.scores import FIXED, SCORES, sensitivity
 from tests.observed import Row, continuations, random_items, row
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.scoring.scores import SCORES
-from choicewise.scoring.scores.means import gnmt, token_power
+from choicewise.scoring.scores import SCORES, gnmt, token_power
 from tests.observed import Row, continuations, random_items, row
 
 

@@ -9,13 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 import choicewise
-from choicewise.cli.commands import invoke
+from choicewise.cli import invoke
 from choicewise.errors import ChoicewiseError
-from choicewise.records.secret_address import holds_secret
-from choicewise.running.source import Source
-from choicewise.running.sweep import Asked, sweep
-from choicewise.running.sweep_model import SweepModel
-from choicewise.running.sweep_plan import plan_of
+from choicewise.running.sources import Source, SweepModel
+from choicewise.running.sweep import Asked, plan_of, sweep
+from choicewise.util.secrets import holds_secret
 
 HIDDEN = "pl4nted"
 SECRET = [

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.interchange.write import WRITERS
+from choicewise.interchange.export import WRITERS
 from tests import hub_server
 from tests.hub_server import Hub
 from tests.planted import API_KEY, LOGIN, SECRETS, SIGNED, forms, leaks, leaks_below

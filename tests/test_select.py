@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from choicewise.errors import ProtocolError
 from choicewise.protocols.readings import SELECT as NAMES
 from choicewise.questions import Ids
-from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.readings.select import (
+from choicewise.scoring.combine import (
     SELECT,
     greedy_token_selection,
     token_length_normalized,
     token_length_normalized_with_prompt,
     unconditional_likelihood_normalized,
 )
-from choicewise.tokens.encodings import Encodings
-from choicewise.tokens.select_span import select_spans
+from choicewise.scoring.observed import Continuations
+from choicewise.tokens.boundary import select_spans
+from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.observed import Row, continuations, row
 from tests.recipes import mmlu_protocol

@@ -14,24 +14,25 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from choicewise.bundled import BENCHMARK, MODELS
-from choicewise.data.open_dataset import open_dataset
-from choicewise.engine.pack import next_pack, next_path
-from choicewise.engine.tree import build
+from choicewise.data.open import open_dataset
+from choicewise.engine import build, next_pack, next_path
 from choicewise.errors import ModelError
 from choicewise.models.load import load_model
-from choicewise.models.local import attention, mask_path, packed_path, plain, selfcheck, unpacked_path
+from choicewise.models.local import attention, plain, selfcheck
+from choicewise.models.local import paths as mask_path
+from choicewise.models.local import paths as packed_path
+from choicewise.models.local import paths as unpacked_path
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.decoding import DecodePass
-from choicewise.models.local.ladder import LADDER, compute_path, rungs
-from choicewise.models.local.loading import load
+from choicewise.models.local.folder_model import load
+from choicewise.models.local.generation import DecodePass
 from choicewise.models.local.local_model import LocalModel
-from choicewise.models.local.packed_path import PackedPath
-from choicewise.models.local.probe import BEYOND, BRANCH, DEPTH, probe, probe_depth
-from choicewise.models.local.selfcheck import EXACT, check
-from choicewise.models.selfcheck import Trial
+from choicewise.models.local.paths import LADDER, PackedPath, compute_path, rungs
+from choicewise.models.local.selfcheck import BEYOND_REACH as BEYOND
+from choicewise.models.local.selfcheck import BRANCH, DEPTH, EXACT, check, probe, probe_depth
+from choicewise.models.model import Trial
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span
-from choicewise.requests.prepared_block import PreparedBlock
+from choicewise.requests.ask import PreparedBlock
 from choicewise.requests.render import render
 from choicewise.tokens.tokenizer import ByteTokenizer
 

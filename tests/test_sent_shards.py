@@ -12,8 +12,7 @@ import pytest
 
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
-from choicewise.models.recipe import Recipe
-from choicewise.models.selfcheck import SelfCheck
+from choicewise.models.model import Recipe, SelfCheck
 from choicewise.questions import (
     Blanks,
     Conclusion,
@@ -26,17 +25,16 @@ from choicewise.questions import (
     Span,
     TokenSet,
 )
-from choicewise.records.tables import OBSERVATIONS
-from choicewise.requests.prompt_rows import BlockQuestion
-from choicewise.running.executors import ray_crew, replicas
-from choicewise.running.executors.crew import Happened, Lost
-from choicewise.running.executors.replica import Answered, Identity, Replica, last_words
-from choicewise.running.executors.replicas import Replicas
-from choicewise.running.executors.shards import Shard
-from choicewise.running.observe import observe
+from choicewise.records import OBSERVATIONS
+from choicewise.requests.ask import BlockQuestion
+from choicewise.running import ray as ray_crew
+from choicewise.running import workers as replicas
+from choicewise.running.executor import Shard
+from choicewise.running.work import observe
+from choicewise.running.workers import Answered, Happened, Identity, Lost, Replica, Replicas, last_words
 from choicewise.store.tables import make_table
-from choicewise.tokens.byte_probability import ByteProbability
-from choicewise.tokens.vocabulary import vocabulary
+from choicewise.tokens.byte_coverings import ByteProbability
+from choicewise.tokens.tokenizer import vocabulary
 
 from .crews import CrewHere
 
@@ -85,7 +83,7 @@ class Counting(HashModel):
 
 
 def test_tokens_of_a_selfcheck_are_no_tokens_of_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.running.executors.replica.load_model", lambda name: Counting())
+    monkeypatch.setattr("choicewise.running.workers.load_model", lambda name: Counting())
     replica = Replica(Recipe("counting"))
     question = Span(TEXT, NEXT)
     assert replica.answer(0, Shard({question.key: question}, 10)).computed == 0

@@ -15,8 +15,8 @@ import choicewise
 from choicewise import evaluate
 from choicewise.errors import ModelError
 from choicewise.models.load import load_model
-from choicewise.models.local import sentencepiece_file as files
-from choicewise.models.local.hf_tokenizer import HfTokenizer, tokenizer_files
+from choicewise.models.local import tokenizer as files
+from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
 
 from .worlds import write_mmlu
 

@@ -5,7 +5,7 @@ import pytest
 
 from choicewise.models.fake import HashModel
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.client import Client
+from choicewise.models.server.http import Client
 from choicewise.questions import Span
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.misbehaving_server import serving

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from choicewise.cli.commands import invoke
+from choicewise.cli import invoke
 from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.models.load import load_model
-from choicewise.records.manifest import ServerRecord
+from choicewise.records import ServerRecord
 from choicewise.results.run import open_run
 from choicewise.running.evaluate import evaluate
-from choicewise.running.servable import servable
-from choicewise.running.sweep_plan import plan_of
+from choicewise.running.sweep import plan_of
+from choicewise.running.work import servable
 
 from .misbehaving_server import Server, serving
 from .served_model import CHAT_ONLY, TOP_ONLY, VLLM, ServedModel

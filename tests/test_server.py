@@ -20,18 +20,17 @@ from threading import Event, Semaphore, Thread
 import pytest
 import uvicorn
 
-from choicewise.cli.commands import invoke
+from choicewise.board import server as connection
+from choicewise.board import server as site
+from choicewise.board.access import VARIABLE, access, host_name, is_loopback, read_token
+from choicewise.board.library import Library, Shelf
+from choicewise.board.model import ListedRun, View
+from choicewise.board.pages import Links
+from choicewise.board.run_documents import RunProcess, RunProcesses
+from choicewise.board.server import listen
+from choicewise.cli import invoke
 from choicewise.errors import UsageError
-from choicewise.web.board.library import Library, Shelf
-from choicewise.web.board.links import Links
-from choicewise.web.board.listed_run import ListedRun
-from choicewise.web.board.run_process import RunProcess, RunProcesses
-from choicewise.web.board.view import View
-from choicewise.web.server import connection, site
-from choicewise.web.server.access import access, host_name, is_loopback
-from choicewise.web.server.answers import AnswersKept
-from choicewise.web.server.serve import listen
-from choicewise.web.server.token import VARIABLE, read_token
+from choicewise.util.cache import AnswersKept
 
 from .board import Served, rename, served, write_run
 from .test_bounded_process import GUARD, ended
@@ -203,11 +202,11 @@ def test_an_item_that_no_run_has_is_not_there(board: Served, addresses: dict[str
 def test_a_run_has_its_own_page_under_its_own_policy(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(runs) as board:
         run = board.ask("/board.json").json["runs"][0]["id"]
-        monkeypatch.setattr("choicewise.web.server.site.PATIENCE", 0.0)
+        monkeypatch.setattr("choicewise.board.server.PATIENCE", 0.0)
         answer = board.ask(f"/run/{run}")
         assert answer.headers["refresh"] == "2"
         assert "is being made" in answer.text
-        monkeypatch.setattr("choicewise.web.server.site.PATIENCE", 60.0)
+        monkeypatch.setattr("choicewise.board.server.PATIENCE", 60.0)
         answer = board.ask(f"/run/{run}")
         policy = answer.headers["content-security-policy"]
         assert "refresh" not in answer.headers
@@ -215,7 +214,7 @@ def test_a_run_has_its_own_page_under_its_own_policy(runs: Path, monkeypatch: py
         assert "unsafe" not in policy
         assert policy.endswith("frame-ancestors 'none'")
         assert 'href="/">Board</a>' in answer.text
-        monkeypatch.setattr("choicewise.web.server.site.CHART_PATIENCE", 60.0)
+        monkeypatch.setattr("choicewise.board.server.CHART_PATIENCE", 60.0)
         strip = board.ask(f"/strip/{run}.svg")
         assert strip.headers["content-type"] == "image/svg+xml"
         assert strip.text.startswith("<svg")
@@ -223,8 +222,8 @@ def test_a_run_has_its_own_page_under_its_own_policy(runs: Path, monkeypatch: py
 
 
 def test_a_page_that_can_not_be_made_says_why(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.web.server.site.PATIENCE", 60.0)
-    monkeypatch.setattr("choicewise.web.server.site.CHART_PATIENCE", 60.0)
+    monkeypatch.setattr("choicewise.board.server.PATIENCE", 60.0)
+    monkeypatch.setattr("choicewise.board.server.CHART_PATIENCE", 60.0)
     with served(runs) as board:
         run = board.ask("/board.json").json["runs"][0]["id"]
         monkeypatch.setattr(RunProcess, "module", "choicewise.nowhere")
@@ -379,7 +378,7 @@ def items(board: Served, count: int) -> list[str]:
 def test_slow_pages_wait_in_a_line_that_ends_and_others_do_not_wait(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("choicewise.web.server.site.WAITING", 2)
+    monkeypatch.setattr("choicewise.board.server.WAITING", 2)
     held = Held(monkeypatch)
     with served(runs) as board:
         slow = site.PROCESSES + 2
@@ -436,7 +435,7 @@ def test_one_address_does_not_take_all_connections(runs: Path, monkeypatch: pyte
 
 
 def test_an_answer_under_way_is_finished_at_the_end(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.web.server.serve.GRACE", GUARD)
+    monkeypatch.setattr("choicewise.board.server.GRACE", GUARD)
     held, ending = Held(monkeypatch), Event()
     with served(runs) as board:
         answers = begin(board, *items(board, 1))
@@ -456,7 +455,7 @@ def test_an_error_inside_is_told_to_the_owner_alone(board: Served, monkeypatch: 
     def broken(*_: object) -> str:
         raise RuntimeError("secret \x1b[31m")
 
-    monkeypatch.setattr("choicewise.web.server.site.board_csv", broken)
+    monkeypatch.setattr("choicewise.board.server.board_csv", broken)
     answer = board.ask("/board.csv?model=never-asked-before")
     assert answer.status == 500
     assert "secret" not in answer.text

@@ -11,8 +11,7 @@ import pytest
 import stamina
 
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.client import Client
-from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.http import Client, ServerFailed, Unanswerable
 from tests.misbehaving_server import Server
 from tests.server_faults import stall, status
 

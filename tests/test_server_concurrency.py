@@ -14,11 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.client import Client
-from choicewise.models.server.concurrency import FAILED_IN_A_ROW, answered
-from choicewise.models.server.concurrency_limit import ConcurrencyLimit
-from choicewise.models.server.faults import ServerFailed, Unanswerable
-from choicewise.models.server.request_threads import ServerRequest
+from choicewise.models.server.http import Client, ConcurrencyLimit, ServerFailed, Unanswerable
+from choicewise.models.server.many_requests import FAILED_IN_A_ROW, ServerRequest, answered
 from tests.misbehaving_server import Server, serving
 from tests.server_faults import other_model, reset, stall, status, truncated_json
 

@@ -26,14 +26,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.errors import ModelError
-from choicewise.models.server import retries
-from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.client import Client
-from choicewise.models.server.faults import Passing, ServerFailed, Unanswerable
-from choicewise.models.server.json_answer import Unreadable, json_answer
-from choicewise.models.server.key import Key, quoted
-from choicewise.models.server.retry_after import retry_after
-from choicewise.models.server.routes import fields
+from choicewise.models.server import http as retries
+from choicewise.models.server import routes as fields
+from choicewise.models.server.address import Key, ServerAddress, quoted
+from choicewise.models.server.http import (
+    Client,
+    Passing,
+    ServerFailed,
+    Unanswerable,
+    Unreadable,
+    json_answer,
+    retry_after,
+)
 from tests.misbehaving_server import Fault, Handler, Server, serving
 from tests.server_faults import (
     TRANSPORT_FAULTS,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.client import Client
+from choicewise.models.server.http import Client
 from choicewise.models.server.server_model import WINDOW, ServerModel
 from choicewise.questions import (
     CAUSAL_KINDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Selection, ServerRecord
+from choicewise.records import DatasetRecord, Manifest, ModelRecord, Selection, ServerRecord
 from choicewise.store.manifest import _digest, read_manifest, write_manifest
 
 PLAIN = Manifest(

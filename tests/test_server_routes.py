@@ -9,21 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.models.server.faults import Unanswerable
-from choicewise.models.server.prompts import TextPrompts
-from choicewise.models.server.routes.by_length import ByLength
-from choicewise.models.server.routes.chosen_tokens import MOST, MOST_MEMBERS, ChosenTokens
-from choicewise.models.server.routes.generation import settings, text_scores
-from choicewise.models.server.routes.nodes import nodes
-from choicewise.models.server.routes.prompt_logprobs import PromptLogprobs
-from choicewise.models.server.routes.sglang import SglangChosen, SglangPrompts
-from choicewise.models.server.routes.whole_spans import whole_spans
+from choicewise.models.server.http import Unanswerable
+from choicewise.models.server.next_token_routes import (
+    MOST,
+    MOST_MEMBERS,
+    ByLength,
+    ChosenTokens,
+    SglangChosen,
+    SglangPrompts,
+)
+from choicewise.models.server.routes import TextPrompts, nodes
+from choicewise.models.server.span_routes import PromptLogprobs, settings, text_scores, whole_spans
 from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Ids, Mass, Sampling, Span, TokenSet
-from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.outside import limited
+from choicewise.scoring.decide import limited
+from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES
-from choicewise.tokens.chat_template import Message
-from choicewise.tokens.served_chat import ServedChat
+from choicewise.tokens.chat_template import Message, ServedChat
 from choicewise.tokens.tokenizer import ByteTokenizer
 
 

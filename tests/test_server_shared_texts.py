@@ -17,13 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.asking import ask_now
-from choicewise.models.server.client import Client
-from choicewise.models.server.probe import ChosenRoutes, Probe
-from choicewise.models.server.prompts import TextPrompts
-from choicewise.models.server.route_check import RouteCheck
-from choicewise.models.server.routes.top_tokens import TopTokens
-from choicewise.models.server.server_facts import ServerFacts
+from choicewise.models.server.http import Client
+from choicewise.models.server.many_requests import ask_now
+from choicewise.models.server.next_token_routes import TopTokens
+from choicewise.models.server.probe import ChosenRoutes, Probe, RouteCheck, ServerFacts
+from choicewise.models.server.routes import TextPrompts
 from choicewise.questions import Ids, Span
 
 pytestmark = pytest.mark.usefixtures("no_pauses")

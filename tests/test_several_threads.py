@@ -17,14 +17,13 @@ import pytest
 from choicewise import evaluate, load_model
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.data.dataset import Dataset
-from choicewise.data.open_dataset import open_dataset
-from choicewise.protocols.drawn_items import drawn_items
+from choicewise.data.open import open_dataset
+from choicewise.protocols.shots import drawn_items
 from choicewise.results.summary import keep_summary
-from choicewise.running.rare_collection import THRESHOLD, rare_collection
-from choicewise.running.sweep_progress import SweepProgress
+from choicewise.running.progress import SweepProgress
 from choicewise.store.tables import read_blocks
-from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
-from choicewise.tokens.vocabulary import vocabulary
+from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, vocabulary
+from choicewise.util.background import THRESHOLD, rare_collection
 
 MODEL_NAMES = ["fake:hash", "fake:oracle", "fake:anti-oracle", *(str(folder) for folder in MODELS[:2])]
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer", "mmlu/helm", "arc-easy/harness"]

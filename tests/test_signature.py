@@ -10,13 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.boundary import CORRECTED
-from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.option_orders import CALIBRATIONS
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.draws import CALIBRATIONS
+from choicewise.protocols.protocol import CORRECTED, METRICS, Protocol, stop_texts
 from choicewise.protocols.readings import CONDITIONAL, EXTRACTIONS, READINGS
 from choicewise.protocols.signature import axis_differences, parse_signature, short_signature, signature
-from choicewise.protocols.stops import stop_texts
 from tests.recipes import mmlu_protocol
 
 TEXT = st.one_of(

@@ -12,16 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.bundled import MODELS
-from choicewise.engine.tree import build
+from choicewise.engine import build
 from choicewise.errors import ModelError
 from choicewise.models.load import load_model
 from choicewise.models.local import attention, plain
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.folder_model import FolderModel
 from choicewise.models.local.local_model import LocalModel
-from choicewise.models.local.packed_path import TreePath
-from choicewise.models.local.score_noise import SIGMAS
-from choicewise.models.local.spot_check import ENOUGH, LEAST, SHARE, SpotCheck
+from choicewise.models.local.paths import TreePath
+from choicewise.models.local.selfcheck import ENOUGH, LEAST, SHARE, SIGMAS, SpotCheck
 from choicewise.questions import Generation, Mass, Sampling, Span, TokenSet
 from choicewise.tokens.tokenizer import ByteTokenizer
 

@@ -20,37 +20,28 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from choicewise.bundled import MODELS  # noqa: E402
-from choicewise.errors import ModelError  # noqa: E402
-from choicewise.models.footprint import footprint  # noqa: E402
-from choicewise.models.load import load_model  # noqa: E402
-from choicewise.models.local import attention, flex_path, float32_copy, loading, several_devices, spread  # noqa: E402
-from choicewise.models.local import device as devices  # noqa: E402
-from choicewise.models.local.causal_lm import CausalLM  # noqa: E402
-from choicewise.models.local.device import device_of  # noqa: E402
-from choicewise.models.local.folder_model import FolderModel  # noqa: E402
-from choicewise.models.local.ladder import LADDER  # noqa: E402
-from choicewise.models.local.loading import load_network  # noqa: E402
-from choicewise.models.local.local_model import LocalModel  # noqa: E402
-from choicewise.models.local.path_differences import path_differences  # noqa: E402
-from choicewise.models.local.several_devices import device_name, devices_of  # noqa: E402
-from choicewise.models.local.spread import Spread  # noqa: E402
-from choicewise.models.recipe import Recipe  # noqa: E402
-from choicewise.questions import (  # noqa: E402
-    Answers,
-    Cosine,
-    Generation,
-    MaskedLoss,
-    Mass,
-    Question,
-    Sampling,
-    Span,
-    TokenSet,
-)
-from choicewise.tokens.tokenizer import ByteTokenizer  # noqa: E402
-from tests.pretend_devices import DifferentDevices, pretending  # noqa: E402
-from tests.tiny import VOCABULARY, tiny  # noqa: E402
-from tests.whole_text_models import save_model  # noqa: E402
+from choicewise.bundled import MODELS
+from choicewise.errors import ModelError
+from choicewise.models.footprint import footprint
+from choicewise.models.load import load_model
+from choicewise.models.local import attention, devices, loading
+from choicewise.models.local import devices as several_devices
+from choicewise.models.local import loading as spread
+from choicewise.models.local import paths as flex_path
+from choicewise.models.local import plain as float32_copy
+from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.devices import device_name, device_of, devices_of
+from choicewise.models.local.folder_model import FolderModel
+from choicewise.models.local.loading import Spread, load_network
+from choicewise.models.local.local_model import LocalModel
+from choicewise.models.local.paths import LADDER
+from choicewise.models.local.selfcheck import path_differences
+from choicewise.models.model import Recipe
+from choicewise.questions import Answers, Cosine, Generation, MaskedLoss, Mass, Question, Sampling, Span, TokenSet
+from choicewise.tokens.tokenizer import ByteTokenizer
+from tests.pretend_devices import DifferentDevices, pretending
+from tests.tiny import VOCABULARY, tiny
+from tests.whole_text_models import save_model
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The following device_map keys do not match any submodules:UserWarning"),

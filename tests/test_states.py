@@ -7,11 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from choicewise.models.local import plain  # noqa: E402
-from choicewise.models.local.hidden_states import HiddenStates  # noqa: E402
-from choicewise.models.local.ladder import LADDER  # noqa: E402
-from choicewise.questions import Cosine, MaskedLoss, Span  # noqa: E402
-from tests.tiny import VOCABULARY, tiny  # noqa: E402
+from choicewise.models.local import plain
+from choicewise.models.local.local_model import HiddenStates
+from choicewise.models.local.paths import LADDER
+from choicewise.questions import Cosine, MaskedLoss, Span
+from tests.tiny import VOCABULARY, tiny
 
 RUNGS = {
     "llama": "tree",

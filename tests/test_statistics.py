@@ -12,14 +12,19 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.results.interval import interval
-from choicewise.scoring.decisions import Decisions, argmax, gold_rows
+from choicewise.results.measurement import interval
+from choicewise.scoring.decide import Decisions, argmax, gold_rows
+from choicewise.scoring.intervals import clustered_error, rank_intervals, ranks, standard_error
 from choicewise.scoring.metrics import micro
-from choicewise.scoring.statistics.clustered import clustered_error, standard_error
-from choicewise.scoring.statistics.holm import holm
-from choicewise.scoring.statistics.paired import minimum_detectable_effect, paired_difference
-from choicewise.scoring.statistics.rank_interval import rank_intervals, ranks
-from choicewise.scoring.statistics.sign_flip import exact_tail, integer_differences, normal_tail, sign_flip
+from choicewise.scoring.significance import (
+    exact_tail,
+    holm,
+    integer_differences,
+    minimum_detectable_effect,
+    normal_tail,
+    paired_difference,
+    sign_flip,
+)
 
 CREDIT = st.sampled_from([0.0, 1.0, 0.5, math.nan])
 

@@ -11,13 +11,20 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.scoring.decisions import TIES, Decisions, argmax
-from choicewise.scoring.statistics import length_bias
-from choicewise.scoring.statistics.length_bias import length_correlations
-from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
-from choicewise.scoring.statistics.numeric_range import credit_range
-from choicewise.scoring.statistics.position_bias import permutation_consistency, position_bias
-from choicewise.scoring.statistics.validity import low_mass_rate, validity
+from choicewise.scoring import significance as length_bias
+from choicewise.scoring.decide import TIES, Decisions, argmax
+from choicewise.scoring.intervals import credit_range
+from choicewise.scoring.significance import (
+    Agreement,
+    Panel,
+    length_correlations,
+    low_mass_rate,
+    panel,
+    permutation_consistency,
+    position_bias,
+    sign_agreement,
+    validity,
+)
 
 NAN = math.nan
 

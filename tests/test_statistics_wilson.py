@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from choicewise.scoring.statistics.wilson import wilson
+from choicewise.scoring.intervals import wilson
 
 
 @given(n=st.integers(1, 3000), data=st.data(), level=st.floats(0.5, 0.999))

@@ -15,22 +15,24 @@ from typing import Any
 import pytest
 
 from choicewise.errors import StoreError
-from choicewise.records.manifest import (
+from choicewise.records import (
+    ITEMS,
     BlockRecord,
     DatasetRecord,
     EngineRecord,
     FileRecord,
+    ItemRow,
     Manifest,
     ModelRecord,
+    ObservationRow,
+    RequestRow,
     Selection,
     SelfCheckRecord,
     SkippedRow,
+    SpanRow,
     Spent,
 )
-from choicewise.records.rows import ItemRow, ObservationRow, RequestRow, SpanRow
-from choicewise.records.tables import ITEMS
-from choicewise.store import atomic, tables
-from choicewise.store.atomic import disk_errors, new_file, new_folder, write_text
+from choicewise.store import tables
 from choicewise.store.folder import check_folder, open_folder
 from choicewise.store.manifest import read_manifest
 from choicewise.store.tables import (
@@ -44,6 +46,8 @@ from choicewise.store.tables import (
     write_block,
     write_items,
 )
+from choicewise.util import files as atomic
+from choicewise.util.files import disk_errors, new_file, new_folder, write_text
 
 ITEM = ItemRow(0, "test", "q", "s", "?", ["a", "b"], [1], "{}")
 ROWS = {"test": [ITEM]}

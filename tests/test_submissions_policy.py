@@ -8,13 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from choicewise.board.protocol import MOST, Parts, checked_listing, is_known, name_of
+from choicewise.board.submission import (
+    ALLOW,
+    Policy,
+    State,
+    Submission,
+    TooMuch,
+    Wanted,
+    WrongPart,
+    matches,
+    refusal,
+    wanted,
+)
 from choicewise.errors import UsageError
-from choicewise.submissions.assembly import name_of
-from choicewise.submissions.listing import MOST, checked_listing, is_known
-from choicewise.submissions.parts import Parts
-from choicewise.submissions.policy import ALLOW, Policy, matches, refusal
-from choicewise.submissions.submission import State, Submission, Wanted, wanted
-from choicewise.submissions.trouble import TooMuch, WrongPart
 
 SUM = "0" * 64
 RUN = ("manifest.json", "manifest.copy.json", "items.parquet")

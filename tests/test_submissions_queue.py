@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from choicewise.board import queue as database
+from choicewise.board.queue import ATTEMPTS, FINISHING, PAUSES, SECONDS, Lease, Queue
+from choicewise.board.submission import Busy, LeaseLost, NoSubmission, State, Wanted
 from choicewise.errors import StoreError
-from choicewise.submissions import database
-from choicewise.submissions.queue import ATTEMPTS, FINISHING, PAUSES, SECONDS, Lease, Queue
-from choicewise.submissions.submission import State, Wanted
-from choicewise.submissions.trouble import Busy, LeaseLost, NoSubmission
 
 from .submissions import Clock
 

@@ -12,12 +12,10 @@ pytest.importorskip("httpx2")
 pytest.importorskip("stamina")
 pytest.importorskip("transformers")
 
+from choicewise.board.client import BoardAddress, BoardClient
+from choicewise.board.submission import Policy
+from choicewise.board.worker import End, Worker, Workplace
 from choicewise.bundled import MODELS
-from choicewise.submissions.board_address import BoardAddress
-from choicewise.submissions.client import BoardClient
-from choicewise.submissions.job import Workplace
-from choicewise.submissions.policy import Policy
-from choicewise.submissions.worker import End, Worker
 
 from .hub_server import Hub, hub_of_this_process
 from .submissions import SUBMIT, WORK, Evaluating, evaluating

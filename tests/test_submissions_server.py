@@ -20,15 +20,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from choicewise import __version__
-from choicewise.records.format import MANIFEST
-from choicewise.store import unpacked
-from choicewise.submissions import assembly, database, examination, parts, queue
-from choicewise.submissions import desk as desk_module
-from choicewise.submissions.policy import Policy
-from choicewise.submissions.trouble import Damaged
-from choicewise.web.board.discovery import discover
-from choicewise.web.server import connection
-from choicewise.web.submissions import doors
+from choicewise.board import examination, queue
+from choicewise.board import protocol as assembly
+from choicewise.board import protocol as desk_module
+from choicewise.board import protocol as parts
+from choicewise.board import queue as database
+from choicewise.board import server as connection
+from choicewise.board import submission_routes as doors
+from choicewise.board.library import discover
+from choicewise.board.submission import Damaged, Policy
+from choicewise.records import MANIFEST
+from choicewise.util import tables as unpacked
 
 from .board import rename
 from .submissions import READ, SUBMIT, WORK, Clock, Evaluating, evaluating, write_sent
@@ -302,7 +304,7 @@ def test_too_much_is_refused(board: Evaluating, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(parts, "LARGEST", 1000)
     assert board.put(name, secret, b"x" * 1001).status == 413
     assert board.put(name, secret, b"x" * 1000).status == 201
-    monkeypatch.setattr("choicewise.submissions.desk.MOST_SENT", 1500)
+    monkeypatch.setattr("choicewise.board.protocol.MOST_SENT", 1500)
     told = board.put(name, secret, b"y" * 999)
     assert (told.status, "a board takes no more" in told.json["error"]) == (413, True)
     assert left(board) == [hashlib.sha256(b"x" * 1000).hexdigest()]
@@ -509,7 +511,7 @@ def test_an_examination_that_dies_is_damage(tmp_path: Path, sent: Path, monkeypa
 def test_what_the_sweep_lacks_is_said(board: Evaluating, sent: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from choicewise.store.sweep import read_sweep, write_sweep
+    from choicewise.store.manifest import read_sweep, write_sweep
 
     shutil.copytree(sent, tmp_path / "some")
     shutil.rmtree(tmp_path / "some" / "model" / "more")
@@ -799,7 +801,7 @@ def test_a_run_that_is_sent_shows_the_name_of_its_model(board: Evaluating, sent:
 
 
 def test_pages_are_made_once_for_each_state(board: Evaluating, monkeypatch: pytest.MonkeyPatch) -> None:
-    from choicewise.web.submissions import routes
+    from choicewise.board import submission_routes as routes
 
     made, make = [], routes.submissions_page
 

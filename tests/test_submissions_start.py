@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.cli.commands import invoke
-from choicewise.cli.submissions import Options, open_submissions, parse_size
+from choicewise.board.protocol import Desk
+from choicewise.board.submission_routes import SUBMIT, WORK, Tokens, kept_token
+from choicewise.cli import invoke
+from choicewise.cli.serve import Options, open_submissions, parse_size
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
-from choicewise.submissions.desk import Desk
-from choicewise.web.submissions.tokens import SUBMIT, WORK, Tokens, kept_token
 
 NOTHING = Options((), (), None, (), None, None, None, None)
 

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.cli.commands import invoke
-from choicewise.data.benchmark import benchmark
+from choicewise.cli import invoke
+from choicewise.data.benchmarks import benchmark
 from choicewise.errors import DataError, MissingData, ProtocolError, UsageError
-from choicewise.protocols.catalogue import entry_names, group_names, groups, one, resolve, suite
+from choicewise.protocols.catalogue import entry_names, group_names, groups, one, resolve, suite, suite_names
 from choicewise.protocols.signature import parse_signature, signature
-from choicewise.protocols.suites import suite_names
-from choicewise.running.source import benchmark_sources
-from choicewise.store.manifest import read_manifest
-from choicewise.store.sweep import read_sweep
+from choicewise.running.sources import benchmark_sources
+from choicewise.store.manifest import read_manifest, read_sweep
 
 from .suite_worlds import QUIZ, TRIO, UNSCORED, known_suites, write_benchmarks
 

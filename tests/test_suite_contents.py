@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from choicewise import evaluate
-from choicewise.data.benchmark import benchmark
+from choicewise.data.benchmarks import benchmark
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import DataError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.curated import curated
+from choicewise.protocols.shots import curated
 
 
 def test_olmes_asks_ten_benchmarks_in_two_formulations() -> None:

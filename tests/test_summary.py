@@ -26,22 +26,21 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from choicewise import evaluate, open_run
-from choicewise.cli import app
-from choicewise.cli.commands import invoke
+from choicewise.board.library import read_shelf
+from choicewise.board.model import artefact_content
+from choicewise.cli import app, invoke
 from choicewise.errors import StoreError
 from choicewise.models.fake import HashModel
-from choicewise.records.format import ITEM_FILE, SUMMARY
-from choicewise.results import summary, summary_file
-from choicewise.results.row import Row
+from choicewise.page.document import write_page
+from choicewise.records import ITEM_FILE, SUMMARY
+from choicewise.results import summary
+from choicewise.results import summary as summary_file
+from choicewise.results.rows import Row
 from choicewise.results.run import Run
-from choicewise.results.summary import Summary, keep_summary, summarize
-from choicewise.results.summary_file import state
-from choicewise.store.lock import locked
+from choicewise.results.summary import Summary, keep_summary, state, summarize
 from choicewise.store.manifest import read_manifest, write_manifest
 from choicewise.store.tables import fingerprint
-from choicewise.web.board.artefact import artefact_content
-from choicewise.web.board.library import read_shelf
-from choicewise.web.page.write import write_page
+from choicewise.util.files import locked
 from tests.test_portions import Dying
 from tests.worlds import set_block_size, write_mmlu
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from choicewise.cli.commands import invoke
-from choicewise.cli.sweep import INCOMPLETE
+from choicewise.cli import invoke
+from choicewise.cli.run import INCOMPLETE
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.models.fake import HashModel, Oracle
-from choicewise.running import sweep, sweep_model
-from choicewise.running.source import Source
-from choicewise.running.sweep_plan import read_plan
-from choicewise.running.sweep_progress import SweepProgress
-from choicewise.store.manifest import read_manifest
-from choicewise.store.sweep import read_sweep
+from choicewise.running import sources as sweep_model
+from choicewise.running import sweep
+from choicewise.running.progress import SweepProgress
+from choicewise.running.sources import Source
+from choicewise.running.sweep import read_plan
+from choicewise.store.manifest import read_manifest, read_sweep
 
 from .suite_worlds import TRIO, known_suites, write_benchmarks
 from .worlds import write_mmlu

@@ -10,22 +10,18 @@ from typing import Any
 
 import pytest
 
-from choicewise.cli.commands import invoke
-from choicewise.cli.sweep import INCOMPLETE
+from choicewise.cli import invoke
+from choicewise.cli.run import INCOMPLETE
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.fake import HashModel
-from choicewise.models.model import SERVER
-from choicewise.models.recipe import Recipe
-from choicewise.running import sweep_model
-from choicewise.running.executors import ray_cluster, ray_crew
-from choicewise.running.executors.crew import Lost
-from choicewise.running.executors.needs import Needs
-from choicewise.running.executors.parallel import Parallel
-from choicewise.running.executors.workforce import Workforce
-from choicewise.running.sweep import Asked, Audience, sweep
-from choicewise.running.sweep_model import SweepModel
-from choicewise.running.sweep_plan import plan_of, read_plan
-from choicewise.store.sweep import read_sweep
+from choicewise.models.model import SERVER, Recipe
+from choicewise.running import ray as ray_cluster
+from choicewise.running import ray as ray_crew
+from choicewise.running import sources as sweep_model
+from choicewise.running.sources import SweepModel
+from choicewise.running.sweep import Asked, Audience, plan_of, read_plan, sweep
+from choicewise.running.workers import Lost, Needs, Parallel, Workforce
+from choicewise.store.manifest import read_sweep
 from choicewise.store.tables import read_blocks
 
 from .crews import CrewHere

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.running import sweep_room
-from choicewise.running.executors.needs import Needs, Node, fit
-from choicewise.running.sweep_room import Room, RoomPlace
+from choicewise.running import ray as sweep_room
+from choicewise.running.ray import Room, RoomPlace
+from choicewise.running.workers import Needs, Node, fit
 
 GB = 10**9
 GPU = Needs(1, 1, GB)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ModelError
-from choicewise.models.local.hf_tokenizer import HfTokenizer
-from choicewise.tokens.token_bytes import byte_alphabet, token_bytes
+from choicewise.models.local.tokenizer import HfTokenizer
+from choicewise.tokens.tokenizer import byte_alphabet, token_bytes
 from tests.conftest import SHARED
 
 NFC = pytest.importorskip("tokenizers.normalizers").NFC

@@ -12,15 +12,14 @@ import pytest
 from choicewise import evaluate, open_run
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.records.rows import ObservationRow
-from choicewise.report.explanation_text import explanation_lines
+from choicewise.records import ObservationRow
+from choicewise.report.explain import explanation_lines
 from choicewise.results.agreement import agreement
-from choicewise.results.explanation import explain
-from choicewise.results.observed_portion import ObservedPortion
+from choicewise.results.explain import explain
 from choicewise.results.run import Run
-from choicewise.scoring.outside import OUTSIDE
-from choicewise.scoring.readings.spellings import log_sum
-from choicewise.scoring.readings.surprisal_package import without_end
+from choicewise.results.spans import ObservedPortion
+from choicewise.scoring.combine import log_sum, without_end
+from choicewise.scoring.decide import OUTSIDE
 from choicewise.scoring.scores import SCORES
 from choicewise.store.manifest import write_manifest
 from choicewise.store.tables import SCHEMAS, read_blocks, write_block

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.engine.pack import Pack, next_pack, next_path, segments
-from choicewise.engine.tree import Tree, build
+from choicewise.engine import Pack, Tree, build, next_pack, next_path, segments
 from choicewise.questions import Ids, Span
 
 

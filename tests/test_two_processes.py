@@ -15,12 +15,11 @@ import pytest
 from choicewise import evaluate, open_run
 from choicewise.errors import StoreError
 from choicewise.running import doctor
-from choicewise.running.source import Source
+from choicewise.running.sources import Source, SweepModel
 from choicewise.running.sweep import Asked, sweep
-from choicewise.running.sweep_model import SweepModel
-from choicewise.store.lock import is_locked, locked
 from choicewise.store.manifest import read_manifest
 from choicewise.store.tables import read_blocks
+from choicewise.util.files import is_locked, locked
 from tests.worlds import write_mmlu
 
 TIMES = 10

@@ -15,8 +15,8 @@ from choicewise.cli import app
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Question, Span
-from choicewise.report.explanation_text import explanation_lines
-from choicewise.results.explanation import explain
+from choicewise.report.explain import explanation_lines
+from choicewise.results.explain import explain
 from choicewise.results.run import Run, open_run
 from tests.recipes import entries_for_mmlu
 from tests.unsure_models import REASON, Silent

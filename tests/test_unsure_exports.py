@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from choicewise import evaluate
 from choicewise.cli import app
-from choicewise.interchange.write import WRITERS
+from choicewise.interchange.export import WRITERS
 from choicewise.models.fake import HashModel
 from choicewise.questions import Span
 from choicewise.results.run import Run, open_run

@@ -18,24 +18,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.cli.commands import invoke
+from choicewise.board.examination import examined
+from choicewise.board.library import read_shelf
+from choicewise.board.model import State
+from choicewise.board.submission import Damaged
+from choicewise.cli import invoke
 from choicewise.errors import DataError, StoreError
-from choicewise.interchange.logs.read.table_columns import read_table as read_log
-from choicewise.records.format import ITEM_FILE, MANIFEST, SUMMARY, SWEEP
-from choicewise.records.tables import ITEMS, SPANS
+from choicewise.interchange.logs.table import read_table as read_log
+from choicewise.records import ITEM_FILE, ITEMS, MANIFEST, SPANS, SUMMARY, SWEEP
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
-from choicewise.store import unpacked as budget
-from choicewise.store.damage import damaged_blocks
-from choicewise.store.files import DOCUMENT, Refused, open_file, read_bytes
-from choicewise.store.manifest import read_manifest, write_manifest
-from choicewise.store.sweep import read_sweep
-from choicewise.store.tables import file_record, fingerprint, read_batches, read_columns, read_table, write_items
-from choicewise.store.unpacked import open_parquet, unpacked
-from choicewise.submissions.examination import examined
-from choicewise.submissions.trouble import Damaged
-from choicewise.web.board.library import read_shelf
-from choicewise.web.board.listed_run import State
+from choicewise.store.manifest import read_manifest, read_sweep, write_manifest
+from choicewise.store.tables import (
+    damaged_blocks,
+    file_record,
+    fingerprint,
+    read_batches,
+    read_columns,
+    read_table,
+    write_items,
+)
+from choicewise.util import tables as budget
+from choicewise.util.files import DOCUMENT, Refused, open_file, read_bytes
+from choicewise.util.tables import open_parquet, unpacked
 from tests.worlds import set_block_size, write_mmlu
 
 DAMAGED = 8

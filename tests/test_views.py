@@ -18,18 +18,18 @@ from hypothesis.extra.numpy import arrays
 
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
+from choicewise.data.items import Item
 from choicewise.errors import DataError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.drawn_items import drawn_items
-from choicewise.protocols.option_orders import CALIBRATIONS, CONTENT_FREE, DRAWING, PERMUTED, VIEWS
+from choicewise.protocols.draws import CALIBRATIONS, CONTENT_FREE, DRAWING, PERMUTED, VIEWS
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.shots import drawn_items
 from choicewise.requests.render import render
 from choicewise.requests.request import View
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
-from choicewise.scoring.calibration import NOISE, batch, calibrated, contextual, order_predictions
+from choicewise.scoring.calibrate import NOISE, batch, calibrated, contextual, order_predictions
 from tests.recipes import mmlu_protocol
 
 ITEMS = tuple(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.report.visible_text import safe, visible
+from choicewise.util.text import safe, visible
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.bundled import MODELS
-from choicewise.cli.output import command_line
-from choicewise.report.visible_text import json_safe
+from choicewise.util.text import command_line, json_safe
 
 PACKAGE = Path(__file__).parents[1] / "src" / "choicewise"
 EVIL = "x\x1b]0;owned\x07\x1b[2J\nerror: y\u202e\x9b31m"
@@ -162,4 +161,4 @@ def test_one_file_of_the_command_line_prints() -> None:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
                 printing.add(str(file.relative_to(PACKAGE)))
-    assert printing == {"cli/output.py", "running/progress.py"}
+    assert printing == {"cli/terminal.py", "running/progress.py"}

@@ -9,13 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from choicewise.board.submission import SMALL, Policy, Refused, check_model, is_of_model, wanted
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
-from choicewise.submissions.blame import is_of_model
-from choicewise.submissions.checks import SMALL, check_model
-from choicewise.submissions.policy import Policy
-from choicewise.submissions.submission import wanted
-from choicewise.submissions.trouble import Refused
 
 from .hub_server import Hub, hub_of_this_process
 

@@ -14,12 +14,18 @@ pytest.importorskip("stamina")
 
 import httpx2
 
+from choicewise.board.client import (
+    VARIABLE,
+    BoardAddress,
+    BoardClient,
+    BoardFailed,
+    BoardFull,
+    NotTaken,
+    OutOfReach,
+    read_work_token,
+)
+from choicewise.board.submission import Lacking, LeaseLost
 from choicewise.errors import UsageError
-from choicewise.submissions.board_address import BoardAddress
-from choicewise.submissions.board_faults import BoardFailed, BoardFull, NotTaken, OutOfReach
-from choicewise.submissions.client import BoardClient
-from choicewise.submissions.trouble import Lacking, LeaseLost
-from choicewise.submissions.work_token import VARIABLE, read_work_token
 
 from .submission_board import TOKEN, Board, board
 

@@ -22,13 +22,13 @@ pytest.importorskip("stamina")
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from choicewise.cli import work as work_command
-from choicewise.cli.commands import invoke
+from choicewise.board.client import BoardFailed, OutOfReach
+from choicewise.cli import invoke
+from choicewise.cli import serve as work_command
 from choicewise.errors import UsageError
-from choicewise.records.format import MANIFEST
+from choicewise.records import MANIFEST
 from choicewise.results.run import open_run
 from choicewise.store.manifest import read_manifest
-from choicewise.submissions.board_faults import BoardFailed, OutOfReach
 
 from .submission_board import TOKEN, Board, board
 
@@ -39,10 +39,10 @@ SLOW = """
 import sys, time
 from contextlib import contextmanager
 from pathlib import Path
-from choicewise.submissions.board_address import BoardAddress
-from choicewise.submissions.client import BoardClient
-from choicewise.submissions.job import Workplace
-from choicewise.submissions.worker import Worker
+from choicewise.board.client import BoardAddress
+from choicewise.board.client import BoardClient
+from choicewise.board.worker import Workplace
+from choicewise.board.worker import Worker
 
 @contextmanager
 def shown(title):
@@ -111,7 +111,7 @@ def test_a_wrong_token_and_what_is_no_board(queue: Board, tmp_path: Path, monkey
 
 def test_an_unencrypted_way_is_noted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CHOICEWISE_WORK_TOKEN", TOKEN)
-    monkeypatch.setattr("choicewise.submissions.worker._BRIEF", 0.0)
+    monkeypatch.setattr("choicewise.board.worker._BRIEF", 0.0)
     monkeypatch.setenv("NO_PROXY", "*")
     with pytest.raises(OutOfReach):
         invoke(["work", "http://board.invalid:8470", "--once"])

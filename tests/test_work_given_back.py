@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from choicewise.submissions.queue import ATTEMPTS, PAUSES, Queue
-from choicewise.submissions.submission import State, Wanted
+from choicewise.board.queue import ATTEMPTS, PAUSES, Queue
+from choicewise.board.submission import State, Wanted
 
 from .submissions import Clock
 

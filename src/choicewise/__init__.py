@@ -4,15 +4,16 @@ The public names are loaded when they are first used: importing the package load
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from choicewise.data.open_dataset import open_dataset as open_dataset
+    from choicewise.data.open import open_dataset as open_dataset
     from choicewise.interchange.export import export as export
+    from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks as load_harness_tasks
     from choicewise.interchange.logs.import_log import import_log as import_log
-    from choicewise.interchange.tasks.harness_task import load_harness_tasks as load_harness_tasks
     from choicewise.models.load import load_model as load_model
-    from choicewise.requests.rendered import read_rendered as read_rendered
+    from choicewise.page.charts.chart import Chart
+    from choicewise.requests.render import read_rendered as read_rendered
     from choicewise.results.run import Run as Run
     from choicewise.results.run import open_run as open_run
     from choicewise.running.evaluate import evaluate as evaluate
@@ -23,11 +24,11 @@ _HOMES = {
     "evaluate": ("choicewise.running.evaluate", "evaluate"),
     "export": ("choicewise.interchange.export", "export"),
     "import_log": ("choicewise.interchange.logs.import_log", "import_log"),
-    "load_harness_tasks": ("choicewise.interchange.tasks.harness_task", "load_harness_tasks"),
+    "load_harness_tasks": ("choicewise.interchange.harness_tasks.as_protocols", "load_harness_tasks"),
     "load_model": ("choicewise.models.load", "load_model"),
-    "open_dataset": ("choicewise.data.open_dataset", "open_dataset"),
+    "open_dataset": ("choicewise.data.open", "open_dataset"),
     "open_run": ("choicewise.results.run", "open_run"),
-    "read_rendered": ("choicewise.requests.rendered", "read_rendered"),
+    "read_rendered": ("choicewise.requests.render", "read_rendered"),
     "score": ("choicewise.running.score_texts", "score_texts"),
 }
 """Public name → its module and its name there."""
@@ -51,7 +52,22 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'choicewise' has no attribute {name!r}")
     module, attribute = _HOMES[name]
-    return getattr(import_module(module), attribute)
+    value = getattr(import_module(module), attribute)
+    if name in ("Run", "evaluate", "import_log", "open_run"):
+        import_module("choicewise.results.run").Run.chart = _chart
+    return value
+
+
+def _chart(run: "Run", name: str, *beside: "Run", **choices: Any) -> "Chart":
+    """A chart that a notebook shows: ``strip``, ``ladder``, ``effects``, ``bump``, ``ranks`` or ``pair``.
+
+    ``beside``: runs of other models.  ``choices``: ``models`` (names), ``start`` and ``end`` (protocols of a ladder),
+    ``protocol``, ``rank``, ``width``.  Raises UsageError for a chart that the runs can't give.
+    """
+    from choicewise.page.charts.kinds import draw
+    from choicewise.page.study import study_of
+
+    return draw(name, study_of([run, *beside]), **choices)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,10 @@
-"""Everything Choicewise raises on purpose.
+"""Everything that is raised on purpose.
 
 A message says what is wrong, where, and what to do next; everything that is wrong at once is listed at once.  The
 command line prints it without a traceback and ends with the class's ``exit_code``.
 """
+
+from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""Multiple choice with a language model, the slow and obvious way: read this first.
+"""The slow plain computation a newcomer reads first.
 
 A language model gives a probability to every token that may come next.  That is all it does.  To let it answer a
 question, write the question as a *context*, write each choice as a *continuation* of it, and look up how probable the
@@ -17,6 +17,8 @@ Everything else in this package exists to do this for every published protocol a
 without computing a token twice.  Nothing here is fast, and nothing here is used to make the numbers: the tests compare
 the numbers with these functions.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

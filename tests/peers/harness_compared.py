@@ -12,7 +12,7 @@ import numpy as np
 
 import choicewise
 from choicewise.bundled import MODELS
-from choicewise.interchange.tasks.harness_task import HarnessTask, load_harness_tasks
+from choicewise.interchange.harness_tasks.as_protocols import HarnessTask, load_harness_tasks
 from choicewise.results.run import Run
 
 MODEL = next(folder for folder in MODELS if folder.name == "merrow-bpe-512")
@@ -89,9 +89,9 @@ def texts_by_harness(task: str, include: Sequence[Path] = (), shots: int | None 
 
 def texts_here(task: HarnessTask, protocol: str) -> list[tuple[str, str]]:
     """(context, continuation) of every request under one of the task's protocols."""
-    from choicewise.requests.rendered import rendered_line
+    from choicewise.requests.ask import rendered_line
+    from choicewise.requests.blocks import request_source
     from choicewise.requests.request import Request
-    from choicewise.requests.schedule import request_source
 
     recipe = task.protocols[protocol]
     source = request_source(recipe, task.data, task.rendered)

@@ -11,7 +11,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from choicewise.bundled import MODELS
-from choicewise.integrations.harness.lm import ChoicewiseLM
+from choicewise.integrations.lm_eval.model import ChoicewiseLM
 
 TOLERANCE = 1e-4
 """Nats, as the numbers may differ in float32."""

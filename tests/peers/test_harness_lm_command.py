@@ -16,8 +16,8 @@ from lm_eval.api.registry import get_model
 
 from choicewise.bundled import MODELS
 from choicewise.errors import UsageError
-from choicewise.integrations.harness.lm import ChoicewiseLM
-from choicewise.integrations.harness.register import register
+from choicewise.integrations.lm_eval import register
+from choicewise.integrations.lm_eval.model import ChoicewiseLM
 
 from .harness_models import NAMES, near, ours, requests, theirs
 from .test_harness_lm_tasks import TASKS, alike

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError, UsageError
-from choicewise.integrations.harness.lm import ChoicewiseLM
+from choicewise.integrations.lm_eval.model import ChoicewiseLM
 from tests.tiny import FAMILIES, tiny
 from tests.whole_text_models import ENCODER_DECODERS, save_model
 

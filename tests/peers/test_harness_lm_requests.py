@@ -100,7 +100,7 @@ def test_rolling_texts_have_the_harness_s_numbers(name: str, texts: list[str], a
 def test_windows_are_the_harness_s(length: int, window: int) -> None:
     import numpy as np
 
-    from choicewise.integrations.harness.windows import rolling_windows
+    from choicewise.integrations.lm_eval.scoring import rolling_windows
 
     tokens = list(range(100, 100 + length))
     expected = [make_disjoint_window(pair) for pair in get_rolling_token_windows(tokens, 7, window, 1)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from choicewise.errors import ProtocolError
-from choicewise.interchange.tasks.harness_task import load_harness_tasks
+from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
 from tests.peers.harness_compared import by_harness, by_us, compare, texts_by_harness, texts_here, write_rows
 from tests.peers.test_harness_tasks import METRICS, rows
 

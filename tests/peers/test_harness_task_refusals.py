@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError
-from choicewise.interchange.tasks.harness_task import load_harness_tasks
-from choicewise.interchange.tasks.templates import TaskTemplates
+from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
+from choicewise.interchange.harness_tasks.load import TaskTemplates
 from tests.peers.harness_compared import compare, write_task
 from tests.peers.test_harness_tasks import METRICS, PLAIN, SPLITS, rows
 
@@ -268,10 +268,10 @@ def test_templates_fill_as_the_harness_does() -> None:
 
 def test_without_the_package_the_remedy_is_named() -> None:
     line = (
-        "import importlib.metadata as m, choicewise.interchange.tasks.loading as l\n"
+        "import importlib.metadata as m, choicewise.interchange.harness_tasks.load as l\n"
         "def none(name): raise m.PackageNotFoundError(name)\n"
         "l.version = none\n"
-        "from choicewise.interchange.tasks.harness_task import load_harness_tasks\n"
+        "from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks\n"
         "load_harness_tasks('lm-eval:arc_easy')\n"
     )
     done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)

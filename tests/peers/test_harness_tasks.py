@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from choicewise.errors import DataError, ProtocolError
-from choicewise.interchange.tasks.harness_task import load_harness_tasks
+from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.protocols.signature import parse_signature, signature
 from tests.peers.harness_compared import compare, texts_by_harness, texts_here, write_task
 

@@ -12,8 +12,8 @@ from lm_eval.tasks import TaskManager
 
 from choicewise import evaluate, import_log
 from choicewise.bundled import MODELS
-from choicewise.interchange.tasks.harness_task import load_harness_tasks
-from choicewise.results.comparison import comparisons
+from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
+from choicewise.results.compare import comparisons
 from choicewise.results.run import Run
 
 from .harness_models import theirs

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 import choicewise
-from choicewise.interchange.logs.import_log import read_logs
-from choicewise.interchange.logs.log_state import read_state
+from choicewise.interchange.logs.import_log import read_logs, read_state
 
 ANSWERS = {"river": "ANSWER: B", "mill": "Let me see.\n\nANSWER: a", "lamp": "I do not know."}
 

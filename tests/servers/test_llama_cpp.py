@@ -36,7 +36,7 @@ def test_it_is_off_by_one(llama_server: RunningServer) -> None:
     )
     with urllib.request.urlopen(request) as answer:
         told = json.load(answer)["choices"][0]["logprobs"]["token_logprobs"]
-    from choicewise.models.local.hf_tokenizer import HfTokenizer
+    from choicewise.models.local.tokenizer import HfTokenizer
 
     ids = HfTokenizer(MODEL).encode([TEXT], special=False)[0].tolist()
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""``choicewise check``: which compute path is exact on a model, and how much noise is in its scores."""
+"""Check, score."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.load_one import load_one
-from choicewise.cli.output import print_json, print_parts, show
+from choicewise.cli.options import load_one
+from choicewise.cli.terminal import print_json, print_parts, show, tell
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -34,8 +34,6 @@ def check(
     from choicewise.models.model import SERVER
 
     if loaded.device == SERVER:
-        from choicewise.cli.check_server import measure_server, show_server
-
         measured = measure_server(loaded)
         print_json(measured) if json else show_server(measured)
         return
@@ -59,7 +57,7 @@ def measure_noise(model: Model) -> dict[str, Any]:
         return {**head, "rung": None, "noise": None, "trials": [], "paths": []}
     from choicewise.models.local.folder_model import FolderModel
     from choicewise.models.local.local_model import LocalModel
-    from choicewise.models.local.path_differences import path_differences
+    from choicewise.models.local.selfcheck import path_differences
 
     local = model.local if isinstance(model, FolderModel) else model
     differences = path_differences(local.lm) if isinstance(local, LocalModel) else []
@@ -67,7 +65,7 @@ def measure_noise(model: Model) -> dict[str, Any]:
 
 
 def _tables(noise: dict[str, Any]) -> list[Any]:
-    from choicewise.report.table import titled
+    from choicewise.report.tables import titled
 
     trials = [
         (trial["rung"], trial["difference"], f"refused: {trial['refused']}" if trial["refused"] else "taken")
@@ -92,11 +90,161 @@ def _tables(noise: dict[str, Any]) -> list[Any]:
 
 
 def _table(name: str, rows: list[tuple[str, float | None, str]]) -> Any:
-    from choicewise.report.table import table
-    from choicewise.report.visible_text import safe
+    from choicewise.report.tables import table
+    from choicewise.util.text import safe
 
     shown = table(name, "nats")
     shown.add_column("", overflow="fold")
     for way, difference, remark in rows:
         shown.add_row(way, "-" if difference is None else f"{difference:.2g}", safe(remark))
     return shown
+
+
+def measure_server(model: Model) -> dict[str, Any]:
+    """What the probe measured: the server, each way of asking that was tried, noise (nats a token), and protocols."""
+    from choicewise.protocols.readings import supported_readings
+    from choicewise.running.work import plausible, servable, served_model
+
+    likely = plausible(model)
+    served, check, judged = served_model(model), model.selfcheck, servable(model)
+    assert served is not None
+    assert check is not None
+    return {
+        "model": model.name,
+        "server": asdict(served.record),
+        "window": model.window,
+        "takes": served.takes,
+        "front": None if served.front is None else [*served.front],
+        "plausible": {**asdict(likely), "text": likely.text},
+        "readings": supported_readings(model.supports),
+        **asdict(check),
+        "notes": [*served.notes],
+        "protocols": asdict(judged),
+    }
+
+
+def show_server(measured: dict[str, Any]) -> None:
+    """The same as tables."""
+    from choicewise.report.tables import table, titled
+    from choicewise.results.evidence import by_reason
+    from choicewise.util.text import safe
+
+    server, protocols = measured["server"], measured["protocols"]
+    facts = {
+        "server": server["software"] or "it does not say what it is",
+        "model": server["model"]
+        + (f", from {server['root']}" if server["root"] else "")
+        + (f", which its answers call {server['named']}" if server["named"] else ""),
+        "tokenizer": f"{server['tokenizer']}: {_agreement(measured['front'])}",
+        "window": f"{measured['window']:,} input tokens"
+        + (f", of {takes:,} that the server takes with what it generates" if (takes := measured["takes"]) else ""),
+        "plausible": measured["plausible"]["text"],
+        "asked by": server["route"] or "nothing: no way of asking gives right numbers",
+    }
+    width = max(map(len, facts))
+    show(*(f"{name:<{width}}  {value}" for name, value in facts.items()), "")
+    ways = table("way of asking", "nats")
+    ways.add_column("", overflow="fold")
+    for trial in measured["trials"]:
+        apart = "-" if trial["difference"] is None else f"{trial['difference']:.2g}"
+        ways.add_row(safe(trial["rung"]), apart, safe(f"refused: {trial['refused']}" if trial["refused"] else "taken"))
+    print_parts(
+        [
+            titled(
+                "ways of asking that were tried, best first",
+                ways,
+                "nats: how far log-probabilities of tokens are, at most, from those asked for otherwise: in two parts, "
+                f"among others, again, and as next tokens; {measured['tolerance']:.2g} are allowed. Noise of a token: "
+                f"{measured['noise']:.2g} nats; reports count items closer than twice that, for n tokens √n times it, "
+                "as near ties",
+            )
+        ]
+    )
+    show(f"readings that {measured['model']} can be asked with: {', '.join(measured['readings']) or 'none'}")
+    counts = table("protocols of the catalogue", "")
+    counts.add_column("", overflow="fold")
+    counts.add_row("served", str(len(protocols["served"])), _some(protocols["served"]))
+    for reason, names in by_reason(protocols["refused"]).items():
+        counts.add_row("refused", str(len(names)), safe(f"{reason}: {_some(names)}"))
+    if protocols["chats"]:
+        number = str(len(protocols["chats"]))
+        counts.add_row("of these, served with --chat message", number, _some(protocols["chats"]))
+    if protocols["untried"]:
+        counts.add_row(
+            "not tried", str(len(protocols["untried"])), "they need questions of another form; a run says it"
+        )
+    print_parts([counts])
+    tell(*(f"note: {note}" for note in measured["notes"]))
+
+
+def _agreement(front: list[int] | None) -> str:
+    if front is None:
+        return "the server does not say how it encodes texts"
+    return f"its tokens are the server's, which puts {f'tokens {front}' if front else 'nothing'} before a text"
+
+
+def _some(names: list[str] | tuple[str, ...]) -> str:
+    entries = list(dict.fromkeys(name.partition(":")[0] for name in names))
+    return ", ".join(entries[:6]) + (f" and {len(entries) - 6} more entries" if len(entries) > 6 else "")
+
+
+def score(
+    model: options.ModelName,
+    context: Annotated[str, typer.Option("--context", help="The text before the choices, as it stands.")],
+    choice: Annotated[
+        list[str], typer.Option("--choice", help="A continuation, its leading space included. Repeatable.")
+    ],
+    reading: Annotated[
+        str | None,
+        typer.Option(
+            "--reading",
+            help="loglikelihood; for a masked model pseudo-loglikelihood or pseudo-loglikelihood-within-word; for an "
+            "encoder-decoder encoder-decoder. By default the first that the model can be asked with.",
+        ),
+    ] = None,
+    boundary: Annotated[
+        str | None,
+        typer.Option(
+            "--boundary",
+            help="Which tokens are scored: joint, moved-space, separate, count, lcp (by default), last-token, heal, "
+            "word, bytes. A masked model takes lcp or count, an encoder-decoder separate.",
+        ),
+    ] = None,
+    premise: Annotated[
+        str | None,
+        typer.Option(
+            "--premise",
+            help="A text that names the domain and not the question, such as ' the answer is:'; dc_pmi and "
+            "domain_conditional need it.",
+        ),
+    ] = None,
+    dtype: options.ModelDtype = None,
+    device: options.Device = None,
+    window: options.Window = None,
+    adapter: options.Adapter = None,
+    tokenizer: options.Tokenizer = None,
+    json: options.Json = False,
+) -> None:
+    """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
+    language_model = load_one(model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer)
+    from choicewise.running.score_texts import score_texts
+
+    table = score_texts(language_model, context, choice, reading=reading, boundary=boundary, premise=premise)
+    if json:
+        print_json(table.to_pylist())
+        return
+    from choicewise.report.tables import table as empty_table
+
+    rows = table.to_pylist()
+    columns = empty_table("")
+    for row in rows:
+        columns.add_column(repr(row["choice"]), justify="right", overflow="fold")
+    for name in table.column_names[1:]:
+        columns.add_row(name, *(_cell(row[name]) for row in rows))
+    print_parts([columns])
+
+
+def _cell(value: float | int | str | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

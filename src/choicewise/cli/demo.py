@@ -1,4 +1,4 @@
-"""``choicewise demo``: the main job on the bundled models and questions."""
+"""Demo."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.output import command_line, print_parts, show, tell
-from choicewise.cli.progress import progress
-from choicewise.cli.rows import print_finding, print_tables
-from choicewise.cli.typed import typed_words
+from choicewise.cli.terminal import print_finding, print_parts, print_tables, progress, show, tell, typed_words
+from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
-    from choicewise.results.reversal import Reversal
-    from choicewise.results.row import Row
+    from choicewise.results.finding import Reversal
+    from choicewise.results.rows import Row
     from choicewise.results.summary import Summary
 
 
@@ -37,13 +35,13 @@ def demo(
     ends with what that shows and with a page about it.
     """
     from choicewise.bundled import BENCHMARK, MODELS, PREFIX
-    from choicewise.data.open_dataset import open_dataset
+    from choicewise.data.open import open_dataset
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
-    from choicewise.report.published import published_table
-    from choicewise.report.reversal_text import reversal_table
-    from choicewise.results.ranks import ranked
-    from choicewise.results.reversal import reversal
+    from choicewise.report.comparison import published_table
+    from choicewise.report.findings import reversal_table
+    from choicewise.results.finding import reversal
+    from choicewise.results.outcomes import ranked
     from choicewise.results.summary import keep_summary
     from choicewise.running.evaluate import evaluate
 
@@ -72,9 +70,9 @@ def demo(
 
 def _discovered(rows: Sequence[Row], summaries: Sequence[Summary], turned: Reversal | None) -> list[str]:
     """What the runs show, a line each."""
-    from choicewise.report.discovery_text import discovery_lines
+    from choicewise.report.data import discovery_lines
+    from choicewise.results.compare import striking_pair
     from choicewise.results.finding import finding
-    from choicewise.results.striking_pair import striking_pair
 
     shown = finding(rows)
     best = next(each for each in summaries if each.manifest.model.name == shown.leads[0].models[0])
@@ -90,7 +88,7 @@ def _write_page(folders: Sequence[Path], out: Path) -> str:
     if lacking := [name for name in ("jinja2", "vl_convert") if find_spec(name) is None]:
         steps = f"`pip install 'choicewise[page]'`, then `{command_line('page', *folders, '--out', out)}`"
         return f"For a page that shows why the numbers differ, {' and '.join(lacking)} must be installed: {steps}"
-    from choicewise.web.page.write import write_page
+    from choicewise.page.document import write_page
 
     write_page(folders, out, ITEMS)
     return f"Look at {out} in a browser: why the numbers differ, and which answers flip."

@@ -1,4 +1,4 @@
-"""``choicewise doctor``: what is damaged in run folders, and its repair."""
+"""Doctor."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.output import command_line, print_json, show, tell
+from choicewise.cli.terminal import print_json, show, tell
+from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
-    from choicewise.records.fault import Examined
-    from choicewise.records.manifest import Manifest
+    from choicewise.records import Examined, Manifest
+
 
 LACKING, DAMAGED = 7, 8
 """Exit codes: repaired, and the printed lines ask again what was lost; damaged."""
@@ -40,13 +41,13 @@ def doctor(
 
     Exit codes: 0 nothing is damaged, 7 repaired, but a printed line has to ask again what was lost, 8 damaged.
     """
-    from choicewise.running import doctor as examination
+    from choicewise.running import doctor
 
     if repair:
         write = partial(_write_items, open_data=_open_data)
-        runs = list(examination.repair_runs(folder, write, _line))
+        runs = list(doctor.repair_runs(folder, write, _line))
     else:
-        runs = list(examination.examine_runs(folder))
+        runs = list(doctor.examine_runs(folder))
     if json:
         print_json([_as_json(run) for run in runs])
     else:
@@ -84,8 +85,8 @@ def _as_json(run: Examined) -> dict[str, Any]:
 
 def _line(run: Path, manifest: Manifest) -> str:
     """The line that goes on with a run: what was typed, with the folder as it is named now, or else made anew."""
-    from choicewise.cli.continuing import begun_words
-    from choicewise.store.sweep import is_sweep
+    from choicewise.cli.options import begun_words
+    from choicewise.store.manifest import is_sweep
 
     if manifest.imported is not None:
         return f"the `choicewise import` line that made {run}"
@@ -108,9 +109,9 @@ def _with_out(words: Sequence[str], out: Path) -> Iterator[str | Path]:
 
 def _selectors(run: Path, manifest: Manifest) -> list[str]:
     """What names the protocols of a run: the catalogue's names where they mean the same, else their signatures."""
+    from choicewise.page.reproduce import selectors
     from choicewise.protocols.catalogue import names
-    from choicewise.results.asked_protocols import asked_protocols
-    from choicewise.web.page.again import selectors
+    from choicewise.results.run import asked_protocols
 
     own = asked_protocols(run, manifest)
     known = {name: protocol for protocol, name in names().items()}
@@ -119,15 +120,14 @@ def _selectors(run: Path, manifest: Manifest) -> list[str]:
 
 
 def _write_items(run: Path, manifest: Manifest, open_data: Any) -> Any:
-    from choicewise.running.item_table_again import write_items_again
+    from choicewise.running.doctor import write_items_again
 
     return write_items_again(run, manifest, open_data)
 
 
 def _open_data(run: Path, manifest: Manifest) -> Dataset:
     """The data of a run, where the words that began it say that they lie."""
-    from choicewise.cli.continuing import begun_words
-    from choicewise.cli.evaluation import sources_of
+    from choicewise.cli.options import begun_words, sources_of
     from choicewise.cli.run import run as run_command
     from choicewise.errors import StoreError
 

@@ -1,8 +1,8 @@
-"""``choicewise report``: the numbers of run folders."""
+"""Report, compare, explain."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.output import print_json, print_parts, tell
-from choicewise.cli.rows import print_rows
-from choicewise.errors import UsageError
-from choicewise.results.refused import refused_lines
+from choicewise.cli.terminal import print_json, print_parts, print_rows, show, tell
+from choicewise.errors import ProtocolError, UsageError
+from choicewise.results.evidence import refused_lines
 
 if TYPE_CHECKING:
-    from choicewise.records.manifest import Manifest
-    from choicewise.results.row import Row
+    from choicewise.protocols.protocol import Protocol
+    from choicewise.records import Manifest
+    from choicewise.results.rows import Row
     from choicewise.results.run import Run
+
 
 By = StrEnum("By", ["micro", "macro", "subjects", "subcategories", "categories"])
 """Groups a report can be split into, instead of each protocol's own aggregation."""
@@ -98,10 +99,9 @@ def report(
 
 def print_folders(folders: Sequence[Path], json: bool, every: bool) -> None:
     """The rows of all runs in the folders, and the averages of the suites that they were asked for."""
-    from choicewise.results.ranks import bounded, ranked
-    from choicewise.results.suite_parts import averages
+    from choicewise.results.outcomes import bounded, ranked
     from choicewise.results.summary import summarize
-    from choicewise.results.sweep import run_folders, sweeps
+    from choicewise.results.sweep import averages, run_folders, sweeps
 
     runs = run_folders(folders)
     summaries = {run: summarize(run) for run in runs}
@@ -120,8 +120,7 @@ def _tell_state(manifests: Sequence[Manifest], folders: Sequence[Path]) -> None:
 
 
 def _print_rows(runs: Sequence[Run], by: str | None, interval: str | None, json: bool, every: bool) -> None:
-    from choicewise.results.outcome import OutcomeKeeper, Outcomes
-    from choicewise.results.ranks import bounded, ranked
+    from choicewise.results.outcomes import OutcomeKeeper, Outcomes, bounded, ranked
 
     rows: list[Row] = []
     keeper, kept = OutcomeKeeper(), list[Outcomes]()
@@ -134,7 +133,7 @@ def _print_rows(runs: Sequence[Run], by: str | None, interval: str | None, json:
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
-    from choicewise.report.multiverse_table import multiverse_tables
+    from choicewise.report.views import multiverse_tables
     from choicewise.results.multiverse import multiverse, multiverse_json
 
     panel = multiverse(runs)
@@ -142,9 +141,9 @@ def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
 
 
 def _print_effects(runs: Sequence[Run], json: bool) -> None:
-    from choicewise.report.effects_table import effects_table
-    from choicewise.results.main_effects import main_effects
-    from choicewise.results.outcome import OutcomeKeeper
+    from choicewise.report.views import effects_table
+    from choicewise.results.ladder import main_effects
+    from choicewise.results.outcomes import OutcomeKeeper
 
     keeper, shown = OutcomeKeeper(), []
     for run in runs:
@@ -160,7 +159,7 @@ def _print_effects(runs: Sequence[Run], json: bool) -> None:
 def _print_agreement(runs: Sequence[Run], json: bool) -> None:
     from rich.console import Group
 
-    from choicewise.report.agreement_table import agreement_tables
+    from choicewise.report.views import agreement_tables
     from choicewise.results.agreement import agreement
 
     agreements = {str(run.folder): agreement(run) for run in runs}
@@ -171,8 +170,141 @@ def _print_agreement(runs: Sequence[Run], json: bool) -> None:
 
 
 def _print_distribution(runs: Sequence[Run], temperature: float, condition: str | None, json: bool) -> None:
-    from choicewise.report.distribution_table import distribution_table
-    from choicewise.results.distribution import distributions
+    from choicewise.report.views import distribution_table
+    from choicewise.results.multiverse import distributions
 
     computed = [distribution for run in runs for distribution in distributions(run, temperature, condition)]
     print_json(computed) if json else print_parts(map(distribution_table, computed))
+
+
+def compare(
+    left: Annotated[Path, typer.Argument(metavar="A", readable=False, help="A run folder.")],
+    right: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[B]",
+            help="Another; or a protocol's name, to compare with numbers published under it; none for two protocols.",
+        ),
+    ] = None,
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option("--protocol", help="Only this one; or twice, that of A against that of B. Repeatable."),
+    ] = None,
+    value: Annotated[
+        float | None, typer.Option("--value", help="A number published under protocol B, as a share of 1.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Say whether two numbers are the same measurement, comparable, or not, and why they differ.
+
+    Without --protocol, every protocol that both runs share. One run and two protocols: what the protocol alone changes.
+    One run and a protocol's name: whether numbers published under it can be compared with those of the run.
+    """
+    from choicewise.results.run import open_run
+    from choicewise.results.sweep import one_run
+
+    published = None if right is None else _published(right)
+    if published is None:
+        options.refuse_without_use("a comparison of runs has", value=value)
+        _compare_runs(list(_pairs(left, right)), protocol or [], json)
+        return
+    if value is not None and not 0 <= value <= 1:
+        raise UsageError(f"--value is {value:g}; write it as a share of 1, such as 0.637")
+    _compare_published(open_run(one_run(left)).choose(protocol), published, value, json)
+
+
+def _published(name: str) -> dict[str, Protocol] | None:
+    """The protocols that ``name`` means to the catalogue; None where it is a run folder."""
+    from choicewise.protocols.catalogue import resolve
+    from choicewise.records import MANIFEST
+    from choicewise.results.sweep import sweeps
+
+    if (Path(name) / MANIFEST).exists() or sweeps([name]):
+        return None
+    try:
+        return resolve(name)
+    except ProtocolError as error:
+        if Path(name).exists() and not name.endswith(".toml"):
+            return None  # what is wrong with the folder is told when it is opened
+        raise UsageError(f"{name} is neither a run folder nor a protocol: {error}") from error
+
+
+def _pairs(left: Path, right: str | None) -> Iterator[tuple[Run, Run | None]]:
+    """The runs to compare; where both folders hold several runs, those on the same data."""
+    from choicewise.results.run import open_run
+    from choicewise.results.sweep import one_run, run_folders
+
+    if right is None:
+        yield open_run(one_run(left)), None
+        return
+    sides = [run_folders([folder]) for folder in (left, right)]
+    if [len(side) for side in sides] == [1, 1]:
+        yield open_run(sides[0][0]), open_run(sides[1][0])
+        return
+    by_data: list[dict[str, Run]] = []
+    for folder, side in zip((left, right), sides, strict=True):
+        runs = [open_run(run) for run in side]
+        by_data.append({run.manifest.dataset.digest: run for run in runs})
+        if len(by_data[-1]) < len(runs):
+            raise UsageError(f"{folder} holds several runs on the same data; name a model's folder", [*map(str, side)])
+    shared = [digest for digest in by_data[0] if digest in by_data[1]]
+    if not shared:
+        raise UsageError(f"{left} and {right} hold no runs on the same data")
+    yield from ((by_data[0][digest], by_data[1][digest]) for digest in shared)
+
+
+def _compare_runs(pairs: list[tuple[Run, Run | None]], protocols: list[str], json: bool) -> None:
+    from choicewise.report.comparison import comparison_lines
+    from choicewise.results.compare import comparisons
+
+    compared = [each for left, right in pairs for each in comparisons(left, right, protocols)]
+    if json:
+        print_json(compared)
+        return
+    for number, comparison in enumerate(compared):
+        show(*([""] if number else []), *comparison_lines(comparison))
+
+
+def _compare_published(run: Run, recipes: dict[str, Protocol], value: float | None, json: bool) -> None:
+    from choicewise.report.comparison import published_lines
+    from choicewise.results.published import published_comparisons
+
+    compared = published_comparisons(run, recipes, value)
+    if json:
+        print_json([each.as_json() for each in compared])
+    else:
+        show(*published_lines(compared))
+
+
+def explain(
+    folder: options.RunFolder,
+    item: Annotated[str, typer.Option("--item", help="The item's id.")],
+    protocol: Annotated[
+        list[str] | None, typer.Option("--protocol", help="Only these protocols, or others that ask the same.")
+    ] = None,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Show whole prompts, and every token that was scored.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Show what every protocol decides, and the choices side by side under each prompt.
+
+    In the prompt ⏎ ends a line, ␠ is a space at its edge or beside another, ␉ a tab. No model is needed.
+    """
+    if json:
+        options.refuse_without_use("--json shows every token and has", tokens=tokens)
+    from choicewise.report.explain import explanation_lines
+    from choicewise.results.explain import explain as explain_item
+    from choicewise.results.run import open_run
+    from choicewise.results.sweep import one_run
+
+    explanation = explain_item(open_run(one_run(folder)).choose(protocol), item)
+    if json:
+        print_json(explanation)
+    elif tokens:
+        show(*explanation_lines(explanation))
+    else:
+        from choicewise.report.explain import explanation_parts
+
+        print_parts(explanation_parts(explanation))
+        show("S: sum of log-probabilities in nats; [ ]: chosen; whole prompts and every token: --tokens")

@@ -1,20 +1,96 @@
-"""Items in their splits, and the digest that identifies them."""
+"""Dataset, declared columns, digest."""
+
+from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from html import escape
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
 
-from choicewise.data.categories import categories_of
-from choicewise.data.columns import Columns
-from choicewise.data.content import content_fields
-from choicewise.data.item import Item
-from choicewise.data.items import Items
-from choicewise.data.notebook import html_table
+from choicewise.data.files import read_toml
+from choicewise.data.items import Item, Items, categories_of, content_fields
 from choicewise.errors import DataError, UsageError, did_you_mean
-from choicewise.records.manifest import SkippedRow
+from choicewise.records import SkippedRow
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A declared mapping from the columns of a file to items; a nested column is named by its path, ``question.stem``.
+
+    The choices come from one of four places: ``choices``, either one column that holds a list (of texts, of
+    ``{"text", "label"}`` objects, or ``{"text": [...], "label": [...]}``) or several columns with one text each;
+    ``fixed``, the same texts for every row, or ``fixed_of``, those for every row of a subject; ``right`` and ``wrong``,
+    columns of the same two kinds that hold the right and the wrong choices, in this order; or ``target``, the column of
+    the only one, which is right, where the question is how a text goes on.  With ``last_word`` the target is the last
+    word of that column, after its last space, and what stands before is the question.
+
+    ``answer`` is the column of the answer, or of a list of answers, and ``answer_is`` what it holds: a ``label`` (of
+    the choice's own labels, else of ``labels``, else A, B, C, ...), an ``index`` from 0, a ``number`` from 1, the
+    ``text`` of a choice, ``flags`` (a 1 or 0 for every choice), or ``any``: a label, an index or a text, which is an
+    error where the file is ambiguous.
+
+    ``single`` is for questions with several right choices of which one is the best, and asked for alone elsewhere: the
+    column of its text, or the columns of the choices and the flags of the question that asks for it.  It becomes the
+    first choice.
+
+    ``last_of`` is a column with a list of questions, or with the text of one in Python: the last of them is asked, and
+    its keys are columns like the others.
+
+    ``shuffled`` is the seed by which the choices of the rows of a file are put into another order, row after row.
+
+    Without ``id`` items are named by subject, split and position.  Every other column is kept in ``Item.fields`` under
+    its own name or the one that ``rename`` gives it, and so is a used column that ``rename`` names; without ``others``
+    only those are that it names.  ``drop_empty`` ignores empty texts of ``right`` and ``wrong``.
+    """
+
+    question: str | None = "question"
+    choices: str | tuple[str, ...] | None = None
+    fixed: tuple[str, ...] = ()
+    fixed_of: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    right: str | tuple[str, ...] | None = None
+    wrong: str | tuple[str, ...] | None = None
+    target: str | None = None
+    last_word: bool = False
+    answer: str | None = None
+    answer_is: str = "any"
+    labels: tuple[str, ...] = ()
+    single: str | tuple[str, ...] | None = None
+    id: str | None = None
+    subject: str | None = None
+    rename: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    drop_empty: bool = False
+    last_of: str | None = None
+    shuffled: int | None = None
+    others: bool = True
+    used: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Every column, or path into one, that an item is made of."""
+
+    def __post_init__(self) -> None:
+        sources = (self.question, self.choices, self.right, self.wrong, self.target, self.answer)
+        others = (self.single, self.id, self.subject)
+        named = ((source,) if isinstance(source, str) else source or () for source in (*sources, *others))
+        object.__setattr__(self, "used", frozenset(chain.from_iterable(named)))
+        together = _wrong_together(
+            self.choices, self.fixed or self.fixed_of, self.right, self.wrong, self.target, self.answer
+        )
+        if problems := [*_wrong_values(self.answer_is, self.labels), *together]:
+            raise DataError("; ".join(problems))
+
+    def of_subject(self, subject: str) -> Columns:
+        """The mapping of the rows of one subject.  Raises DataError for a subject without choices."""
+        if not self.fixed_of:
+            return self
+        if subject not in self.fixed_of:
+            raise DataError(
+                f"the mapping has no choices for the subject {subject!r}; {did_you_mean(subject, self.fixed_of)}"
+            )
+        return replace(self, fixed=self.fixed_of[subject], fixed_of=MappingProxyType({}))
 
 
 @dataclass(frozen=True)
@@ -110,3 +186,101 @@ class Dataset:
     def rows(self, split: str, subject: str) -> Items:
         """The items of one subject in one split, in file order; empty when there are none."""
         return self._by_subject.get(split, {}).get(subject, Items.of(()))
+
+
+ANSWER_IS: Final = ("any", "label", "index", "number", "text", "flags")
+
+RESERVED: Final = ("question", "options", "subject")
+"""Names with a meaning in a protocol's templates; another column of such a name has to be renamed."""
+
+
+def read_mapping(path: Path) -> Columns:
+    """The mapping a TOML file declares; its keys are the fields of `Columns`.
+
+    Raises DataError for a missing or malformed file, an unknown key, or a value of the wrong kind.
+    """
+    try:
+        declared = read_toml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} can't be read as a mapping in TOML: {error}") from error
+    return columns_of(declared, str(path))
+
+
+def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
+    """The mapping that a table declares; its keys are the fields of `Columns`.
+
+    Raises DataError, saying ``where``, for an unknown key or a value of the wrong kind.
+    """
+    kinds = {spec.name: str(spec.type) for spec in fields(Columns) if spec.init}
+    problems = [f"{key!r} is no key of a mapping; {did_you_mean(key, kinds)}" for key in declared if key not in kinds]
+    values = {key: _read(value, kinds[key]) for key, value in declared.items() if key in kinds}
+    unread = [key for key, value in values.items() if value is None]
+    problems += [f"{key} is {declared[key]!r}; it must be {_WORDS[kinds[key]]}" for key in unread]
+    complete = not problems  # else what is missing may be what is misspelled
+    problems += _wrong_values(values.get("answer_is") or "any", values.get("labels") or ())
+    if complete:
+        problems += _wrong_together(
+            **{key: values.get(key) for key in ("choices", "right", "wrong", "target", "answer")},
+            fixed=values.get("fixed") or values.get("fixed_of"),
+        )
+    if problems:
+        known = f"the keys of a mapping are {', '.join(kinds)}"
+        raise DataError(f"{where}: {problems[0]}", [*problems[1:], known])
+    return Columns(**{**values, "question": values.get("question", "question") or None})
+
+
+_WORDS: Final = {
+    "str": "a text",
+    "str | None": "a text",
+    "str | tuple[str, ...] | None": "a text or a list of texts",
+    "tuple[str, ...]": "a list of texts",
+    "Mapping[str, str]": "a table of names",
+    "Mapping[str, tuple[str, ...]]": "a table of lists of texts",
+    "int | None": "a whole number",
+    "bool": "true or false",
+}
+"""Annotation of a field of `Columns` → what a TOML file has to hold there."""
+
+
+def _wrong_values(answer_is: str, labels: tuple[str, ...]) -> Iterator[str]:
+    if answer_is not in ANSWER_IS:
+        yield f"answer_is is {answer_is!r} in a mapping; it must be one of {', '.join(ANSWER_IS)}"
+    if len(set(labels)) < len(labels):
+        yield "the labels of a mapping must differ"
+
+
+def _wrong_together(
+    choices: object, fixed: object, right: object, wrong: object, target: object, answer: object
+) -> Iterator[str]:
+    both = right is not None and wrong is not None
+    if (right is None) != (wrong is None):
+        yield "a mapping names both right and wrong, or neither"
+    elif (choices is not None) + bool(fixed) + both + (target is not None) != 1:
+        yield "a mapping names its choices once: by choices, by fixed, by right and wrong, or by target"
+    if (both or target is not None) == (answer is not None):
+        yield "a mapping needs the column answer, except with right and wrong, or target, which say the answer"
+
+
+def _read(value: object, kind: str) -> Any:
+    """The value as a field of this kind holds it; None when it can't."""
+    if isinstance(value, str) and kind.startswith("str"):
+        return value
+    if isinstance(value, bool) and kind == "bool":
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and kind.startswith("int"):
+        return value
+    if isinstance(value, dict) and kind == "Mapping[str, tuple[str, ...]]":
+        lists = {key: _read(part, "tuple[str, ...]") for key, part in value.items()}
+        return None if None in lists.values() else lists
+    if isinstance(value, list) and "tuple" in kind and value and all(isinstance(part, str) for part in value):
+        return tuple(value)
+    if isinstance(value, dict) and kind.startswith("Mapping") and all(isinstance(v, str) for v in value.values()):
+        return value
+    return None
+
+
+def html_table(title: str, facts: Mapping[str, object]) -> str:
+    """A small table in HTML, everything escaped: a row per fact, the ``title`` above."""
+    cells = ((escape(name), escape(str(value))) for name, value in facts.items())
+    rows = "".join(f"<tr><th style='text-align:left'>{name}</th><td>{value}</td></tr>" for name, value in cells)
+    return f"<table><caption>{escape(title)}</caption>{rows}</table>"

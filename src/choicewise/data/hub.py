@@ -1,11 +1,18 @@
-"""Repositories on the Hub, at one commit, through the ``huggingface_hub`` package: its cache, its token, its switches.
+"""The Hub: snapshot, names, errors in words.
 
-Everything that package raises becomes an error that says what to do (:mod:`choicewise.data.hub_errors`), and what it
+Everything that package raises becomes an error that says what to do (:mod:`choicewise.data.hub`), and what it
 would print is kept from users.
+
+Nothing of the messages that ``huggingface_hub`` makes is repeated: they hold addresses, and addresses hold secrets.
+
+The answer is remembered for a while, so that the second benchmark of a suite is not asked for in vain as the first was.
 """
+
+from __future__ import annotations
 
 import logging
 import re
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,13 +20,12 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
+from time import monotonic
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
-from choicewise.data.download_bars import Download, Silent, bars_for, own_bars
-from choicewise.data.hub_errors import Kind, OutOfReach, explained, retry_after
-from choicewise.data.hub_name import HubName
-from choicewise.data.hub_reach import out_of_reach
-from choicewise.errors import ChoicewiseError
+from choicewise.errors import ChoicewiseError, DataError, ModelError
 
 TRIES: Final = 4
 """How often the Hub is asked what it was too busy to answer."""
@@ -34,6 +40,34 @@ _COMMIT: Final = re.compile("[0-9a-f]{40}")
 """What is a commit already."""
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a repository holds and is asked for: the Hub's word, where its page lies, the error when it can't be had.
+
+    ``has_index``: whether all of it is there shows without the Hub's listing.  ``first``: what was looked for before
+    the Hub was asked.
+    """
+
+    name: str
+    path: str
+    error: type[ChoicewiseError]
+    has_index: bool
+    first: str = ""
+
+
+@dataclass(frozen=True)
+class HubName:
+    """A repository, a configuration of it (datasets have several), and a branch, tag or commit; None where not said."""
+
+    repository: str
+    config: str | None = None
+    revision: str | None = None
+
+    def __str__(self) -> str:
+        config, revision = self.config and f":{self.config}", self.revision and f"@{self.revision}"
+        return f"{self.repository}{config or ''}{revision or ''}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +99,7 @@ class Snapshot:
             bars = bars_for(str(self.name), sum(lacking.values()), progress) if progress else own_bars()
             literal = [_literally(path) for path in lacking]
             with _hub(self.name, self.kind) as hub:
-                if silence := _silence(hub):
+                if silence := _silenced_bars(hub):
                     raise OutOfReach(silence)
                 _patiently(lambda: _snapshot(hub, self.name, self.kind, self.commit, literal, tqdm_class=bars))
         if missing := [path for path in lacking if not (self.folder / path).is_file()]:
@@ -98,7 +132,7 @@ def commit_of(name: HubName, kind: Kind) -> str | None:
 def _commit(hub: Any, name: HubName, kind: Kind) -> str:
     """The commit that the revision is now, or was when the Hub was last in reach."""
     ask = partial(hub.resolve_revision, name.repository, repo_type=kind.name, revision=name.revision)
-    silence = "" if _COMMIT.fullmatch(name.revision or "") else _silence(hub)
+    silence = "" if _COMMIT.fullmatch(name.revision or "") else _silenced_bars(hub)
     revision = _in_cache(partial(ask, local_files_only=True), silence) if silence else _patiently(ask)
     return str(revision.resolved)
 
@@ -109,11 +143,11 @@ def _listed(hub: Any, name: HubName, kind: Kind, commit: str) -> str:
     with suppress(hub.errors.CachedRepoTreeNotFoundError, hub.errors.LocalEntryNotFoundError):
         hub.get_cached_repo_tree(name.repository, repo_type=kind.name, revision=commit)
         return ask(local_files_only=True)
-    silence = _silence(hub)
+    silence = _silenced_bars(hub)
     return _in_cache(partial(ask, local_files_only=True), silence) if silence else _patiently(ask)
 
 
-def _silence(hub: Any) -> str:
+def _silenced_bars(hub: Any) -> str:
     """Why asking is of no use; empty where the Hub answers, or the package is forbidden to ask and will say that."""
     return "" if hub.is_offline_mode() else out_of_reach()
 
@@ -185,3 +219,253 @@ def _patiently(ask: Callable[[], Result]) -> Result:
 def _literally(path: str) -> str:
     """The pattern that only ``path`` matches."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
+
+
+BUSY: Final = (429, 500, 502, 503, 504)
+"""What a server answers that may answer later."""
+
+PATIENCE: Final = 60
+"""Seconds that a server may ask to wait."""
+
+_CARRY: Final = "copy the cache (HF_HOME) from a machine that has it"
+
+MODEL: Final = Kind("model", "", ModelError, True, "there is no folder of that name here, and ")
+DATASET: Final = Kind("dataset", "datasets/", DataError, False, "there is no file or folder of that name here, and ")
+BENCHMARK: Final = Kind("dataset", "datasets/", DataError, False)
+"""The dataset of a benchmark, which is looked for nowhere else."""
+
+
+class OutOfReach(Exception):
+    """The Hub does not answer, for the reason that this says, and the cache does not hold what is asked for."""
+
+
+def explained(error: Exception, name: HubName, kind: Kind) -> ChoicewiseError:
+    """The error that users read in place of ``error``, which ``huggingface_hub`` raised about ``name``."""
+    if isinstance(error, ChoicewiseError):
+        return error
+    return kind.error(f"{kind.name} {name}: {_reason(error, name, kind)}")
+
+
+def retry_after(error: Exception, tried: int) -> float | None:
+    """Seconds to wait before the ``tried + 1``-th try; None where another try is of no use."""
+    for response in _responses(error):
+        if response.status_code in BUSY:
+            asked = response.headers.get("Retry-After", "")
+            pause = float(asked) if asked.isdigit() else 2.0 ** (tried - 1)
+            return pause if pause <= PATIENCE else None
+    return None
+
+
+def _reason(error: Exception, name: HubName, kind: Kind) -> str:
+    from huggingface_hub import constants, errors
+
+    endpoint = _shown(constants.ENDPOINT)
+    page = f"{endpoint}/{kind.path}{name.repository}"
+    for cause in _causes(error):
+        match cause:
+            case OutOfReach():
+                break
+            case errors.GatedRepoError():
+                return f"it is gated; ask for access at {page}, then run `hf auth login`, or set HF_TOKEN"
+            case errors.RepositoryNotFoundError():
+                return (
+                    f"{kind.first}{endpoint} has no such {kind.name} that you may read; check the name, or run"
+                    " `hf auth login` if it is private"
+                )
+            case errors.RevisionNotFoundError():
+                return f"it has no revision {name.revision}; {page}/tree/main lists its branches and tags"
+            case errors.RemoteEntryNotFoundError():
+                return f"a file that it lists is not there; see {page}/tree/{name.revision or 'main'}"
+            case errors.DisabledRepoError():
+                return f"the Hub does not serve it any more; see {page}"
+            case errors.HFValidationError():
+                return "that is no name on the Hub; it is ORG/NAME"
+            case errors.OfflineModeIsEnabled():
+                reason = (
+                    f"{kind.first}it is not (or not all) in the Hub's cache, and HF_HUB_OFFLINE forbids to fetch it"
+                )
+                return f"{reason}; unset that, or {_CARRY}" if kind.first else reason
+            case errors.CachedRepoTreeNotFoundError():
+                return (
+                    "the Hub's cache does not say whether all its files are there, as another program filled it; open"
+                    " it once with network"
+                )
+            case errors.HfHubHTTPError():
+                return _refused(cause.response.status_code, endpoint)
+            case errors.FileMetadataError():
+                return f"{endpoint} does not answer as the Hub does; check HF_ENDPOINT and your proxy"
+    return _broken(error, endpoint, kind)
+
+
+def _refused(status: int, endpoint: str) -> str:
+    if status == 401:
+        return f"{endpoint} refuses your token; run `hf auth login`, or set HF_TOKEN to another"
+    if status == 403:
+        return "your token does not open it; make one that may read it, and run `hf auth login`"
+    if status == 429:
+        return f"{endpoint} says that you asked too often; run the same again in some minutes, after `hf auth login`"
+    return f"{endpoint} fails with status {status}; run the same again later"
+
+
+def _broken(error: Exception, endpoint: str, kind: Kind) -> str:
+    """What ended a transfer or kept one from beginning."""
+    from huggingface_hub import errors
+
+    names = {type(cause).__name__ for cause in _causes(error)}
+    if names & {"RemoteProtocolError", "ReadError"}:
+        return "the connection broke off in the middle; run the same again: whole files are kept"
+    transport = errors.HfHubHTTPError.__bases__[0]  # HTTPError of httpx, of whatever version
+    for cause in _causes(error):
+        if isinstance(cause, (transport, OutOfReach)):
+            silence = str(cause) if isinstance(cause, OutOfReach) else silence_of(cause) or REFUSED
+            reason = f"{kind.first}{endpoint} {silence}, and it is not (or not all) in the Hub's cache"
+            return f"{reason}; check network and proxy, or {_CARRY}" if kind.first else reason
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and "Consistency check failed" in str(cause):
+            return "a download is of another size than announced; run the same again"
+        if isinstance(cause, OSError) and cause.strerror:
+            place = cause.filename or "the Hub's cache"
+            return f"{place} can't be written or read: {cause.strerror}; set HF_HOME to a folder of yours with room"
+    return f"it can't be read ({type(error).__name__}); run the same again, or fetch it with `hf download`"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what it came of."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _responses(error: BaseException) -> Iterator[Any]:
+    for cause in _causes(error):
+        if (response := cause.__dict__.get("response")) is not None:
+            yield response
+
+
+def _shown(endpoint: str) -> str:
+    """The address without a user and password in it."""
+    parts = urlsplit(endpoint)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+_NAME = re.compile(
+    r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[^@]+))?(?:@(?P<revision>[^\s@]+))?", re.ASCII
+)
+
+
+def hub_name(text: str) -> HubName | None:
+    """What ``text`` names on the Hub; None where it can't be such a name."""
+    match = _NAME.fullmatch(text)
+    return HubName(**match.groupdict()) if match else None
+
+
+REFUSED: Final = "can't be reached"
+"""What is known at once: no network, a name that nobody resolves, a connection that is refused."""
+
+REMEMBERED: Final = 60.0
+"""Seconds that an answer holds: a notebook outlives a network that is down."""
+
+_answers: dict[str, tuple[float, str]] = {}
+
+
+def out_of_reach() -> str:
+    """Why ``HF_ENDPOINT`` gave no answer when it was last asked, at most a minute ago; empty where it gave any."""
+    from huggingface_hub import constants
+
+    endpoint = constants.ENDPOINT
+    asked, silence = _answers.get(endpoint, (float("-inf"), ""))
+    if monotonic() - asked > REMEMBERED:
+        silence = _silence_in_time(endpoint)
+        _answers[endpoint] = monotonic(), silence
+    return silence
+
+
+def silence_of(error: BaseException) -> str:
+    """What an error of the package's transport says about the Hub; empty where the Hub answered something."""
+    names = {each.__name__ for each in type(error).__mro__}  # of another module with each version of the package
+    if "TimeoutException" in names:
+        return _too_slow()
+    return REFUSED if names & {"NetworkError", "ProxyError"} else ""
+
+
+def _patience() -> int:
+    """Seconds that the package waits for an answer of the Hub, here as in the package: 10, or as users set it."""
+    from huggingface_hub import constants
+
+    return constants.HF_HUB_ETAG_TIMEOUT
+
+
+def _too_slow() -> str:
+    return f"did not answer within {_patience()} s (HF_HUB_ETAG_TIMEOUT sets another time)"
+
+
+def _silence_in_time(endpoint: str) -> str:
+    """Asked in a thread, as nothing bounds the time that resolving a name may take."""
+    answers: list[str] = []
+    thread = Thread(target=lambda: answers.append(_silenced_retries(endpoint)), daemon=True)
+    thread.start()
+    thread.join(_patience())
+    return answers[0] if answers else _too_slow()
+
+
+def _silenced_retries(endpoint: str) -> str:
+    """By the session of the package, which knows proxies and certificates; without its token."""
+    from huggingface_hub import get_session
+
+    try:
+        get_session().head(endpoint, timeout=_patience(), follow_redirects=False)
+    except Exception as error:
+        return silence_of(error)
+    return ""
+
+
+Download = Callable[[str, int, int], None]
+"""Is called with (name, bytes done, bytes in all) while files are downloaded, from any thread."""
+
+
+def own_bars() -> type[Silent] | None:
+    """The bars of the package itself, which are None, in a terminal; silent ones elsewhere."""
+    return None if sys.stderr.isatty() else Silent
+
+
+class Silent:
+    """A progress bar, as far as the package asks one of anything, that shows nothing."""
+
+    total: int | None = 0
+    n: float = 0
+    format_dict: Mapping[str, Any] = {}
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def update(self, n: float | None = 1) -> None:
+        """Count ``n`` more."""
+        self.n += n or 0
+
+    def close(self, *_: Any, **__: Any) -> None:
+        """Nothing, as all that only changes what is shown."""
+
+    refresh = set_description = set_description_str = set_postfix_str = close
+
+
+def bars_for(name: str, total: int, progress: Download) -> type[Silent]:
+    """The class of bars that report the bytes of one download to ``progress``."""
+    seen = 0
+
+    class Bar(Silent):
+        def __init__(self, *_: Any, unit: str = "", **__: Any) -> None:
+            self.bytes = unit == "B"
+
+        def update(self, n: float | None = 1) -> None:
+            nonlocal seen
+            super().update(n)
+            if self.bytes and self.n > seen:
+                seen = int(self.n)
+                progress(name, min(seen, total), total)
+
+    return Bar

@@ -1,23 +1,35 @@
-"""What a dataset is, before anything is asked: a :class:`Survey` of plain numbers."""
+"""`choicewise data`: what was recognised, doubles, text faults."""
 
+from __future__ import annotations
+
+import re
+import unicodedata
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from choicewise.data.answer_pattern import AnswerPattern, answer_pattern
-from choicewise.data.columns import Columns
-from choicewise.data.dataset import Dataset
-from choicewise.data.doubles import Doubles, doubles
-from choicewise.data.item import Item
-from choicewise.data.items import Items
-from choicewise.data.shapes import shape_of_columns
-from choicewise.data.text_faults import Fault, text_faults
+from choicewise.data.dataset import Columns, Dataset
+from choicewise.data.guess import AnswerPattern, answer_pattern
+from choicewise.data.items import BLANK, Item, Items
+from choicewise.data.rows import shape_of_columns
 
 SHOWN: Final = 10
 """Items that are shown."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How many items have a fault, and the id of the first."""
+
+    count: int
+    example: str
 
 
 @dataclass(frozen=True)
@@ -28,6 +40,32 @@ class SplitSurvey:
     subjects: Mapping[str, int]
     answers: AnswerPattern
     faults: Mapping[str, Fault]
+
+
+@dataclass(frozen=True)
+class Double:
+    """Two items that are the same question: their splits and ids, and whether they have other right answers."""
+
+    split: str
+    item: str
+    other_split: str
+    other: str
+    disagree: bool
+
+
+@dataclass(frozen=True)
+class Doubles:
+    """Questions that are there again, of which the first ``LISTED`` are named.
+
+    ``within``: split → items that are the same question as one before them in the split.  ``across``: two splits → how
+    many items of the first are in the other as well.  ``disagreeing``: pairs, counted in these, with other right
+    answers.
+    """
+
+    within: Mapping[str, int]
+    across: Mapping[tuple[str, str], int]
+    disagreeing: int
+    examples: tuple[Double, ...]
 
 
 @dataclass(frozen=True)
@@ -110,3 +148,147 @@ def _plain(value: Any) -> Any:
 def _split(items: Items) -> SplitSurvey:
     subjects = {subject: len(own) for subject, own in items.by_subject().items()}
     return SplitSurvey(len(items), subjects, answer_pattern(items), text_faults(items))
+
+
+LISTED: Final = 10
+"""Doubles that are named, of each kind; all are counted."""
+
+
+def doubles(dataset: Dataset) -> Doubles:
+    """The doubles of all splits: the same question, the same content fields and the same choices in any order."""
+    content = [name for name in dataset.content if name != BLANK]
+    firsts = {split: _first(items, suspects, content) for (split, items), suspects in _suspects(dataset, content)}
+    within, across, disagreeing = {}, {}, 0
+    examples: list[Double] = []
+    for split, (first, repeats) in firsts.items():
+        within[split] = len(repeats)
+        pairs = [Double(split, first[key][0], split, id, first[key][1] != right) for key, id, right in repeats]
+        disagreeing += sum(pair.disagree for pair in pairs)
+        examples += pairs[:LISTED]
+    for one, other in combinations(_by_use(firsts), 2):
+        (mine, again), (theirs, _) = firsts[one], firsts[other]
+        pairs = [
+            Double(one, id, other, theirs[key][0], theirs[key][1] != right)
+            for key, id, right in [*((key, *mine[key]) for key in mine), *again]
+            if key in theirs
+        ]
+        across[one, other] = len(pairs)
+        disagreeing += sum(pair.disagree for pair in pairs)
+        examples += pairs[:LISTED]
+    kept = {splits: count for splits, count in across.items() if count}
+    return Doubles({split: count for split, count in within.items() if count}, kept, disagreeing, tuple(examples))
+
+
+_Key = tuple[str, ...]
+_Right = frozenset[str]
+_Repeat = tuple[_Key, str, _Right]
+
+
+def _key(item: Item, content: Sequence[str]) -> _Key:
+    return (item.question, *sorted(item.choices), *(item.fields.get(name, "") for name in content))
+
+
+def _suspects(dataset: Dataset, content: Sequence[str]) -> list[tuple[tuple[str, Sequence[Item]], list[int]]]:
+    """For every split the positions of items whose hash another item has, too; a hash takes 8 bytes."""
+    hashes = {}
+    for split, items in dataset.splits.items():
+        hashes[split] = np.frombuffer(array("q", (hash(_key(item, content)) for item in items)), np.int64)
+    values, counts = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.int64)]), return_counts=True)
+    repeated = values[counts > 1]
+    return [
+        ((split, dataset.splits[split]), np.flatnonzero(np.isin(own, repeated)).tolist())
+        for split, own in hashes.items()
+    ]
+
+
+def _first(
+    items: Sequence[Item], suspects: Sequence[int], content: Sequence[str]
+) -> tuple[dict[_Key, tuple[str, _Right]], list[_Repeat]]:
+    """Key → id and right texts of the first item that has it; and those of every later one."""
+    first: dict[_Key, tuple[str, _Right]] = {}
+    repeats = []
+    for position in suspects:
+        item = items[position]
+        key, right = _key(item, content), frozenset(item.choices[index] for index in item.gold)
+        if key in first:
+            repeats.append((key, item.id, right))
+        else:
+            first[key] = item.id, right
+    return first, repeats
+
+
+def _by_use(splits: Mapping[str, object]) -> list[str]:
+    """The splits, those that are tested before those that shots come from."""
+    order = ("test", "validation", "dev", "train")
+    return sorted(splits, key=lambda split: order.index(split) if split in order else len(order))
+
+
+FAULTS: Final = {
+    "same choices": "two choices have the same text",
+    "same choices but for case or spaces": "two choices differ in case or white space alone",
+    "spaces at an edge": "a choice begins or ends with white space",
+    "control characters": "a text has control or invisible characters",
+    "mojibake": "a text was read in the wrong encoding, such as Ã© for é",
+    "replacement character": "a text has U+FFFD in place of a character that was lost",
+    "not NFC": "a text spells letters and their marks apart (not Unicode NFC)",
+}
+"""What can be wrong with an item's texts, and what that means."""
+
+_CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
+"""What no text needs; soft hyphens and joiners are not among them."""
+
+_LATIN = "\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122"
+_MOJIBAKE = re.compile(f"[ÂÃÅÐÑ][{_LATIN}]|[âï][{_LATIN}]{{2}}|ð[{_LATIN}]{{3}}")
+"""UTF-8 read as Windows-1252: the first bytes of Latin, Cyrillic, punctuation and emoji, and what can follow them."""
+
+
+def text_faults(items: Items) -> Mapping[str, Fault]:
+    """Fault → items that have it, in the order of ``FAULTS``; in the question, the choices and the further fields."""
+    faults: dict[str, Fault] = {}
+    for batch in items.table().to_batches():
+        for name, rows in _faults(batch):
+            if rows:
+                earlier = faults.get(name)
+                example = batch["item"][min(rows)].as_py() if earlier is None else earlier.example
+                faults[name] = Fault(len(rows) + (earlier.count if earlier else 0), example)
+    return {name: faults[name] for name in FAULTS if name in faults}
+
+
+def _faults(batch: pa.RecordBatch) -> Iterator[tuple[str, set[int]]]:
+    choices = batch["choices"]
+    flat, owner = choices.flatten(), pc.list_parent_indices(choices)
+    same = _twice(owner, flat)
+    yield "same choices", same
+    yield "same choices but for case or spaces", _twice(owner, pc.utf8_lower(pc.utf8_trim_whitespace(flat))) - same
+    trimmed = pc.not_equal(pc.utf8_length(pc.utf8_trim_whitespace(flat)), pc.utf8_length(flat))
+    yield "spaces at an edge", {*owner.filter(trimmed).to_pylist()}
+    rows = pa.array(range(batch.num_rows), owner.type)
+    texts = pa.concat_arrays([batch["question"], flat, batch["fields"]])
+    owners = pa.concat_arrays([rows, owner, rows])
+    yield "control characters", {*owners.filter(pc.match_substring_regex(texts, _CONTROL)).to_pylist()}
+    wide = pc.invert(pc.string_is_ascii(texts))
+    texts, owners = texts.filter(wide), owners.filter(wide)
+    yield "replacement character", {*owners.filter(pc.match_substring(texts, "\ufffd")).to_pylist()}
+    pairs = [*zip(texts.to_pylist(), owners.to_pylist(), strict=True)]
+    yield "mojibake", {row for text, row in pairs if is_mojibake(text)}
+    yield "not NFC", {row for text, row in pairs if not unicodedata.is_normalized("NFC", text)}
+
+
+def is_mojibake(text: str) -> bool:
+    """Whether a part of ``text`` is UTF-8 that was read as Windows-1252."""
+    return any(_decodes(part[0]) for part in _MOJIBAKE.finditer(text))
+
+
+def _decodes(part: str) -> bool:
+    try:
+        b"".join(letter.encode("latin-1" if letter <= "\xff" else "cp1252") for letter in part).decode()
+    except UnicodeError:
+        return False
+    return True
+
+
+def _twice(owner: pa.Array, texts: pa.Array) -> set[int]:
+    """The rows that have a text twice."""
+    table = pa.table({"row": owner, "text": texts})
+    counts = table.group_by(["row", "text"], use_threads=False).aggregate([([], "count_all")])
+    return {*counts.filter(pc.greater(counts["count_all"], 1))["row"].to_pylist()}

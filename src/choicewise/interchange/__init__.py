@@ -1,1 +1,1 @@
-"""Other tools' files in and out: one file per tool and direction."""
+"""Other tools' files: logs that are read, tasks that become protocols, formats that are written."""

@@ -1,4 +1,6 @@
-"""Every item of a run with what was sent, answered and observed: what formats with a line per item are made of."""
+"""Every item with what was sent and answered."""
+
+from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,13 +9,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from choicewise.results.item_table import read_item_rows
-from choicewise.results.observed_portion import ObservedPortion
 from choicewise.results.run import Run
-from choicewise.scoring.continuations import Continuations
-from choicewise.scoring.ragged import Floats
-from choicewise.scoring.scores import lengths
-from choicewise.scoring.scores.tokens import greedy
+from choicewise.results.spans import ObservedPortion
+from choicewise.results.tables import read_item_rows
+from choicewise.scoring import scores
+from choicewise.scoring.observed import Continuations, Floats
+from choicewise.scoring.scores import greedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _choices(
     likeliest = greedy(scored).tolist()
     after = {null: _known(portion.continuations(null)).tolist() for null in nulls}
     own, expected, shown = portion.own_contexts, portion.expected(), portion.options()
-    loglikelihoods, counts = sums.tolist(), lengths.tokens(scored).tolist()
+    loglikelihoods, counts = sums.tolist(), scores.tokens(scored).tolist()
     for number, (start, end) in enumerate(pairwise(portion.item_offsets.tolist())):
         as_given = texts[int(portion.items[number])]["choices"]
         assert isinstance(as_given, list)

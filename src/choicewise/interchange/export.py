@@ -1,17 +1,26 @@
-"""Runs written in the format of another tool."""
+"""Export(): writer registry (entry points choicewise.exporters), destination."""
+
+from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import file_digest
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from choicewise.errors import UsageError
-from choicewise.interchange.place import Filled
-from choicewise.interchange.write import Export, writer
+from choicewise.errors import UsageError, did_you_mean
 from choicewise.results.run import Run, open_run
 from choicewise.results.sweep import run_folders, sweeps
+from choicewise.util.files import Refused, disk_errors, new_file, new_folder, open_file, put_back, read_bytes
+
+if TYPE_CHECKING:
+    from choicewise.records import Sweep
 
 
 def export(
@@ -26,7 +35,7 @@ def export(
 ) -> Filled:
     """Write the numbers of ``runs`` (run folders, folders of several, or runs that are open) to ``out``.
 
-    ``format``: a name in :data:`choicewise.interchange.write.WRITERS`.  ``protocols``: only these, or further ones that
+    ``format``: a name in :data:`WRITERS`.  ``protocols``: only these, or further ones that
     ask nothing new.  ``url``: where the evaluation can be looked at; ``organization``: who evaluated.  What is at
     ``out`` is replaced only where it is an earlier export of the same.
 
@@ -72,3 +81,205 @@ def _refuse_incomplete(runs: Sequence[Run]) -> None:
     if lines:
         advice = "finish it by repeating the line that began it, or ask for incomplete runs as they are"
         raise UsageError(f"{lines[0] if len(lines) == 1 else 'runs are not whole'}; {advice}", lines[1:] and lines)
+
+
+@dataclass(frozen=True)
+class Export:
+    """What is exported: ``runs``, whose numbers are read one run at a time and released by the format that reads them.
+
+    ``sweeps``: the folders of several runs among what was named, for the averages of their suites.  ``url``: where the
+    evaluation can be looked at; ``organization``: who evaluated; both may be empty.
+    """
+
+    runs: tuple[Run, ...]
+    sweeps: tuple[tuple[Path, Sweep], ...] = ()
+    url: str = ""
+    organization: str = ""
+
+
+Write = Callable[[Path], Sequence[str]]
+"""Writes at a path, and says in a line each what was left out, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """``files`` that were written, in the order of their names; ``notes``: what was left out, and why."""
+
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+Place = Callable[[Path, str, Sequence[str], Write], Filled]
+"""(path, format, what is exported, in words that agree only for the same, what writes it) → what is there then."""
+
+
+def own_folder(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
+    """A folder that holds this export and nothing else, complete or as it was before.
+
+    Raises UsageError where ``out`` holds anything but an earlier export of this format with no other ``content``, and
+    where nothing was written.
+    """
+    place = Path(os.path.realpath(out))
+    with disk_errors(out):
+        put_back(place)
+    _check_folder(place, out, name, content)
+    with new_folder(place) as partial:
+        notes = write(partial)
+        files = sorted(file.relative_to(partial) for file in partial.rglob("*") if file.is_file())
+        if not files:
+            raise UsageError(f"nothing of this can be exported to {name}", notes)
+        mark = Mark(name, [*content], {file.as_posix(): _sha256(partial / file) for file in files})
+        (partial / MARK).write_text(json.dumps(asdict(mark), indent=1), encoding="utf-8")
+    return Filled(tuple(out / file for file in files), tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A format.  ``about``: who reads it, in a line.
+
+    ``write`` fills the path that it is given, a new folder or a new file by ``place``, and returns what of the export
+    the format has no place for, a line each with the reason.
+    """
+
+    about: str
+    write: Callable[[Export, Path], Sequence[str]]
+    place: Place = own_folder
+
+
+WRITERS: dict[str, str] = {
+    "harness": "harness:WRITER",
+    "every-eval-ever": "every_eval_ever:EVERY_EVAL_EVER",
+    "eval-results": "every_eval_ever:EVAL_RESULTS",
+    "csv": "tables:ROWS_CSV",
+    "parquet": "tables:ROWS_PARQUET",
+    "markdown": "paper:MARKDOWN",
+    "latex": "paper:LATEX",
+    "scores-csv": "tables:SCORES_CSV",
+    "scores-parquet": "tables:SCORES_PARQUET",
+    "items-csv": "tables:ITEMS_CSV",
+    "items-parquet": "tables:ITEMS_PARQUET",
+    "inspect": "inspect:WRITER",
+    "wandb": "trackers:WANDB",
+    "mlflow": "trackers:MLFLOW",
+}
+"""Name → the module in ``write/`` and the name of the :class:`Writer` there."""
+
+
+def library(name: str, extra: str) -> None:
+    """Check that another tool's library is there.  Raises UsageError with the line that installs it."""
+    if find_spec(name) is None:
+        raise UsageError(f"{name} is not installed; `pip install 'choicewise[{extra}]'`")
+
+
+def writer(name: str) -> Writer:
+    """The format of that name; its module is imported now.  Raises UsageError for a name that nobody knows."""
+    if name not in WRITERS:
+        raise UsageError(f"no format {name!r}; {did_you_mean(name, WRITERS)}")
+    module, _, attribute = WRITERS[name].partition(":")
+    value: Writer = getattr(import_module(f"choicewise.interchange.write.{module}"), attribute)
+    return value
+
+
+MARK = ".choicewise-export"
+"""A file in every folder that an export made: what is in it, so that it is replaced only where nothing is lost."""
+
+NAMED = 5
+"""Names in a message; more of them are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What an export says of itself: its format, the ``content`` in words, and the sha256 of its files by name."""
+
+    format: str
+    content: list[str]
+    files: dict[str, str]
+
+
+def begins_with(text: str) -> Callable[[Path], bool]:
+    """Whether a file begins with ``text``."""
+    head = text.encode()
+
+    def is_ours(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(len(head)) == head
+
+    return is_ours
+
+
+def one_file(is_ours: Callable[[Path], bool]) -> Place:
+    """One file, complete or as it was before.
+
+    UsageError where another file is there than ``is_ours`` says that an export of the format made.
+    """
+
+    def place(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
+        if out.is_dir():
+            raise UsageError(f"{out} is a folder; {name} is one file, name it")
+        if out.is_symlink() and not out.exists():
+            raise UsageError(f"{out} is a link to nothing; name the file that is to be written")
+        if out.exists() and not out.is_file():
+            raise UsageError(f"{out} is a device or a pipe, no file; name a file, which is replaced in one step")
+        if out.exists() and not is_ours(out):
+            raise UsageError(f"{out} is there and no earlier {name} export; choose another name")
+        with disk_errors(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(Path(os.path.realpath(out))) as partial:
+            notes = write(partial)
+        return Filled((out,), tuple(notes))
+
+    return place
+
+
+def own_store(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
+    """A store of the other tool's own library, which keeps what is there already and adds to it."""
+    with disk_errors(out):
+        return Filled((out,), tuple(write(out)))
+
+
+def _check_folder(place: Path, out: Path, name: str, content: Sequence[str]) -> None:
+    if not os.path.lexists(place):
+        return
+    if not place.is_dir():
+        raise UsageError(f"{out} is a file; {name} is a folder of files, name a new one")
+    there = {file.relative_to(place).as_posix() for file in place.rglob("*") if not file.is_dir() or file.is_symlink()}
+    if not there and not any(place.iterdir()):
+        return
+    mark = _mark(place)
+    if mark is None:
+        raise UsageError(f"{out} holds {_named(sorted(there)) or 'folders'}, no export; choose an empty or new folder")
+    if mark.format != name:
+        raise UsageError(f"{out} holds an export of the format {mark.format}; choose another folder")
+    if other := there - {MARK} - mark.files.keys():
+        raise UsageError(f"{out} holds {_named(sorted(other))} beside an export; choose another folder, or move that")
+    if changed := [file for file in sorted(there - {MARK}) if _sha256(place / file) != mark.files[file]]:
+        raise UsageError(
+            f"{out} holds {_named(changed)}, changed since the export; choose another folder, or move that"
+        )
+    if lost := [each for each in mark.content if each not in content]:
+        raise UsageError(f"{out} holds an export of {_named(lost)}; export that with it, or choose another folder")
+
+
+def _mark(place: Path) -> Mark | None:
+    """What an earlier export says of itself; None where there is none that can be read."""
+    try:
+        mark = json.loads(read_bytes(place / MARK))
+    except (OSError, ValueError):
+        return None
+    kinds = {"format": str, "content": list, "files": dict}
+    whole = isinstance(mark, dict) and all(isinstance(mark.get(key), kind) for key, kind in kinds.items())
+    return Mark(*(mark[key] for key in kinds)) if whole else None
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
+
+
+def _sha256(file: Path) -> str:
+    """In hexadecimal; nothing of what is no file."""
+    try:
+        with open_file(file) as stream:
+            return file_digest(stream, "sha256").hexdigest()
+    except Refused:
+        return ""

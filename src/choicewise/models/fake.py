@@ -1,8 +1,10 @@
-"""Models without weights: for trying a pipeline, and for checking that it counts right answers as right.
+"""Hash, oracle, anti-oracle.
 
 All use the bytes of :class:`~choicewise.tokens.tokenizer.ByteTokenizer` as tokens.  ``fake:hash`` guesses, the same on
 every machine; ``fake:oracle`` knows every answer and must score 1 under any protocol, ``fake:anti-oracle`` 0.
 """
+
+from __future__ import annotations
 
 import hashlib
 import math
@@ -13,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.models.recipe import Recipe
-from choicewise.models.selfcheck import SelfCheck
+from choicewise.models.model import Recipe, SelfCheck
 from choicewise.questions import (
     KINDS,
     Answers,

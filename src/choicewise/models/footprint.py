@@ -1,4 +1,4 @@
-"""How much memory a model needs, known from its files before anything is loaded, and without torch.
+"""Memory a model takes.
 
 Weights are counted from the headers of the safetensors files.  What computing takes beside them is an allowance: where
 it is too small, packs of questions get smaller and the answers stay the same (``engine``), so it errs on the side of
@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from choicewise.models.local import checkpoint
-from choicewise.models.local.adapter import WEIGHTS
-from choicewise.models.model import Model
+from choicewise.models.local import files as model_files
 
 DEEPEST: Final = 4096
 """Tokens of the longest question where nobody says: few published protocols send more."""
@@ -82,26 +80,6 @@ NOTHING: Final = Footprint(0, 0, 0, 0, 200_000_000)
 """Of a model without weights: a process with the package."""
 
 
-def footprint_of(model: Model, *, deepest: int | None = None, generated: int = 0) -> Footprint:
-    """What ``model`` needs where it is loaded; arguments as of :func:`footprint`."""
-    from choicewise.models.local.folder_model import FolderModel
-
-    if not isinstance(model, FolderModel):
-        return NOTHING
-    needed = footprint(
-        model.folder,
-        dtype=model.asked_dtype,
-        device="cpu" if model.device == "cpu" else "cuda",
-        window=model.window,
-        batch_tokens=model.batch_tokens,
-        deepest=deepest,
-        generated=generated,
-    )
-    added = 0 if model.adapter is None else _adapter_bytes(model.adapter.folder / WEIGHTS)
-    host = needed.host + (added if needed.context == 0 else 0)
-    return Footprint(needed.weights + added, needed.workspace, needed.context, needed.layer, host)
-
-
 def footprint(
     folder: Path,
     *,
@@ -120,14 +98,14 @@ def footprint(
     :class:`~choicewise.models.local.local_model.LocalModel`.  Raises ModelError when files are missing or damaged.
     """
     device = "cpu" if device == "cpu" else "cuda"
-    with checkpoint.readable(folder):
-        config = checkpoint.read_config(folder)
+    with model_files.readable(folder):
+        config = model_files.read_config(folder)
         quantised = "quantization_config" in config
-        each = None if quantised else _BYTES.get(dtype) or _BYTES.get(checkpoint.dtype_of(config, folder) or "")
+        each = None if quantised else _BYTES.get(dtype) or _BYTES.get(model_files.dtype_of(config, folder) or "")
         layers = defaultdict[str, int](int)
-        for name, size, numbers, kind in _tensors(checkpoint.weight_files(folder)):
+        for name, size, numbers, kind in _tensors(model_files.weight_files(folder)):
             layers[_part(name)] += size if each is None or kind not in _FLOATS else numbers * each
-        known = window or checkpoint.window_of(config, folder)
+        known = window or model_files.window_of(config, folder)
     weights = sum(layers.values())
     shape = _shape(config, each or _BYTES.get(dtype, 2 if quantised else 4))
     path, pack = min(known, deepest or DEEPEST), batch_tokens or PACKS[device]
@@ -192,7 +170,7 @@ def _shape(config: Mapping[str, Any], size: int) -> _Shape:
 def _tensors(files: list[Path]) -> Iterator[tuple[str, int, int, str]]:
     """(name, bytes, numbers, kind) of every tensor of safetensors files."""
     for file in files:
-        for name, entry in json.loads(checkpoint.read_header(file)).items():
+        for name, entry in json.loads(model_files.read_header(file)).items():
             if name != "__metadata__":
                 start, end = entry["data_offsets"]
                 numbers = 1
@@ -206,8 +184,3 @@ def _part(name: str) -> str:
     words = name.split(".")
     place = next((index for index, word in enumerate(words) if word.isdigit()), len(words) - 2)
     return ".".join(words[: place + 1])
-
-
-def _adapter_bytes(file: Path) -> int:
-    """PEFT computes adapters in float32."""
-    return sum(numbers * 4 if kind in _FLOATS else size for _, size, numbers, kind in _tensors([file]))

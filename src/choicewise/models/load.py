@@ -1,20 +1,21 @@
-"""From the name or folder that a user gives, to a model that answers."""
+"""Load_model by name."""
 
+from __future__ import annotations
+
+import json
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
-from choicewise.data.download_bars import Download
-from choicewise.data.hub_name import hub_name
+from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot
 from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
-from choicewise.models.hub import hub_folder
-from choicewise.models.model import Model
-from choicewise.models.recipe import Recipe
+from choicewise.models.local.files import FILES
+from choicewise.models.model import Model, Recipe
 from choicewise.models.server.address import PREFIX as SERVED
-from choicewise.records.secret_address import refuse_secret
+from choicewise.util.secrets import refuse_secret
 
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
 
@@ -37,7 +38,7 @@ def load_model(
     """The model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder in the format of transformers.
 
     ``server:URL#NAME`` is what a server at that address calls ``NAME``; ``tokenizer`` names the tokenizer of that
-    (:mod:`choicewise.models.server.server_tokenizer`), and ``window`` counts input tokens as of any model.  ``say``
+    (:mod:`choicewise.models.server.server_model`), and ``window`` counts input tokens as of any model.  ``say``
     gets a line now and then while a server is waited for, from any thread.
 
     Where there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its safetensors,
@@ -150,3 +151,65 @@ def _advice(name: str) -> str:
 
 def _silent(line: str) -> None:
     """Nobody reads it."""
+
+
+WEIGHTS: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+
+ADAPTER: Final = "adapter_config.json"
+"""What a repository of an adapter holds."""
+
+_PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
+
+
+def hub_folder(name: HubName, progress: Download | None = None) -> tuple[Path, str]:
+    """The folder with the files of the model ``name``, and the repository and commit that they are of.
+
+    Raises ModelError when it can't be had or holds no safetensors.
+    """
+    snapshot, paths = open_hub_model(name, progress)
+    snapshot.download(paths, progress)
+    return snapshot.folder, snapshot.source
+
+
+def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Snapshot, list[str]]:
+    """The repository of the model ``name`` and the paths of its files that are needed; errors as :func:`hub_folder`."""
+    if name.config is not None:
+        raise ModelError(f"{name}: a model has no configuration {name.config!r}; a revision is written after @")
+    snapshot = open_snapshot(name, MODEL)
+    weights = [path for path in (WEIGHTS, INDEX) if path in snapshot.files][:1]
+    if not weights:
+        raise ModelError(_without_weights(snapshot))
+    if weights == [INDEX]:
+        snapshot.download(weights, progress)
+        weights += _listed(snapshot)
+    return snapshot, [path for path in FILES if path in snapshot.files] + weights
+
+
+def _listed(snapshot: Snapshot) -> list[str]:
+    """The files of weights that the index lists."""
+    try:
+        listed = sorted(set(json.loads((snapshot.folder / INDEX).read_text())["weight_map"].values()))
+        if wrong := [path for path in listed if not path.endswith(".safetensors")]:
+            raise ValueError(f"{wrong[0]} is not one")  # others can run code when opened
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{INDEX} of {snapshot.source} is no index of safetensors files") from error
+    if lacking := [path for path in listed if path not in snapshot.files]:
+        raise ModelError(f"{INDEX} of {snapshot.source} lists {lacking[0]}, which is not there")
+    return listed
+
+
+def _without_weights(snapshot: Snapshot) -> str:
+    pickles = sorted(path for path in snapshot.files if path.endswith(_PICKLES))
+    if ADAPTER in snapshot.files:
+        return (
+            f"{snapshot.source} is an adapter; run `hf download {snapshot.name.repository}`, and pass the folder it"
+            " names as the adapter of the model that it was trained beside"
+        )
+    if not pickles:
+        return f"{snapshot.source} holds no model.safetensors; it is no model that transformers reads"
+    return (
+        f"{snapshot.source} holds no safetensors, and other formats ({', '.join(pickles[:3])}) can run code when"
+        f" opened; name a revision that has them, as {snapshot.name.repository}@refs/pr/1 often does, or convert it"
+        " where you trust it and pass the folder"
+    )

@@ -1,10 +1,11 @@
-"""The one interface behind which every kind of model answers."""
+"""The model interface, self-check record, recipe."""
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+from __future__ import annotations
 
-from choicewise.models.recipe import Recipe
-from choicewise.models.selfcheck import SelfCheck
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
 from choicewise.questions import Answers, Question
 from choicewise.tokens.tokenizer import Tokenizer
 
@@ -88,3 +89,50 @@ class Model(Protocol):
         The same question has the same answer, whatever else is asked.  Raises ModelError for what the model can't
         answer: more tokens than its window, tokens that it does not know.
         """
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """``name`` and ``options`` are the arguments of :func:`choicewise.models.load.load_model` that were given.
+
+    ``name`` is a folder by its absolute path, or what every machine knows: a name on the Hub with the commit that was
+    loaded, the name of a bundled model or of a fake.  Values of ``options`` are plain: texts, numbers, flags; the
+    folder of an adapter is there by its absolute path.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One rung tried: the largest difference (nats a token) of a score from the reference, and why it was refused.
+
+    The difference of a sum over n tokens counts 1 / √n, as independent errors grow.  The reference is the plain path,
+    for a 16-bit model that of its float32 copy.
+    """
+
+    rung: str
+    difference: float | None
+    refused: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """The rung taken, what it costs in words, and what was measured.
+
+    ``floor``: the noise of the plain path, and ``tolerance``: how far a rung may be from the reference, both in nats a
+    token as the ``difference``.  ``noise``: how far two ways of computing a token's log-probability differ, hardly ever
+    exceeded; the noise of a sum over n tokens is √n times as large.  It is measured on the probe at first, then on
+    answers of the run, which are compared with the plain path, that of a float32 copy of a 16-bit model.
+    ``depth``: the probe's longest sequence, in tokens.
+    """
+
+    rung: str
+    difference: float
+    floor: float
+    tolerance: float
+    noise: float
+    depth: int
+    trials: tuple[Trial, ...]
+    cost: str = ""

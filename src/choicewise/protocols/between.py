@@ -1,10 +1,21 @@
-"""The protocols between two: all that lie on the path from one to the other, in both directions, by name."""
+"""Protocols between two; changed axes.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+The order is that of the axes in the signature (:data:`ORDER`).  Where changing one axis alone would give a protocol
+that means nothing (:mod:`~.consistency`), the fewest further axes are taken, the first in order.  Those of them that
+can change before it do; the others change together with it, because no protocol lies between.
+"""
 
-from choicewise.protocols.path import Possible, path
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+from choicewise.errors import ProtocolError
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.signature import read_axis
 
 MARK = ".."
 """Between the two ends, as in ``mmlu/original..mmlu/helm``."""
@@ -56,3 +67,117 @@ def protocols_between(
     for name, protocol in (*way(start, end, names, possible), *way(end, start, names, possible)):
         known.setdefault(protocol, name)
     return {name: protocol for protocol, name in known.items()}
+
+
+ORDER = tuple(axis.name for axis in fields(Protocol))
+"""The axes in the order in which they change: what is asked before what is made of the answers."""
+
+Axes = tuple[str, ...]
+"""Axes that change together, in order."""
+
+
+def differing(left: Protocol, right: Protocol) -> Axes:
+    """The axes in which two protocols differ, in order."""
+    return tuple(name for name in ORDER if getattr(left, name) != getattr(right, name))
+
+
+Possible = Callable[[Protocol], bool]
+"""Whether some data can be asked as a protocol wants."""
+
+
+def path(start: Protocol, end: Protocol, possible: Possible = lambda protocol: True) -> list[tuple[Axes, Protocol]]:
+    """The steps from ``start`` to ``end``: the axes that change, and the protocol that this gives; the last is ``end``.
+
+    What is not ``possible`` is passed by as what means nothing is.  Read backwards, ``path(end, start)`` goes from
+    ``start`` to ``end`` as well and changes the last axes first.
+    """
+    steps, here = [], start
+    while rest := differing(here, end):
+        moves = _Moves(here, end, possible)
+        axes = min(moves.parts(moves.fewest(rest[0], rest[1:])), key=len)
+        here = replace(here, **{name: getattr(end, name) for name in axes})
+        steps.append((axes, here))
+    return steps
+
+
+@lru_cache(maxsize=4096)
+def inseparable(left: Protocol, right: Protocol) -> bool:
+    """Whether no protocol lies between two: none that has on each axis the value of one or of the other."""
+    axes = differing(left, right)
+    return all(len(part) == len(axes) for part in _Moves(left, right, lambda protocol: True).parts(axes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """What can change from ``here`` on the way to ``end``."""
+
+    here: Protocol
+    end: Protocol
+    possible: Possible
+
+    def parts(self, axes: Axes) -> Iterator[Axes]:
+        """For each of ``axes`` the fewest of them that can change with it, in order."""
+        for axis in axes:
+            yield self.fewest(axis, [other for other in axes if other != axis])
+
+    def fewest(self, first: str, rest: Sequence[str]) -> Axes:
+        """``first`` and the fewest of ``rest`` that have to change with it.
+
+        As few at a time are added as solve a problem and make no other; ``end`` has none, so there always are some.
+        """
+        chosen: Axes = (first,)
+        problems = self._problems(chosen)
+        while problems:
+            added, problems = next(self._solutions(chosen, rest, problems))
+            chosen += added
+        return tuple(name for name in ORDER if name in chosen)
+
+    def _solutions(
+        self, chosen: Axes, rest: Sequence[str], problems: frozenset[str]
+    ) -> Iterator[tuple[Axes, frozenset[str]]]:
+        """Axes to add to those ``chosen``, the fewest first, with the problems that remain."""
+        further = [name for name in rest if name not in chosen]
+        for size in range(1, len(further) + 1):
+            for added in combinations(further, size):
+                remaining = self._problems(chosen + added)
+                if remaining < problems:
+                    yield added, remaining
+
+    def _problems(self, axes: Axes) -> frozenset[str]:
+        """What is wrong with ``here`` when it has these axes of ``end``."""
+        try:
+            moved = replace(self.here, **{name: getattr(self.end, name) for name in axes})
+        except ProtocolError as error:
+            return frozenset(error.parts)
+        return frozenset() if moved == self.end or self.possible(moved) else frozenset(["the data"])
+
+
+CHANGES = "@"
+"""Between a name and the axes that differ, ``AXIS=VALUE`` each, with commas between, spelled as in signatures."""
+
+
+def split_changes(selector: str) -> tuple[str, str]:
+    """The name, and the text of its changes; empty where there are none."""
+    name, _, changes = selector.partition(CHANGES)
+    return name, changes
+
+
+def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Protocol]:
+    """The protocols with the axes that ``changes`` spells, each under its name with them.
+
+    One that has these axes already keeps its name.  Raises ProtocolError for what is no change, or fits no protocol.
+    """
+    values: dict[str, Any] = {}
+    for change in changes.split(","):
+        axis, equals, spelled = change.partition("=")
+        if not equals:
+            raise ProtocolError(f"{change!r} changes no axis; write NAME{CHANGES}AXIS=VALUE, such as shots=5")
+        values[axis] = read_axis(axis, spelled)
+    changed = {}
+    for name, protocol in protocols.items():
+        try:
+            other = replace(protocol, **values)
+        except ProtocolError as error:
+            raise error.within(f"{name}{CHANGES}{changes}") from error
+        changed[name if other == protocol else f"{name}{CHANGES}{changes}"] = other
+    return changed

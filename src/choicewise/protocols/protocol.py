@@ -1,22 +1,33 @@
-"""The protocol value: every axis a paper would have to state, and nothing else."""
+"""The Protocol value, its axes, metrics, template, consistency.
+
+:mod:`choicewise.scoring.decide` gives the credits of an item under each, :mod:`choicewise.scoring.metrics` the number.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
-from choicewise.data.cell import has_half_character
+from choicewise.data.items import has_half_character
 from choicewise.errors import ProtocolError
-from choicewise.protocols.boundary import BOUNDARIES
-from choicewise.protocols.consistency import check_consistency
-from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.option_orders import CALIBRATIONS, VIEWS
+from choicewise.protocols.draws import CALIBRATIONS, DRAWING, MOST, STREAMS, VIEWS
 from choicewise.protocols.preparations import PREPARATIONS
-from choicewise.protocols.readings import CHOOSING, EXTRACTIONS, NUMBERS, OVER_CHAINS, READINGS, SCORES, SELECT
+from choicewise.protocols.readings import (
+    CHOOSING,
+    CONDITIONAL,
+    EXTRACTIONS,
+    NUMBERS,
+    OVER_CHAINS,
+    READINGS,
+    SCORES,
+    SELECT,
+    Reading,
+)
 
 SAMPLERS = (
     *("first", "first-overall", "helm", "harness-v0", "harness-v0-train", "harness", "harness-spare"),
@@ -40,6 +51,53 @@ def _later(before: Any, stage: dict[str, str], *allowed: str) -> Any:
     return field(default=before, metadata={**stage, "allowed": allowed, "before": before})
 
 
+CORRECTED = ("heal", "word", "bytes")
+"""Policies that correct the tokens of a continuation to the probability of its text, or of its words."""
+
+BOUNDARIES = ("joint", "moved-space", "separate", "count", "lcp", "last-token", *CORRECTED)
+"""Every policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What is made of the scores of all items.
+
+    ``predicted``: whether an item's credit says that the predicted choice is right, and nothing else.
+    ``counted``: whether an item's credit is 0, 1 or a part of a tie, so that the number is a proportion of the items.
+    ``share``: whether the number is a share of 1 of which more is better.  Else the credits are log-likelihoods in nats
+    and the number is exp(-mean), of which less is better.
+    ``likelihood``: whether the scores must be the log-likelihoods of the choices.
+    """
+
+    about: str
+    predicted: bool = False
+    counted: bool = True
+    share: bool = True
+    likelihood: bool = False
+
+
+METRICS: Mapping[str, Metric] = {
+    "acc": Metric("the share of items with the right choice", predicted=True),
+    "exact_match": Metric("the share of items whose text is the right one", predicted=True),
+    "mc1": Metric(
+        "the share of items whose first right choice beats every wrong one; other right choices are not asked"
+    ),
+    "mc2": Metric(
+        "the mean share that the right choices have of the probability of all", counted=False, likelihood=True
+    ),
+    "mc2-split": Metric(
+        "the same, but the choices before the first wrong one are the right ones", counted=False, likelihood=True
+    ),
+    "perplexity": Metric(
+        "exp of the mean negative log-likelihood of each item's only choice, in nats, whatever tokens it has",
+        counted=False,
+        share=False,
+        likelihood=True,
+    ),
+}
+"""Every metric by the name it has on the axis ``metric``."""
+
+
 @dataclass(frozen=True)
 class Protocol:
     r"""A complete recipe for a number.
@@ -57,7 +115,7 @@ class Protocol:
     break stands alone.
 
     ``requests`` is the digest of requests that were rendered elsewhere; the templates then stand for nothing and are
-    :data:`~choicewise.protocols.consistency.NEUTRAL`.
+    :data:`~choicewise.protocols.protocol.NEUTRAL`.
 
     The signature, equality and digest derive from these fields alone (:mod:`choicewise.protocols.signature`).
     """
@@ -152,3 +210,245 @@ def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | 
     if allowed and value not in allowed:
         return f"is {value!r}; it must be one of {', '.join(allowed)}"
     return None
+
+
+SEEDED = ("helm", *STREAMS)
+"""Samplers that draw at random."""
+
+NEUTRAL: Mapping[str, Any] = {
+    **dict.fromkeys(("header", "option", "answer", "proposal", "separator"), ""),
+    **dict.fromkeys(("quirk", "strip", "sampler"), "none"),
+    "question": "{question}",
+    "continuation": "{choice}",
+    "choices": None,
+    "shots": 0,
+    "shot_split": None,
+}
+"""The axes that render, as they stand where ``requests`` were rendered elsewhere; of ``choices`` there may be one."""
+
+
+def check_consistency(protocol: Protocol) -> None:
+    """ProtocolError for every combination that would silently mean nothing."""
+    of_answers = (_score, _requests, _reading, _chains, _decision, _metric)
+    checks = (*of_answers, _optional_axes, _chat, _boundary, _views, _shots)
+    problems = [problem for check in checks for problem in check(protocol, READINGS[protocol.reading])]
+    if problems:
+        raise ProtocolError.about(problems)
+
+
+def _score(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    if (protocol.score in CONDITIONAL) != (protocol.null is not None):
+        yield (
+            f"score {protocol.score} with null {protocol.null!r}: the scores {', '.join(CONDITIONAL)} need the axis "
+            "null (the unconditional context, '' allowed), and only they have one"
+        )
+    if protocol.score not in reading.scores:
+        yield f"reading {protocol.reading} has no score {protocol.score}; it has {', '.join(reading.scores)}"
+
+
+def _requests(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    """Templates beside requests that were rendered elsewhere would be printed and not used."""
+    if protocol.requests is None:
+        return
+    for axis, neutral in NEUTRAL.items():
+        one = axis == "choices" and protocol.choices == 1
+        if getattr(protocol, axis) != neutral and not one:
+            yield (
+                f"axis {axis} is {getattr(protocol, axis)!r}, but the requests {protocol.requests[:12]} were "
+                f"rendered elsewhere; it must be {neutral!r}"
+            )
+
+
+def _reading(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    name, lines = protocol.reading, protocol.continuation.split("\n")
+    if reading.proposal and not protocol.proposal:
+        yield f"reading {name} needs the axis proposal, the text that names an option; try ' {{choice}}'"
+    if reading.fits and protocol.fit not in reading.fits:
+        yield f"reading {name} takes fit {' or '.join(reading.fits)}, not {protocol.fit}"
+    if reading.boundaries and protocol.boundary not in reading.boundaries:
+        yield f"reading {name} takes boundary {' or '.join(reading.boundaries)}, not {protocol.boundary}"
+    few, many = reading.lines
+    if reading.several and not (few <= len(set(lines)) == len(lines) <= many):
+        yield (
+            f"reading {name} takes {few} to {many} different continuations, one a line; continuation is "
+            f"{protocol.continuation!r}"
+        )
+
+
+def _chains(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    """Chains that can't be drawn again, or can't be told from what follows them."""
+    name, proposal = protocol.reading, protocol.proposal
+    if "chains" not in reading.takes:
+        return
+    if protocol.seed is None:
+        yield f"reading {name} draws at random and needs a seed"
+    if not protocol.separator:
+        yield f"reading {name} needs a separator, before which a chain ends"
+    if not proposal or "{letter}" in proposal or "{choice}" in proposal:
+        yield f"reading {name} has proposal {proposal!r}; it needs one text that ends every chain and names no option"
+
+
+def _decision(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    decision = protocol.decision
+    if reading.text == (decision in CHOOSING):
+        yield (
+            f"reading {protocol.reading} with decision {decision}: generated text takes a rule that reads text "
+            f"(letter-match, option-match or an extraction), and every other reading takes {' or '.join(CHOOSING)}"
+        )
+    if decision == "argmax" and protocol.ties == "none":
+        yield "decision argmax needs to know who wins a tie; ties is none, use first, split or wrong"
+    if decision == "greedy-match" and protocol.score != "greedy":
+        yield f"decision greedy-match reads the score greedy, not {protocol.score}"
+    if reading.text and (decision == "option-match") == (protocol.score == "none"):
+        yield (
+            f"decision {decision} with score {protocol.score}: option-match scores the option's generated "
+            "tokens, the other rules that read text have score none"
+        )
+
+
+def _metric(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    """Metrics of scores that are compared in another way, or that are no log-likelihoods."""
+    name = protocol.metric
+    if METRICS[name].predicted:
+        return
+    if protocol.decision != "argmax":
+        yield f"metric {name} is made of scores, with decision argmax, not {protocol.decision}"
+    if METRICS[name].likelihood and not (
+        reading.one_likelihood and (protocol.score, protocol.calibration) == ("sum", "none")
+    ):
+        yield f"metric {name} needs log-likelihoods: a reading that gives them, score sum and calibration none"
+    if not METRICS[name].share and protocol.choices != 1 and protocol.requests is None:
+        yield f"metric {name} is about items with one choice: it needs choices 1"
+
+
+def _optional_axes(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    """Axes that a reading does not take would be printed and not used; those it takes must be stated."""
+    name, takes = protocol.reading, reading.takes
+    for axis, meaning in (("new_tokens", "the most tokens to generate"), ("chains", "the number of chains")):
+        stated = getattr(protocol, axis)
+        if axis in takes and not stated:
+            yield f"reading {name} needs {axis}, {meaning}, of at least 1"
+        if axis not in takes and stated is not None:
+            yield f"axis {axis} is {stated}; reading {name} has no use for it"
+    if protocol.stop is not None and "new_tokens" not in takes:
+        yield f"axis stop is {protocol.stop!r}; reading {name} generates nothing"
+    if not all(stop_texts(protocol.stop)):
+        yield f"axis stop is {protocol.stop!r}; it holds a text a line, none of them empty"
+    if "shots" not in takes and protocol.shots:
+        yield f"reading {name} scores the question itself; it takes no shots"
+    if "outside" not in takes and protocol.outside != "keep":
+        yield f"outside {protocol.outside} is about the tokens of reading loglikelihood, not {name}"
+
+
+def _chat(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    """What has no place among the messages of a chat, or would be the same answer twice."""
+    if protocol.chat == "none":
+        if protocol.system is not None:
+            yield f"axis system is {protocol.system!r}, but chat is none; use chat turns or message"
+        return
+    if protocol.requests is not None:
+        yield f"chat is {protocol.chat}, but the requests were rendered elsewhere; it must be none"
+    if "shots" not in reading.takes:
+        yield f"reading {protocol.reading} scores the question itself, which nobody says in a chat; use chat none"
+    lines = [line.lstrip() for line in protocol.continuation.split("\n")]
+    if reading.several and len(set(lines)) < len(lines):
+        yield "two continuations differ in the space they begin with, which they lose in a chat; leave one out"
+
+
+def _boundary(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    """Corrections of what is no log-likelihood, and ranks of bytes, which no model gives."""
+    name = protocol.boundary
+    if name in CORRECTED and "correction" not in reading.takes:
+        yield (
+            f"boundary {name} corrects a log-likelihood, which reading {protocol.reading} does not give; use boundary "
+            "lcp"
+        )
+    if name == "bytes" and (protocol.outside != "keep" or protocol.score == "greedy"):
+        yield "boundary bytes gives bytes, which have no rank: use outside keep, and not score greedy"
+
+
+def _views(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    """Several versions, or a calibration, of what has no fixed labels or no order."""
+    views, calibration = protocol.views, protocol.calibration
+    if views not in CALIBRATIONS[calibration]:
+        yield f"calibration {calibration} needs views {' or '.join(CALIBRATIONS[calibration])}, not {views}"
+    if (views, calibration) == ("given", "none"):
+        return
+    labels = "{letter}" in protocol.continuation and "{choice}" not in protocol.continuation
+    if not (labels and "views" in reading.takes and (protocol.score, protocol.outside) == ("sum", "keep")):
+        yield (
+            f"views {views} with calibration {calibration} are about the probabilities of fixed labels: they need a "
+            "continuation with {letter} and without {choice}, reading loglikelihood, score sum and outside keep"
+        )
+    if views != "given" and "{options}" not in protocol.question:
+        yield f"views {views} show the list of options otherwise; question has no {{options}}"
+    if views in DRAWING and protocol.seed is None:
+        yield f"views {views} draws items at random and needs a seed"
+    if views == "full" and (protocol.choices or 0) > MOST:
+        yield f"views full shows the orders of at most {MOST} choices, not {protocol.choices}; use cyclic"
+
+
+def _shots(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
+        yield f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them"
+    if protocol.shots and protocol.sampler in SEEDED and protocol.seed is None:
+        yield f"sampler {protocol.sampler} draws at random and needs a seed"
+    if protocol.choices is not None and protocol.choices > len(protocol.letters):
+        yield f"{protocol.choices} choices need as many letters; letters is {protocol.letters!r}"
+
+
+COUNTING = ("joint", "count")
+"""Policies that count the context's tokens off, so that a token across its end takes text from the continuation."""
+
+APART = "apart"
+"""What stands in for those after a null context that holds the space of its continuations; no value of the axis."""
+
+
+def stop_texts(stop: str | None) -> tuple[str, ...]:
+    """One a line; but a value that begins with a line break is one text."""
+    if stop is None:
+        return ()
+    return (stop,) if stop.startswith("\n") else tuple(stop.split("\n"))
+
+
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+def holes(template: str) -> frozenset[str]:
+    """The names of the holes in ``template``."""
+    return frozenset(match[1] for match in _PIECE.finditer(template) if match[1] is not None)
+
+
+def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> str:
+    """``template`` with every ``{name}`` replaced by ``holes[name]`` and ``{{``, ``}}`` by one brace.
+
+    Text that is filled in is never read again, even if it holds braces.  Raises ProtocolError, naming ``axis``, when
+    a hole is unknown or a brace stands alone.
+    """
+
+    filled = []
+    for text, name in _pieces(template):
+        if name is None:
+            filled.append(text)
+        elif name in holes:
+            filled.append(holes[name])
+        elif name in ("{", "}"):
+            raise ProtocolError(f"protocol axis {axis} has a lone {name!r}; write {name * 2!r} for a literal brace")
+        else:
+            known = ", ".join(f"{{{hole}}}" for hole in holes)
+            raise ProtocolError(f"protocol axis {axis} has a hole {text} that nothing fills; known are {known}")
+    return "".join(filled)
+
+
+@lru_cache(maxsize=1024)
+def _pieces(template: str) -> list[tuple[str, str | None]]:
+    """(text, None) for plain text, (text, name) for a hole, and (brace, brace) for a brace that stands alone."""
+    pieces: list[tuple[str, str | None]] = []
+    end = 0
+    for match in _PIECE.finditer(template):
+        piece = match.group()
+        pieces.append((template[end : match.start()], None))
+        name = match.group(1) if piece not in ("{{", "}}") else None
+        pieces.append((piece[0], None) if piece in ("{{", "}}") else (piece, piece if name is None else name))
+        end = match.end()
+    return [piece for piece in (*pieces, (template[end:], None)) if piece != ("", None)]

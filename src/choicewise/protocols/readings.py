@@ -1,8 +1,10 @@
-"""The readings: ways of asking a model about an option, each declared here and nowhere else.
+"""The declared readings: one row each.
 
-A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.readings.noisy_channel`, and its observations
-are combined by :mod:`choicewise.scoring.readings.noisy_channel`.
+A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.ask`, and its observations
+are combined by :mod:`choicewise.scoring.combine`.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,7 +56,7 @@ class Reading:
     ``one_likelihood``: whether it observes one log-likelihood of each choice and nothing else, so that numeric noise
     has a known effect.  ``text``: whether a rule reads its answer from generated text.  ``renormalised``: whether it
     changes the model's probabilities before they are scored.  ``family``: what it asks for
-    (:mod:`choicewise.protocols.family`), empty where the continuation says it.
+    (:mod:`choicewise.protocols.signature`), empty where the continuation says it.
     """
 
     about: str

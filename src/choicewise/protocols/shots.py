@@ -1,20 +1,29 @@
-"""Which examples an item is shown before it is asked."""
+"""Which shots an item gets; curated sets.
 
+A set is named by its path here, ``olmes/arc-easy``, on the axis ``shot_split`` of a protocol with the sampler
+``curated``.  The name is part of the protocol's identity and stands for these texts: a set that changes gets a
+new name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib.resources import files
 from itertools import islice
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.data.items import Items
-from choicewise.errors import DataError
-from choicewise.protocols.curated import curated
-from choicewise.protocols.harness_draws import Positions, draw
-from choicewise.protocols.harness_streams import STREAMS
-from choicewise.protocols.helm_draws import draw_helm
+from choicewise.data.items import Item, Items
+from choicewise.errors import DataError, did_you_mean
+from choicewise.protocols.draws import STREAMS, Positions, draw, draw_helm
 from choicewise.protocols.protocol import Protocol
 
 Shots = tuple[Item, ...]
@@ -131,3 +140,57 @@ def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:
     if split == protocol.split and not spare:
         raise DataError(f"shots from split {split!r}, which is also the one tested, would show answers: {advice}")
     return pool
+
+
+_KEYS = ("id", "question", "choices", "answer", "subject")
+
+
+def curated(name: str) -> tuple[Item, ...]:
+    """The examples of the set ``name``, in their published order.  Raises DataError if there is no such set."""
+    if name not in _sets():
+        raise DataError(f"no set of curated examples is called {name!r}; {did_you_mean(name, _sets())}")
+    return _read(name)
+
+
+@cache
+def _sets() -> tuple[str, ...]:
+    """The name of every set."""
+    sources = (source for source in (files("choicewise.protocols") / "curated").iterdir() if source.is_dir())
+    paths = (f"{source.name}/{file.name}" for source in sources for file in source.iterdir())
+    return tuple(sorted(path.removesuffix(".jsonl") for path in paths if path.endswith(".jsonl")))
+
+
+@cache
+def _read(name: str) -> tuple[Item, ...]:
+    text = files("choicewise.protocols").joinpath("curated", f"{name}.jsonl").read_text(encoding="utf-8")
+    return tuple(_item(json.loads(line)) for line in text.splitlines())
+
+
+def _item(row: dict[str, Any]) -> Item:
+    fields = {key: value for key, value in row.items() if key not in _KEYS}
+    return Item(row["id"], row["question"], tuple(row["choices"]), (row["answer"],), row.get("subject", ""), fields)
+
+
+SHARE = 0.05
+"""Of the items with as many choices each, at least one (5 %: Zheng et al. 2024)."""
+
+_latest: dict[tuple[str, str, int], frozenset[str]] = {}
+"""The last draw, by digest of the dataset, split and seed: every block of items asks for it again."""
+
+
+def drawn_items(data: Dataset, split: str, seed: int) -> frozenset[str]:
+    """The ids of the drawn items of ``split``: those whose hashes with ``seed`` are the smallest of their kind.
+
+    So neither the order of the items nor which of them a run is about changes the draw.
+    """
+    key = data.digest, split, seed
+    if (latest := _latest.get(key)) is None:  # threads that draw others may clear it at any time
+        hashes: dict[int, list[tuple[bytes, str]]] = {}
+        for item in data.splits.get(split, ()):
+            text = f"{seed}|{item.id}".encode(errors="surrogatepass")
+            hashes.setdefault(len(item.choices), []).append((hashlib.blake2b(text, digest_size=8).digest(), item.id))
+        drawn = (sorted(kind)[: max(1, math.floor(SHARE * len(kind)))] for kind in hashes.values())
+        latest = frozenset(id_ for kind in drawn for _, id_ in kind)
+        _latest.clear()
+        _latest[key] = latest
+    return latest

@@ -1,16 +1,22 @@
-"""The printed form of a protocol: every axis, in the order of the fields, and back.
+"""Signature, family, unused content.
 
 ``benchmark:mmlu|split:test|...|rev:1``.  Inside a value ``%``, ``|`` and everything unprintable are percent-encoded
 (UTF-8), so a newline reads ``%0A``; ``-`` alone means that the axis does not apply.  Design note:
 ``docs/design/signature.md``.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
+from choicewise.data.items import BLANK
 from choicewise.errors import ProtocolError, did_you_mean
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.preparations import SHOWS
+from choicewise.protocols.protocol import Protocol, holes
+from choicewise.protocols.readings import READINGS
 
 
 def signature(protocol: Protocol) -> str:
@@ -83,3 +89,48 @@ def _read(name: str, annotation: str, spelled: str) -> str | int | None:
         return unquote(spelled, errors="strict")
     except UnicodeDecodeError as error:
         raise ProtocolError(f"signature axis {name} holds bytes that are not UTF-8: {spelled!r}") from error
+
+
+RENDERED = "rendered requests"
+"""The family of protocols whose requests were rendered elsewhere, so that their axes don't show what is asked."""
+
+
+def family(protocol: Protocol) -> str:
+    """What ``protocol`` asks for, from its axes.
+
+    ``letters``, ``letters with answers``, ``whole answers`` (after the options were shown) and ``cloze`` (they were
+    not) by what is scored; the reading's own words where it asks for something else, such as ``generated answers``.
+    """
+    if asked := READINGS[protocol.reading].family:
+        return asked
+    if protocol.requests is not None:
+        return RENDERED
+    scored = holes(protocol.continuation) | holes(protocol.proposal)
+    if "letter" in scored:
+        return "letters with answers" if "choice" in scored else "letters"
+    if "choice" in scored:
+        return "whole answers" if "options" in holes(protocol.question) else "cloze"
+    return protocol.reading.replace("-", " ")
+
+
+def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:
+    """Those of the fields ``content`` that the protocol does not show, in their order.
+
+    A blank in the question is used where labels answer for the choices; a choice that is scored after the question does
+    not fill it.  A protocol that leaves out the question itself does so on purpose, and of requests that were rendered
+    elsewhere nothing is known.
+    """
+    shown = holes(protocol.question).union(SHOWS.get(protocol.prepare, ()))
+    if protocol.requests is not None or "question" not in shown:
+        return ()
+    fills = "choice" not in holes(protocol.continuation) | holes(protocol.proposal)
+    return tuple(name for name in content if name not in shown and not (name == BLANK and fills))
+
+
+def unused_by(protocols: Mapping[str, Protocol], content: Iterable[str]) -> dict[tuple[str, ...], list[str]]:
+    """Content → the protocols that leave just that out; nothing for those that leave nothing out."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, protocol in protocols.items():
+        groups.setdefault(unused(protocol, content), []).append(name)
+    groups.pop((), None)
+    return groups

@@ -1,1 +1,1 @@
-"""Results as tables and texts for a terminal."""
+"""Numbers as text for the terminal: tables and sentences."""

@@ -1,1 +1,4 @@
-"""From items to questions: where requests come from, how they fit the window, how each reading asks."""
+"""From items and protocols to questions in tokens: rendered, fitted into the window, in blocks.
+
+``ask.py`` has for each reading what it asks.
+"""

@@ -1,21 +1,67 @@
-"""The items of a run in blocks that fit in memory."""
+"""Which items are asked together, in what order."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
+from typing import Final
 
 import numpy as np
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.errors import UsageError
-from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.shots import FRESH
-from choicewise.records.manifest import Place
-from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.request import Request
-from choicewise.requests.schedule import Ask, request_source
+from choicewise.data.items import Item
+from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError
+from choicewise.protocols.catalogue import entries
+from choicewise.protocols.protocol import CORRECTED, Protocol
+from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
+from choicewise.protocols.shots import FRESH, sample
+from choicewise.records import Place
+from choicewise.requests.ask import Answerer, PreparedBlock
+from choicewise.requests.render import Refusal, RenderedRequests, RequestSource, TemplateSource
+from choicewise.requests.request import Problems, Request
+from choicewise.tokens.chat_template import ChatTemplate
+
+
+def prepare_block(
+    data: Dataset,
+    block: Block,
+    model: Answerer,
+    skip_bad_items: bool,
+    rendered: Sequence[RenderedRequests] = (),
+) -> PreparedBlock:
+    """Render, fit and tokenize the items of ``block`` for every one of its asks.
+
+    Raises DataError for an item that can't be asked; with ``skip_bad_items`` it is refused, with the reason.
+    """
+    prepared = PreparedBlock()
+    requests: dict[str, list[Request]] = {}
+    items = tuple(block.items)  # each of them is made once, however often it is asked
+    for ask in block.asks:
+        digest = ask.protocol.prompt_digest
+        if digest not in requests:
+            template = None if ask.protocol.chat == "none" else model.tokenizer.chat
+            source = request_source(ask.protocol, data, rendered, template)
+            requests[digest] = []
+            for request in source.requests(block.subject, items, block.start):
+                if isinstance(request, Request):
+                    requests[digest].append(request)
+                elif not skip_bad_items:
+                    raise request.reason
+                elif ask.null is None:
+                    prepared.refuse(ask.protocol, request.item, str(request.reason))
+        before = len(prepared.spans)
+        if ask.null is None:
+            prepared.add(ask.protocol, requests[digest], model)
+        else:
+            prepared.add_null(ask.protocol, ask.null, requests[digest], model)
+        if ask.ranked:
+            prepared.want_ranks(before)
+        prepared.forget_sequences()
+    prepared.forget_texts()
+    return prepared
+
 
 BLOCK_TOKENS = 16_000_000
 """What the requests of a block hold in memory, by an estimate, in tokens of 8 bytes with their text: some 130 MB."""
@@ -34,6 +80,23 @@ class Section:
     split: str
     subject: str
     items: Sequence[Item]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One way of asking about every item: a protocol's request, or its continuations after a null context.
+
+    ``ranked``: a protocol that shares it scores by how many tokens are likelier.
+    """
+
+    protocol: Protocol
+    null: str | None = None
+    ranked: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the manifest calls it: protocols that share it share the observations."""
+        return self.protocol.prompt_digest + ("" if self.null is None else f"|{self.null}")
 
 
 @dataclass(frozen=True)
@@ -136,3 +199,119 @@ def _cost(
             else:
                 cost.shared += around
     return cost
+
+
+TRIED: Final = 10
+"""Items by which a protocol is found to fit a dataset."""
+
+
+def askable(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
+    """Entry of the catalogue → why its first protocol can't ask one of ``items``; nothing where it can ask all.
+
+    What a protocol can ask need not be what it was published for.
+    """
+    return {entry.name: _refused(next(iter(entry.protocols.values())), dataset, items) for entry in entries()}
+
+
+def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None = None) -> str:
+    """Why ``protocol`` can ask none of the first items of ``dataset``; nothing where it can ask one of them."""
+    try:
+        recipe = with_split(protocol, dataset)
+        split = recipe.split or dataset.evaluated
+        subject = dataset.choose(split, subjects)[0]
+        items = dataset.rows(split, subject)[:TRIED]
+        asked = list(TemplateSource(recipe, dataset).requests(subject, items))
+    except (DataError, ProtocolError) as reason:
+        return reason.message
+    refusals = [each for each in asked if isinstance(each, Refusal)]
+    return refusals[0].reason.message if len(refusals) == len(asked) else ""
+
+
+def _refused(protocol: Protocol, dataset: Dataset, items: Sequence[Item]) -> str:
+    try:
+        source = TemplateSource(with_split(protocol, dataset), dataset)
+        for item in items:
+            for request in source.requests(item.subject, [item]):
+                if isinstance(request, Refusal):
+                    return request.reason.message
+    except ChoicewiseError as refused:
+        return refused.message
+    return ""
+
+
+def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
+    """``protocol`` with a named split: its own, or the one ``dataset`` is evaluated on (DataError if it has none)."""
+    return protocol if protocol.split is not None else replace(protocol, split=dataset.evaluated)
+
+
+def has_shots(data: Dataset, subjects: Sequence[str] | None, protocol: Protocol) -> bool:
+    """Whether ``data`` has the rows that the shots of ``protocol`` are drawn from, for all or the named subjects."""
+    recipe = with_split(protocol, data)
+    try:
+        for subject in data.choose(recipe.split or data.evaluated, subjects):
+            sample(recipe, data, subject, range(0))
+    except DataError:
+        return False
+    return True
+
+
+def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:
+    """Every way of asking that the protocols need, each once."""
+    asks = [Ask(each, null) for each in protocols.values() for null in dict.fromkeys((None, each.null))]
+    ranked = {ask.name for ask in asks if ask.protocol.outside != "keep"}
+    return [replace(ask, ranked=name in ranked) for name, ask in {ask.name: ask for ask in asks}.items()]
+
+
+def collect_problems(
+    problems: Problems,
+    data: Dataset,
+    asks: Sequence[Ask],
+    subject: str,
+    items: Sequence[Item],
+    rendered: Sequence[RenderedRequests] = (),
+    start: int = 0,
+) -> None:
+    """Add to ``problems`` what rendering would refuse later: too few rows for shots, items with the wrong choices.
+
+    ``items`` begin at position ``start`` of the subject.
+    Cheap, and done before the model starts, so that hours of work don't end at a bad row.
+    """
+    for digest, protocol in {ask.protocol.prompt_digest: ask.protocol for ask in asks}.items():
+        problems.add(request_source(protocol, data, rendered).problems(subject, items, start), subject, digest)
+
+
+def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> str | None:
+    """Which kinds of question ``protocol`` needs and ``model``, which ``supports`` these, lacks; None where none."""
+    needs = READINGS[protocol.reading].needs + (CORRECTION_NEEDS if protocol.boundary in CORRECTED else ())
+    lacking = [kind.__name__ for kind in dict.fromkeys(needs) if kind not in supports]
+    if not lacking:
+        return None
+    return f"{model} does not support {' and '.join(lacking)}, which reading {protocol.reading} needs"
+
+
+def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:
+    """Why ``model`` can't be asked under ``protocol``: a chat that it has no ``template`` for; None where it can."""
+    if protocol.chat == "none" or template is not None:
+        return None
+    return (
+        f"{model} has no chat template (chat_template in tokenizer_config.json, or chat_template.jinja), so it is "
+        "no chat model, and this is a chat"
+    )
+
+
+def request_source(
+    protocol: Protocol, data: Dataset, rendered: Sequence[RenderedRequests], template: ChatTemplate | None = None
+) -> RequestSource:
+    """Where the requests of ``protocol`` come from; ProtocolError where they were rendered elsewhere and not passed.
+
+    ``template``: of chats, which have no text without it.
+    """
+    if protocol.requests is None:
+        return TemplateSource(protocol, data, template)
+    for requests in rendered:
+        if requests.digest == protocol.requests:
+            return requests
+    raise ProtocolError(
+        f"the requests {protocol.requests[:12]} of a protocol were rendered elsewhere and are not at hand; "
+        "pass them to evaluate(rendered=[...])"
+    )

@@ -1,21 +1,214 @@
-"""From a protocol and an item to the texts of one request."""
+"""Templates to texts; requests rendered elsewhere."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+from typing import Protocol as Structural
 
-from choicewise.data.item import Item
+from choicewise.data.dataset import Dataset
+from choicewise.data.files import read_text
+from choicewise.data.items import Item
 from choicewise.errors import DataError
-from choicewise.protocols.chat import begins, names_choice, said
-from choicewise.protocols.option_orders import CONTENT_FREE, MOST, VIEWS, Order
+from choicewise.protocols.catalogue import begins, names_choice, said
+from choicewise.protocols.draws import CONTENT_FREE, DRAWING, MOST, VIEWS, Order
 from choicewise.protocols.preparations import PREPARATIONS
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import NEUTRAL, Protocol, fill
 from choicewise.protocols.readings import READINGS
-from choicewise.protocols.template import fill
-from choicewise.requests.chat import Chat, Turn, joined
-from choicewise.requests.request import Request, View
+from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
+from choicewise.requests.request import Chat, Request, Turn, View, joined
 from choicewise.tokens.chat_template import ChatTemplate
+
+
+@dataclass(frozen=True)
+class RenderedRequests:
+    """Requests as they are sent: one context and its continuations, or a context for each continuation.
+
+    ``digest`` (64 hex) identifies them and stands on the axis ``requests`` of their protocols.
+    """
+
+    name: str
+    requests_by_item: dict[str, Request]
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over item, contexts, continuations and gold of every request, in order."""
+        digest = hashlib.sha256()
+        for request in self.requests_by_item.values():
+            texts = [request.item.id, request.item.subject, request.query, request.proposals, request.continuations]
+            digest.update(json.dumps([*texts, request.gold]).encode() + b"\n")
+        return digest.hexdigest()
+
+    @property
+    def dataset(self) -> Dataset:
+        """The items of the requests as a dataset with the split ``test``."""
+        return Dataset(self.name, {"test": tuple(request.item for request in self.requests_by_item.values())})
+
+    def protocol(self, benchmark: str, **axes: Any) -> Protocol:
+        """A protocol that asks these requests; ``axes``: what does not render, such as ``reading`` and ``score``."""
+        return Protocol(benchmark=benchmark, split="test", requests=self.digest, **{**NEUTRAL, **axes})
+
+    def problems(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[tuple[str, DataError]]:
+        """Every item without a request."""
+        given = self.requests(subject, items)
+        return ((each.item.id, each.reason) for each in given if isinstance(each, Refusal))
+
+    def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
+        """The request of each item, or a refusal."""
+        for item in items:
+            problem = f"{self.name} has no request for item {item.id!r}; render it too, or use the same dataset"
+            yield self.requests_by_item.get(item.id) or Refusal(item, DataError(problem))
+
+
+def read_rendered(path: str | Path) -> RenderedRequests:
+    """The requests in a JSON Lines file, as `choicewise prompts` prints them.
+
+    A line: ``{"item", "subject", "context", "continuations", "gold"}``, or ``contexts``, parallel to ``continuations``,
+    in place of ``context``.  ``gold`` is an index or a list of them.  Raises DataError naming the line, also for one
+    that has several texts of a choice or a chain of thought.
+    """
+    return rendered_requests(Path(path).stem, _rows(Path(path)))
+
+
+def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequests:
+    """The requests in ``rows``, each as a line of :func:`read_rendered`; DataError for a row that is none."""
+    by_item: dict[str, Request] = {}
+    for number, row in enumerate(rows):
+        try:
+            request = _request(row, number)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{name}: request {number} (counted from 0) is malformed: {error!r}") from error
+        if request.item.id in by_item:
+            raise DataError(f"{name}: request {number} (counted from 0) repeats the item {request.item.id!r}")
+        by_item[request.item.id] = request
+    if not by_item:
+        raise DataError(f"{name} holds no requests")
+    return RenderedRequests(name, by_item)
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{path}, line {number}: no JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{path}, line {number}: no JSON object")
+            yield row
+
+
+def _request(row: dict[str, Any], number: int) -> Request:
+    for key, meaning in (("choices", "several texts of a choice"), ("proposal", "a sampled chain of thought")):
+        if key in row:
+            raise ValueError(f"its key {key} says that it is asked with {meaning}; render it with another protocol")
+    continuations = _texts(row["continuations"])
+    contexts = _texts(row["contexts"]) if "contexts" in row else ()
+    context = "" if contexts else row["context"]
+    gold = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
+    if not isinstance(context, str) or (contexts and len(contexts) != len(continuations)):
+        raise ValueError("it needs a context, or as many contexts as continuations")
+    if not gold or not all(isinstance(index, int) and 0 <= index < len(continuations) for index in gold):
+        raise ValueError(f"gold {gold} does not index its {len(continuations)} continuations")
+    subject = str(row.get("subject") or "")
+    item = Item(str(row.get("item", number)), context, continuations, tuple(sorted(gold)), subject)
+    parts = tuple((continuation,) for continuation in continuations)
+    return Request(item, "", (), context, "", continuations, continuations, item.gold, parts, contexts)
+
+
+def _texts(values: Sequence[Any]) -> tuple[str, ...]:
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        raise TypeError("continuations and contexts are lists of texts")
+    return tuple(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An item that can't be asked, and why."""
+
+    item: Item
+    reason: DataError
+
+
+class RequestSource(Structural):
+    """Gives the requests for items of one subject."""
+
+    def problems(self, subject: str, items: Sequence[Item], start: int) -> Iterator[tuple[str, DataError]]:
+        """What :meth:`requests` would refuse, after the name of the item or subject that it is about; cheaper."""
+
+    def requests(self, subject: str, items: Sequence[Item], start: int) -> Iterator[Request | Refusal]:
+        """A request or a refusal for each of ``items``, which begin at position ``start`` of the subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateSource:
+    """Requests rendered from the templates of ``protocol``, with shots from ``data``, in chats with ``template``."""
+
+    protocol: Protocol
+    data: Dataset
+    template: ChatTemplate | None = None
+
+    def problems(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[tuple[str, DataError]]:
+        """Too few rows for shots, and every item that is its own shot, has the wrong choices or can't be prepared."""
+        try:
+            sample(self.protocol, self.data, subject, range(0))
+            for item in shown_to_themselves(self.protocol, self.data, subject, items, start):
+                yield item.id, self._shown_to_itself(item)
+        except DataError as problem:
+            yield subject, problem
+        for item in items:
+            try:
+                check_choices(self.protocol, item)
+                PREPARATIONS[self.protocol.prepare](item)
+            except DataError as problem:
+                yield item.id, problem
+
+    def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
+        """A request or a refusal for each item."""
+        shots = sample(self.protocol, self.data, subject, range(start, start + len(items)))
+        drawn: frozenset[str] = frozenset()
+        if self.protocol.views in DRAWING:
+            drawn = drawn_items(self.data, self.protocol.split or self.data.evaluated, self.protocol.seed or 0)
+        for item, examples in zip(items, shots, strict=True):
+            if any(is_same(item, shot) for shot in examples):
+                yield Refusal(item, self._shown_to_itself(item))
+                continue
+            try:
+                yield render(self.protocol, item, examples, item.id in drawn, self.template)
+            except DataError as reason:
+                yield Refusal(item, reason)
+
+    def _shown_to_itself(self, item: Item) -> DataError:
+        return DataError(
+            f"item {item.id} is one of its own shots: split {self.protocol.shot_split!r} has the same question, "
+            "choices and answer, which would be shown; remove the row there, or skip bad items"
+        )
+
+
+def requests(
+    protocol: Protocol, data: Dataset, subject: str, limit: int | None = None, template: ChatTemplate | None = None
+) -> Iterator[Request]:
+    """The requests of the items of one subject in the protocol's split, in file order; DataError at a refused one.
+
+    ``limit``: of the first ones alone.  ``template``: of chats.
+    """
+    items = data.rows(protocol.split or data.evaluated, subject)[:limit]
+    return unrefused(TemplateSource(protocol, data, template).requests(subject, items))
+
+
+def unrefused(given: Iterable[Request | Refusal]) -> Iterator[Request]:
+    """The requests ``given``; the first refusal among them raises its reason."""
+    for request in given:
+        if isinstance(request, Refusal):
+            raise request.reason
+        yield request
+
 
 PANDAS_NA = frozenset(
     [

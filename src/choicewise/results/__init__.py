@@ -1,1 +1,4 @@
-"""A run read back: evidence, measurements, values with intervals, ranks, comparisons."""
+"""Numbers from stored runs, from files alone: rows, intervals, comparisons and explanations, without a model.
+
+``run.py`` opens a run; ``rows.py`` are its numbers; everything else compares rows.
+"""

@@ -1,9 +1,11 @@
-"""How far the retrievals of a run agree on the same option of the same item, and what makes them differ.
+"""Agreement of retrievals.
 
 A retrieval is one way of asking for the likelihood of the same texts: by a forward pass, by the model's own loss, by
 generating, by character span.  All are put on one scale first: the sum of the scored tokens' log-probabilities in nats,
 the greater the likelier, whatever sign and divisor a protocol reports.  The remaining differences are real.
 """
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,14 +18,12 @@ import numpy.typing as npt
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.results.column import Reductions
-from choicewise.results.measurement import Measurement
-from choicewise.results.observed_portion import ObservedPortion
-from choicewise.results.pairing import paired_predictions, shared_items
+from choicewise.results.evidence import Reductions, RunEvidence
+from choicewise.results.measurement import Measurement, paired_predictions, shared_items
 from choicewise.results.run import Run
-from choicewise.results.run_evidence import RunEvidence
-from choicewise.scoring.ragged import Floats, Integers
-from choicewise.scoring.readings import combiner
+from choicewise.results.spans import ObservedPortion
+from choicewise.scoring.combine import COMBINERS
+from choicewise.scoring.observed import Floats, Integers
 
 TOLERANCE = 1e-4
 """Nats between two sums that count as agreement, where the run did not measure more noise than half of that."""
@@ -122,7 +122,7 @@ _PLACED: Reductions = {
 
 
 def _retrieved(protocol: Protocol, portion: ObservedPortion) -> tuple[Floats, npt.NDArray[np.uint64], Integers] | None:
-    options = combiner(protocol.reading).retrieved(protocol, portion)
+    options = COMBINERS[protocol.reading].retrieved(protocol, portion)
     if options is None:
         return None
     known = options.sums if options.at_most is None else np.where(options.at_most, np.nan, options.sums)
@@ -133,7 +133,7 @@ def _text(run: Run, measured: Measurement, item: int, choice: int) -> str:
     """The scored text of an option; ``item``: its place in the item table."""
     (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
     portion = ObservedPortion(tables, measured.protocol.prompt_digest)
-    options = combiner(measured.protocol.reading).retrieved(measured.protocol, portion)
+    options = COMBINERS[measured.protocol.reading].retrieved(measured.protocol, portion)
     return "" if options is None else options.text[choice] or ""
 
 

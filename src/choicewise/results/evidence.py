@@ -1,17 +1,223 @@
-"""What a run observed under one prompt, as a number per choice: what remains of the tokens once they are read."""
+"""What all protocols read, reduced once."""
 
-from functools import cached_property
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
+from warnings import warn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.results.column import Column, Name
-from choicewise.results.item_table import item_batches
-from choicewise.results.run_tables import offsets_of
-from choicewise.scoring.ragged import Floats, Integers, Mask, row_of
+from choicewise.protocols.draws import PERMUTED
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.readings import READINGS
+from choicewise.records import BlockRecord, Manifest
+from choicewise.requests.blocks import list_asks
+from choicewise.results.spans import ObservedPortion
+from choicewise.results.tables import (
+    Portion,
+    RunTables,
+    Subject,
+    covering_portion,
+    find_elsewhere,
+    item_batches,
+    list_portions,
+    nothing,
+    offsets_of,
+    places_of,
+    read_item_table,
+    read_portion_requests,
+    read_portion_tables,
+    read_run_tables,
+    row_bytes,
+    segments,
+)
+from choicewise.scoring.combine import COMBINERS
+from choicewise.scoring.decide import Decisions
+from choicewise.scoring.observed import Floats, Integers, Lows, Mask, row_of
+from choicewise.store.tables import Damage, damaged_blocks, present_blocks
+
+
+def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Reductions:
+    """The columns that a measurement under ``protocol`` needs; ``reasons`` numbers why items are missing.
+
+    A calibration needs the log-likelihoods of all items before it decides about any.
+    """
+    wanted: dict[Name, Callable[[ObservedPortion], Column]] = {
+        ("rescored",): lambda portion: portion.rescored,
+        ("doubts",): lambda portion: portion.doubts,
+        ("lengths",): lambda portion: np.nan_to_num(portion.lengths, nan=-1.0).astype(np.int32),
+        ("no number",): lambda portion: portion.no_number,
+        ("unlisted", protocol.null): lambda portion: portion.unlisted(protocol.null),
+        ("impossible", protocol.null): lambda portion: portion.impossible(protocol.null),
+        ("reasons", protocol.null): lambda portion: _reasons(portion, protocol.null, reasons),
+    }
+    for null in dict.fromkeys((None, protocol.null)):
+        wanted[tokens_column(null)] = partial(token_digests, null=null)
+    if protocol.calibration == "none":
+        wanted["decision", protocol] = lambda portion: COMBINERS[protocol.reading].decision(protocol, portion)
+    if protocol.calibration != "none" or protocol.views in PERMUTED:
+        wanted["part sums",] = lambda portion: np.array(portion.part_sums)
+        wanted["part lows",] = lambda portion: np.array(portion.part_lows)
+    if READINGS[protocol.reading].one_likelihood:
+        wanted["mass",] = lambda portion: portion.mass
+        wanted["lacks", protocol.score, protocol.null] = lambda portion: portion.lacks(protocol.score, protocol.null)
+        if noise is not None:
+            axes = (protocol.score, protocol.null, protocol.outside)
+            wanted["sensitivity", *axes] = lambda portion: portion.sensitivity(*axes)
+    return wanted
+
+
+def _reasons(portion: ObservedPortion, null: str | None, reasons: Reasons) -> Integers:
+    """The number of the first reason that each item has for being missing, int64 [items]; -1 for none."""
+    numbers = np.full(len(portion.items), -1, dtype=np.int64)
+    ids = portion.about["item"]
+    for place, reason in portion.reasons(null):
+        if numbers[place] < 0:
+            numbers[place] = reasons.number(reason, ids[place].as_py())
+    return numbers
+
+
+class RunEvidence:
+    """The evidence of the run in ``folder`` under each of its prompts.  Reads nothing before it is needed.
+
+    ``only``: rows of the item table ``items``, in its order; then the evidence is that of these items, and only their
+    blocks are read.
+    """
+
+    def __init__(
+        self, folder: Path, manifest: Manifest, only: Sequence[int] | None = None, items: pa.Table | None = None
+    ) -> None:
+        self.folder, self.manifest, self.only = folder, manifest, only
+        if items is not None:
+            self.items = items
+        self.reasons = Reasons()
+        self._by_prompt: dict[str, Evidence] = {}
+
+    @cached_property
+    def tables(self) -> RunTables:
+        """The four tables of the folder in full, which can take gigabytes.  StoreError where a block is damaged."""
+        return read_run_tables(self.folder, self.manifest)
+
+    @cached_property
+    def items(self) -> pa.Table:
+        """The item table without its texts (:func:`choicewise.results.tables.read_item_table`)."""
+        return read_item_table(self.folder, self.manifest)
+
+    @cached_property
+    def damages(self) -> list[Damage]:
+        """The blocks that are left out, because their files are not those that were written; each with a warning."""
+        blocks = self.manifest.blocks
+        damages = damaged_blocks(self.folder, blocks if self.only is None else self._around(blocks).blocks)
+        for damage in damages:
+            split, subject, start, stop = damage.block.place
+            where = f"items {start + 1} to {stop} of {subject} ({split})"
+            advice = f"repeat its `{self.manifest.writer}` line to write them again"
+            warn(f"{damage.path} {damage.reason}; left out: {where}; {advice}", stacklevel=2)
+        return damages
+
+    def gather(self, wanted: Mapping[str, Reductions], texts: bool = False) -> dict[str, Evidence]:
+        """The evidence under the prompts (``Protocol.prompt_digest``) in ``wanted``, with the columns it names.
+
+        The run is read once for all columns that are not there yet.  ``texts``: for columns made of texts alone.
+        """
+        lacking = {}
+        for prompt, reductions in wanted.items():
+            known = self._by_prompt[prompt].columns if prompt in self._by_prompt else {}
+            if prompt not in self._by_prompt or reductions.keys() - known.keys():
+                lacking[prompt] = {name: each for name, each in reductions.items() if name not in known}
+        if lacking:
+            self._reduce(lacking, texts)
+        return {prompt: self._by_prompt[prompt] for prompt in wanted}
+
+    def asked(self, protocol: Protocol) -> tuple[int, int]:
+        """How many items were asked all that ``protocol`` asks, and how many of its split the run has."""
+        if self.only is not None:
+            return 0, 0
+        names = {ask.name for ask in list_asks({"": protocol})}
+        blocks = [block for block in self._blocks if block.split == protocol.split]
+        covered = segments(blocks, self._places)
+        asked = sum(len(rows) for rows, own in covered if names <= {ask for block in own for ask in block.asks})
+        return asked, sum(len(rows) for (split, _), rows in self._places.items() if split == protocol.split)
+
+    def release(self) -> None:
+        """Forget the evidence; what needs it again reads the run again."""
+        self._by_prompt.clear()
+
+    def portion_tables(self, texts: bool = False) -> Iterator[RunTables]:
+        """The tables of the run by portions; ``texts``: the requests with their texts instead of observations."""
+        for portion in self._portions:
+            if self.only is not None:
+                yield self._alone
+            elif texts:
+                yield read_portion_requests(self.folder, portion, self.items)
+            else:
+                yield read_portion_tables(self.folder, portion, self.items, self._elsewhere, texts=False)
+
+    def whole_portions(self) -> Iterator[RunTables]:
+        """The tables of the run by portions, observations and texts together, in the order of every evidence."""
+        for portion in self._portions:
+            yield read_portion_tables(self.folder, portion, self.items, self._elsewhere, texts=True)
+
+    def _reduce(self, lacking: Mapping[str, Reductions], texts: bool) -> None:
+        items: dict[str, list[Integers]] = {prompt: [] for prompt in lacking}
+        chunks = {prompt: {name: list[Column]() for name in reductions} for prompt, reductions in lacking.items()}
+
+        def reduce(prompt: str, tables: RunTables) -> None:
+            observed = ObservedPortion(tables, prompt)
+            items[prompt].append(observed.items)
+            for name, reduction in lacking[prompt].items():
+                chunks[prompt][name].append(reduction(observed))
+
+        for tables in self.portion_tables(texts):
+            for prompt in sorted(lacking.keys() & pc.unique(tables.requests["prompt"]).to_pylist()):
+                reduce(prompt, tables)
+            del tables  # before the next portion is read
+        for prompt, columns in chunks.items():
+            if not items[prompt]:
+                reduce(prompt, nothing(self.items))
+            if prompt not in self._by_prompt:
+                self._by_prompt[prompt] = Evidence(self.folder, np.concatenate(items[prompt]), self.items)
+            for name in list(columns):
+                self._by_prompt[prompt].columns[name] = joined(columns.pop(name))
+
+    @cached_property
+    def _blocks(self) -> list[BlockRecord]:
+        left_out = {damage.block.name for damage in self.damages}
+        return [block for block in self.manifest.blocks if block.name not in left_out]
+
+    @cached_property
+    def _places(self) -> dict[Subject, Integers]:
+        return places_of(self.items)
+
+    @cached_property
+    def _portions(self) -> list[Portion]:
+        if self.only is not None:
+            return [self._around(self._blocks)]
+        return list_portions(self.folder, self._blocks, self._places)
+
+    @cached_property
+    def _elsewhere(self) -> pa.Table:
+        if self.only is None:
+            return find_elsewhere(self.folder, self._blocks, self._portions)
+        return find_elsewhere(self.folder, present_blocks(self.folder, self._blocks), self._portions, checked=False)
+
+    @cached_property
+    def _alone(self) -> RunTables:
+        """Everything about these items alone, observations and texts."""
+        return read_portion_tables(self.folder, self._portions[0], self.items, self._elsewhere, texts=True)
+
+    def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Portion:
+        return covering_portion(blocks, self._places, self.only or ())
 
 
 class Evidence:
@@ -95,7 +301,7 @@ class Evidence:
         return np.asarray(self.columns["unlisted", null], dtype=np.int8)
 
     def impossible(self, null: str | None) -> npt.NDArray[np.int8]:
-        """Which numbers of each item no model says (:mod:`choicewise.results.impossible_logprobs`), int8 [items]."""
+        """Which numbers of each item no model says (:mod:`choicewise.results.tables`), int8 [items]."""
         return np.asarray(self.columns["impossible", null], dtype=np.int8)
 
     def sensitivity(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
@@ -104,7 +310,7 @@ class Evidence:
 
     @property
     def doubts(self) -> dict[str, Mask]:
-        """Items that were not asked or scored in full, bool [items] by kind (:class:`choicewise.results.row.Row`)."""
+        """Items that were not asked or scored in full, bool [items] by kind (:class:`choicewise.results.rows.Row`)."""
         return dict(self.columns["doubts",])
 
     def fields(self) -> list[str]:
@@ -119,3 +325,150 @@ class Evidence:
         columns = {name: self.about[name].combine_chunks().take(pa.array(item)) for name in ("item", "subject")}
         columns["subject"] = columns["subject"].cast(pa.string())
         return columns | {"choice": pa.array(np.arange(len(item)) - self.item_offsets[:-1][item])}
+
+
+_SIZE = 16
+"""Bytes of the digest of an item's tokens."""
+
+
+def tokens_column(null: str | None) -> Name:
+    """The name of the column with :func:`token_digests` after the request's own context, or the ``null`` context."""
+    return ("tokens", null)
+
+
+def token_digests(portion: ObservedPortion, null: str | None) -> npt.NDArray[np.void]:
+    """A digest per item, of its id and of every question about it: [items] of 16 bytes.
+
+    The key of a question is made of its kind and the ids of its tokens, so neither the model's weights nor their type
+    count.
+    """
+    rows = zip(row_bytes(portion.about["item"]), portion.questions(null), strict=True)
+    digests = (hashlib.blake2b(item + asked, digest_size=_SIZE).digest() for item, asked in rows)
+    return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
+
+
+Name = tuple[Any, ...]
+"""What a column is called, such as ("lengths",)."""
+
+Column = Any
+"""An array whose last axis is the items or the rows; in tuples, dicts and Decisions several; or Lows, or None."""
+
+Reductions = Mapping[Name, Callable[[ObservedPortion], Column]]
+"""How each column follows from what was observed of a portion.
+
+A reduction looks at one item at a time, so that it does not matter how a run is divided.
+"""
+
+
+def joined(chunks: Sequence[Column]) -> Column:
+    """The column of all portions from those of each, in order.
+
+    Of two-dimensional arrays a portion can have fewer rows than another; it is filled up with NaN.
+    """
+    match chunks[0]:
+        case None:
+            return None
+        case Decisions():
+            return Decisions(*(joined([getattr(chunk, axis.name) for chunk in chunks]) for axis in fields(Decisions)))
+        case Lows():
+            return Lows.joined(chunks)
+        case tuple():
+            return tuple(joined(members) for members in zip(*chunks, strict=True))
+        case dict():
+            return {key: joined([chunk[key] for chunk in chunks]) for key in chunks[0]}
+        case np.ndarray(ndim=2):
+            height = max(len(chunk) for chunk in chunks)
+            padding = [((0, height - len(chunk)), (0, 0)) for chunk in chunks]
+            padded = [np.pad(chunk, pad, constant_values=np.nan) for chunk, pad in zip(chunks, padding, strict=True)]
+            return np.concatenate(padded, axis=1)
+        case _:
+            return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+
+
+_VARYING = re.compile(
+    r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\]|\\.)*"(?!\w)|(?<![\w.#])\d+(?:\.\d+)?(?![\w#])"""
+)
+"""A quoted text or a number, which can differ from item to item."""
+
+ANY = "…"
+"""Stands for texts that differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingReason:
+    """A reason, the ``count`` of items (or rows of the data) it holds for, and one of them.
+
+    Where they have other numbers, ``reason`` says from which to which.
+    """
+
+    reason: str
+    count: int
+    example: str
+
+
+class Reasons:
+    """Numbers for reasons, counted from 0."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, ...], int] = {}
+        self._varying: list[list[tuple[str, str]]] = []
+
+    def number(self, reason: str, item: str = "") -> int:
+        """The number of ``reason``, in which the id of its own ``item`` does not count."""
+        text = reason.replace(item, ANY) if item else reason
+        values = _VARYING.findall(text)
+        number = self._numbers.setdefault(tuple(_VARYING.split(text)), len(self._numbers))
+        if number == len(self._varying):
+            self._varying.append([(value, value) for value in values])
+        else:
+            self._varying[number] = [
+                _widened(*edges, value) for edges, value in zip(self._varying[number], values, strict=True)
+            ]
+        return number
+
+    def text(self, number: int) -> str:
+        """The reason of that number, with the range of every number in it that differs."""
+        fixed = next(parts for parts, other in self._numbers.items() if other == number)
+        shown = [low if low == high else f"{low} to {high}" for low, high in self._varying[number]]
+        return "".join(part + value for part, value in zip(fixed, [*shown, ""], strict=True))
+
+
+def counted(reasons: Iterable[tuple[str, str]]) -> tuple[MissingReason, ...]:
+    """From (reason, which row) to the reasons, the most common first."""
+    numbers, examples, counts = Reasons(), dict[int, str](), Counter[int]()
+    for reason, row in reasons:
+        number = numbers.number(reason)
+        counts[number] += 1
+        examples.setdefault(number, row)
+    return tuple(MissingReason(numbers.text(number), count, examples[number]) for number, count in counts.most_common())
+
+
+def _widened(low: str, high: str, value: str) -> tuple[str, str]:
+    if value[0] in "'\"" or low == ANY:
+        return (low, high) if value == low else (ANY, ANY)
+    return (value if float(value) < float(low) else low), (value if float(value) > float(high) else high)
+
+
+NAMED = 8
+"""Protocols that a line names; of more it says how many there are."""
+
+
+def refused_lines(refused: Mapping[str, str]) -> list[str]:
+    """``refused`` (name → reason) as a line for each reason, with the protocols' number and names."""
+    return [f"{names(own)}: {reason}" for reason, own in by_reason(refused).items()]
+
+
+def by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
+    """The protocols of ``refused`` (name → reason) for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in refused.items():
+        reasons.setdefault(reason, []).append(name)
+    return reasons
+
+
+def names(protocols: list[str]) -> str:
+    """The number of protocols, and the first of their names."""
+    if len(protocols) == 1:
+        return f"protocol {protocols[0]} is refused"
+    more = f" and {len(protocols) - NAMED} more" * (len(protocols) > NAMED)
+    return f"{len(protocols)} protocols are refused ({', '.join(protocols[:NAMED])}{more})"

@@ -1,19 +1,141 @@
-"""What the rows of a report say in short: how far the numbers spread, how many are guesses, and who leads."""
+"""What rows say in short."""
+
+from __future__ import annotations
 
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from statistics import median
+from typing import Protocol
 
-from choicewise.results.interval import of_items
-from choicewise.results.lead import Lead, lead
-from choicewise.results.ranks import measured_as
-from choicewise.results.row import Row
+import numpy as np
+
+from choicewise.protocols.signature import signature
+from choicewise.results.measurement import of_items, shared_items
+from choicewise.results.outcomes import Outcome, Outcomes, measured_as
+from choicewise.results.rows import Row
+from choicewise.scoring.intervals import ranks
+from choicewise.scoring.significance import SignFlip, holm, sign_flip
+
+LEVEL = 0.05
+"""Of significance, after Holm's correction for all tests."""
+
+
+class Measured(Protocol):
+    """A run's numbers: its rows, and the credit of every item."""
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """One per protocol and group."""
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """Of every protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReversalContest:
+    """Two models under one protocol: the share of the ``n`` items both scored that each has right; the paired test.
+
+    ``first``: of the numbers of its prompt.  ``guessed``: neither number is better than guessing.  ``p``: of the test,
+    after Holm's correction.
+    """
+
+    protocol: str
+    left: float
+    right: float
+    n: int
+    first: bool
+    guessed: bool
+    test: SignFlip
+    p: float
+
+    @property
+    def difference(self) -> float:
+        """Left minus right."""
+        return self.left - self.right
+
+
+@dataclass(frozen=True, slots=True)
+class Reversal:
+    """Left is better than right under the protocol of ``start``, and worse under that of ``end``.
+
+    ``tests``: how many the p values are corrected for.
+    """
+
+    dataset: str
+    left: str
+    right: str
+    start: ReversalContest
+    end: ReversalContest
+    tests: int
+
+
+def reversal(runs: Sequence[Measured]) -> Reversal | None:
+    """Of all pairs of models and protocols the clearest: the smaller of the two differences is the greatest there is.
+
+    Every model is tested against every other one under every protocol that asks both the same, on the items both
+    scored.  None where no two change places significantly, each time with the better one better than guessing.  A
+    prompt's first number comes before its others: two ways to ask say more than two ways to count.
+    """
+    pairs = [
+        (one, other, _reversal_contests(one, other))
+        for one, other in combinations(runs, 2)
+        if one.outcomes.digest == other.outcomes.digest
+    ]
+    adjusted = iter(holm([contest.p for *_, contests in pairs for contest in contests]).tolist())
+    tests = sum(len(contests) for *_, contests in pairs)
+    reversals = []
+    for one, other, contests in pairs:
+        corrected = [replace(contest, p=next(adjusted)) for contest in contests]
+        clear = [each for each in corrected if each.p <= LEVEL and not each.guessed]
+        names = one.outcomes.dataset, one.outcomes.model, other.outcomes.model
+        for chosen in ([each for each in clear if each.first], clear):
+            start = max(chosen, key=lambda each: each.difference, default=None)
+            end = min(chosen, key=lambda each: each.difference, default=None)
+            if start and end and start.difference > 0 > end.difference:
+                reversals.append(Reversal(*names, start, end, tests))
+    return max(reversals, key=_clarity, default=None)
+
+
+def _clarity(each: Reversal) -> tuple[bool, float]:
+    return each.start.first and each.end.first, min(each.start.difference, -each.end.difference)
+
+
+def _reversal_contests(one: Measured, other: Measured) -> list[ReversalContest]:
+    """One per protocol whose values are shares of 1 and that sent both models the same texts; p is not corrected."""
+    theirs = {each.protocol.digest: each for each in other.outcomes.shares.outcomes}
+    own, others = ({(row.signature, row.i): row for row in each.rows} for each in (one, other))
+    guessed = {key[0]: guess(own[key]) and guess(others[key]) for key in own.keys() & others.keys()}
+    firsts = {each.protocol.prompt_digest: each.name for each in reversed(one.outcomes.outcomes)}
+    contests = [
+        _contest(
+            each,
+            theirs[each.protocol.digest],
+            each.name == firsts[each.protocol.prompt_digest],
+            guessed[signature(each.protocol)],
+        )
+        for each in one.outcomes.shares.outcomes
+        if each.protocol.digest in theirs and signature(each.protocol) in guessed
+    ]
+    return [each for each in contests if not math.isnan(each.p)]
+
+
+def _contest(one: Outcome, other: Outcome, first: bool, guessed: bool) -> ReversalContest:
+    _, places = shared_items((one, other))
+    credits = np.array([each.credit[place] for each, place in zip((one, other), places, strict=True)])
+    known = credits[:, ~np.isnan(credits).any(axis=0)]
+    test = sign_flip(*known)
+    left, right = known.mean(axis=1).tolist() if known.size else (math.nan, math.nan)
+    return ReversalContest(one.name, left, right, known.shape[1], first, guessed, test, test.p)
+
 
 _INCOMPLETE = re.compile(r"(?:^|, )(incomplete(?:: [\d,]+ of [\d,]+ items)?)$")
-"""How :func:`choicewise.results.row.selection` ends for a run that goes on."""
+"""How :func:`choicewise.results.rows.selection` ends for a run that goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +167,51 @@ class Numbers:
     def few(self) -> bool:
         """Whether there are so few items that not even all of them right would be better than guessing."""
         return self.enough[0] > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The axis of the protocols (or their family, or the group) that tells best where a model leads.
+
+    With ``values`` the model is first under ``first`` of ``count`` protocols, with others under ``otherwise`` of
+    ``others``.
+    """
+
+    axis: str
+    values: tuple[str, ...]
+    first: int
+    count: int
+    otherwise: int
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The order of the models that were measured the same way on one dataset.
+
+    ``models``: the best first, by how often each is first alone, then by its median.  ``contests``: numbers (a
+    protocol each, or a protocol and group where ``grouped``) that at least two models have.  The best model is
+    ``first`` under so many of them, ``tied`` of which with others at exactly the same value; ``level``: further models
+    that are first alone as often.  ``behind``: the protocols where another leads.  ``same_order``: no two models change
+    places anywhere.
+    """
+
+    dataset: str
+    data: str
+    models: tuple[str, ...]
+    contests: int
+    grouped: bool
+    first: int
+    tied: int
+    level: tuple[str, ...]
+    behind: tuple[str, ...]
+    same_order: bool
+    turn: Turn | None
+
+    @property
+    def leader(self) -> str | None:
+        """The model that is first alone more often than any other; None where there is none."""
+        return self.models[0] if self.first > self.tied and not self.level else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +330,98 @@ def _incomplete(rows: Iterable[Row]) -> Iterable[str]:
     for row in rows:
         if part := _INCOMPLETE.search(row.selection):
             yield part[1]
+
+
+NAMED = 2
+"""So few protocols are named; of more it is said what they have in common."""
+
+LeadContest = Mapping[str, Row]
+"""The numbers of several models that were measured the same way, by model; none is NaN."""
+
+
+def lead(rows: Sequence[Row]) -> Lead | None:
+    """Who leads on the one dataset of ``rows``; None where no two models were measured the same way."""
+    contests = _lead_contests(rows)
+    if not contests:
+        return None
+    wins: Counter[str] = Counter()
+    values: dict[str, list[float]] = {}
+    for contest in contests:
+        leaders = _leaders(contest)
+        wins.update(leaders if len(leaders) == 1 else ())
+        for model, row in contest.items():
+            values.setdefault(model, []).append(row.value)
+    models = sorted(values, key=lambda model: (-wins[model], -sorted(values[model])[len(values[model]) // 2]))
+    best = models[0]
+    own = [contest for contest in contests if best in contest]
+    ahead = [best in _leaders(contest) for contest in own]
+    lost = [contest for contest, first in zip(own, ahead, strict=True) if not first]
+    return Lead(
+        dataset=rows[0].dataset,
+        data=rows[0].data,
+        models=tuple(models),
+        contests=len(own),
+        grouped=len({row.subject for row in rows}) > 1,
+        first=sum(ahead),
+        tied=sum(len(_leaders(contest)) > 1 and first for contest, first in zip(own, ahead, strict=True)),
+        level=tuple(model for model in models[1:] if wins[model] == wins[best]),
+        behind=tuple(contest[best].protocol for contest in lost),
+        same_order=_same_order(contests),
+        turn=_turn([contest[best] for contest in own], ahead) if len(lost) > NAMED else None,
+    )
+
+
+def _lead_contests(rows: Sequence[Row]) -> list[LeadContest]:
+    alike: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in rows:
+        if not math.isnan(row.value):
+            alike.setdefault(measured_as(row), {})[row.model] = row
+    return [contest for contest in alike.values() if len(contest) > 1]
+
+
+def _ranks(contest: LeadContest) -> dict[str, int]:
+    return dict(zip(contest, ranks([row.value for row in contest.values()]).tolist(), strict=True))
+
+
+def _leaders(contest: LeadContest) -> list[str]:
+    return [model for model, rank in _ranks(contest).items() if rank == 1]
+
+
+def _same_order(contests: Sequence[LeadContest]) -> bool:
+    """Whether the models can be put in one order that no contest contradicts."""
+    above: dict[str, set[str]] = {}
+    for placed in map(_ranks, contests):
+        for model, rank in placed.items():
+            above.setdefault(model, set()).update(other for other, lower in placed.items() if lower > rank)
+    return not any(model in above.get(other, ()) for model, others in above.items() for other in others)
+
+
+def _turn(rows: Sequence[Row], ahead: Sequence[bool]) -> Turn | None:
+    """The family where it tells more of where ``ahead`` holds than saying the same always; an axis that tells most."""
+    values = {"family": [row.family for row in rows], "group": [row.subject for row in rows]}
+    axes = [_axes(row) for row in rows]
+    values |= {axis: [each[axis] for each in axes] for axis in axes[0]}
+    turns = [_split(axis, own, ahead) for axis, own in values.items()]
+    best = min(turns, key=lambda turn: _wrong(turn) + len(turn.values))  # of several, the first
+    usual = min(sum(ahead), len(ahead) - sum(ahead))
+    if _wrong(turns[0]) < usual:
+        return turns[0]
+    return best if 4 * _wrong(best) <= usual and best.others else None
+
+
+def _axes(row: Row) -> dict[str, str]:
+    """Every axis of the row's protocol as its signature spells it."""
+    return {axis: value for axis, _, value in (part.partition(":") for part in row.signature.split("|"))}
+
+
+def _split(axis: str, values: Sequence[str], ahead: Sequence[bool]) -> Turn:
+    """Those values apart with which the model is mostly behind."""
+    counts, firsts = Counter(values), Counter(value for value, first in zip(values, ahead, strict=True) if first)
+    behind = tuple(value for value, count in counts.items() if 2 * firsts[value] < count)
+    first, count = (sum(each[value] for value in behind) for each in (firsts, counts))
+    return Turn(axis, behind, first, count, sum(ahead) - first, len(values) - count)
+
+
+def _wrong(turn: Turn) -> int:
+    """Protocols where the model is first against what the axis tells, or behind against it."""
+    return turn.first + turn.others - turn.otherwise

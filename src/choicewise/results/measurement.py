@@ -1,33 +1,171 @@
-"""From the evidence of a run and a protocol to its scores, decisions and values."""
+"""Scores, decisions, values of one protocol."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
+from typing import Protocol as Structural
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from choicewise.data.categories import Categories
-from choicewise.protocols.metrics import METRICS, Metric
-from choicewise.protocols.protocol import Protocol
+from choicewise.data.items import Categories
+from choicewise.errors import DataError, UsageError
+from choicewise.protocols.protocol import METRICS, Metric, Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.results.column import Reductions
-from choicewise.results.evidence import Evidence
-from choicewise.results.reasons import MissingReason, Reasons
-from choicewise.results.reductions import reductions
-from choicewise.results.run_evidence import RunEvidence
-from choicewise.scoring.bounded_decisions import decided, decided_between
-from choicewise.scoring.calibration import NOISE, calibrated
-from choicewise.scoring.calibration_range import calibrated_range
-from choicewise.scoring.credits import guess
-from choicewise.scoring.decisions import Decisions
-from choicewise.scoring.lows import Lows
+from choicewise.results.evidence import Evidence, MissingReason, Reasons, Reductions, RunEvidence, reductions
+from choicewise.scoring.calibrate import NOISE, calibrated, calibrated_range
+from choicewise.scoring.combine import Decision
+from choicewise.scoring.decide import Decisions, choice_distribution, decided, decided_between, guess
+from choicewise.scoring.intervals import (
+    FEWEST,
+    clustered_error,
+    credit_range,
+    effective_size,
+    stratified,
+    variance_of_means,
+    weighted_size,
+    wilson,
+)
 from choicewise.scoring.metrics import AGGREGATIONS, Value, number
-from choicewise.scoring.ragged import Floats, Integers, Mask, row_of
-from choicewise.scoring.readings import Decision
-from choicewise.scoring.scores.lacks import LACKS
-from choicewise.scoring.statistics.numeric_range import credit_range
+from choicewise.scoring.observed import Floats, Integers, Lows, Mask, reduce_rows, row_of
+from choicewise.scoring.scores import LACKS
+
+FIELD = "human_counts"
+"""The field of an item that holds the counts, a JSON list in the order of the choices."""
+
+
+def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
+    """(softmax, winner takes all), both float64 [rows]; NaN for an item with a missing choice.
+
+    An item with a choice that is known as an upper bound alone has no softmax, and a winner where that is sure.
+
+    Raises UsageError when the temperature is not above 0, or when there are no scores.
+    """
+    if measured.scores is None:
+        raise UsageError(f"{measured.name} reads generated text and has no scores to make probabilities of")
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise UsageError(f"temperature is {temperature}; it must be above 0 (near 0, the best choice takes all)")
+    offsets, scores, low = measured.evidence.item_offsets, measured.known_scores, measured.low_scores
+    assert scores is not None
+    assert low is not None
+    item = row_of(offsets)
+    best = reduce_rows(np.maximum, low, offsets)[item]
+    undecided = (measured.decisions.missing & measured.unlisted)[item]
+    at_top = np.where(np.isnan(best) | undecided, np.nan, low == best)
+    return choice_distribution(scores, offsets, temperature), at_top / reduce_rows(np.add, at_top, offsets)[item]
+
+
+def choice_probabilities(measured: Measurement, temperature: float) -> pa.Table:
+    """The table of :meth:`choicewise.results.run.Run.distribution`; UsageError as :func:`links`."""
+    softmax, winner = links(measured, temperature)
+    people = human_counts(measured.evidence)
+    count = np.full(len(softmax), np.nan) if people is None else people
+    numbers = {"score": measured.scores, "softmax": softmax, "winner": winner}
+    human = pa.array(count, pa.float64(), mask=np.isnan(count))
+    return pa.table({**measured.evidence.choices, **numbers, "human": human}, schema=_COLUMNS)
+
+
+_COLUMNS = pa.schema(
+    {"item": pa.string(), "subject": pa.string(), "choice": pa.int16()}
+    | dict.fromkeys(("score", "softmax", "winner", "human"), pa.float64())
+)
+
+
+def human_counts(evidence: Evidence) -> Floats | None:
+    """How many people chose each choice, float64 [rows], NaN for items without counts; None when no item has any.
+
+    Raises DataError naming the item whose counts do not match its choices.
+    """
+    people = np.full(int(evidence.item_offsets[-1]), np.nan)
+    for place, (item, fields) in enumerate(zip(evidence.ids, item_fields(evidence), strict=True)):
+        if FIELD in fields:
+            start, end = evidence.item_offsets[place], evidence.item_offsets[place + 1]
+            people[start:end] = _counts(item, fields[FIELD], int(end - start))
+    return None if np.isnan(people).all() else people
+
+
+def item_fields(evidence: Evidence) -> list[dict[str, str]]:
+    """The further fields of every item."""
+    return [json.loads(fields) for fields in evidence.fields()]
+
+
+def _counts(item: str, text: str, choices: int) -> list[float]:
+    where = f"item {item}: {FIELD} is {text[:60]!r}"
+    try:
+        counts = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{where}, which is no JSON list; write one count per choice, as in [3, 7]") from error
+    numbers: list[Any] = counts if isinstance(counts, list) else [None]
+    if not all(type(number) in (int, float) and math.isfinite(number) and number >= 0 for number in numbers):
+        raise DataError(f"{where}; it must be a list of counts, none below 0, as in [3, 7]")
+    if len(counts) != choices:
+        raise DataError(f"{where}: {len(counts)} counts for {choices} choices; give one count per choice")
+    return [float(count) for count in counts]
+
+
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """Shared items by whose credit is greater, and by whether the predictions differ at all.
+
+    ``near_ties``: items predicted differently that numeric noise leaves open on either side; None: not known.
+    """
+
+    left_better: int
+    right_better: int
+    predicted_differently: int
+    near_ties: int | None
+    shared: int
+    left_only: int
+    right_only: int
+
+
+def flips(pair: tuple[Measurement, Measurement]) -> Flips:
+    """The shared items on which the two measurements decide differently."""
+    ids, places = shared_items(pair)
+    left, right = paired_predictions(pair)
+    _, credits = paired_credits(pair)
+    different = (left >= 0) & (right >= 0) & (left != right)
+    noisy = pair[0].near_ties[places[0]] | pair[1].near_ties[places[1]]
+    masks = (credits[0] > credits[1], credits[0] < credits[1], different, different & noisy)
+    bounded = all(side.bounded[place].all() for side, place in zip(pair, places, strict=True))
+    left_better, right_better, changed, near_ties = (int(mask.sum()) for mask in masks)
+    left_only, right_only = (len(side.ids) - len(ids) for side in pair)
+    return Flips(left_better, right_better, changed, near_ties if bounded else None, len(ids), left_only, right_only)
+
+
+def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:
+    """The largest difference of a score, and how many shared items have any; NaN and None where there are no scores.
+
+    Scores of different protocols are not comparable: NaN and None as well.
+    """
+    left, right = (each.known_scores for each in pair)
+    if left is None or right is None or pair[0].protocol != pair[1].protocol:
+        return math.nan, None
+    _, places = shared_items(pair)
+    offsets = [each.evidence.item_offsets for each in pair]
+    counts = [np.diff(each)[place] for each, place in zip(offsets, places, strict=True)]
+    alike = counts[0] == counts[1]
+    rows = [_rows(own[:-1][place[alike]], counts[0][alike]) for own, place in zip(offsets, places, strict=True)]
+    one, other = left[rows[0]], right[rows[1]]
+    with np.errstate(invalid="ignore"):  # equal infinities do not differ
+        differences = np.where(one == other, 0.0, np.abs(one - other))
+    known = differences[~np.isnan(differences)]
+    moved = ~((one == other) | (np.isnan(one) & np.isnan(other)))
+    item = np.repeat(np.arange(alike.sum()), counts[0][alike])
+    return float(known.max()) if len(known) else math.nan, len(np.unique(item[moved])) + int((~alike).sum())
+
+
+def _rows(starts: Integers, counts: Integers) -> Integers:
+    """The rows of items that begin at ``starts`` and have so many each."""
+    return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+
 
 UNLISTED = (
     "",
@@ -253,3 +391,125 @@ def _decision(protocol: Protocol, read: Evidence) -> Decision:
         return scores, decided(protocol, scores, offsets, read.right), Lows.of(scores, scores)
     low, high = calibrated_range(*how, (read.part_lows, read.part_sums), offsets)
     return high, decided_between(protocol, (low, high), offsets, read.right), Lows.of(low, high)
+
+
+Bounds = tuple[float, float]
+"""(low, high) at 95 %."""
+
+
+def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) -> Bounds:
+    """The interval of that name for the mean ``credit`` of scored items of these ``subjects``; NaN without items.
+
+    ``macro``: for the mean of the subjects' means.  ``clustered`` takes the subjects as drawn at random, the other two
+    take them as given; it is NaN for fewer than :data:`~.clustered.FEWEST` subjects.
+    """
+    if not len(credit):
+        return math.nan, math.nan
+    numbers = np.unique(np.asarray(subjects, dtype=str), return_inverse=True)[1]
+    sizes = np.bincount(numbers)
+    if name == "clustered":
+        return _clustered(credit, subjects, numbers, sizes, macro)
+    if not macro:
+        return of_items(name, float(credit.sum()), len(credit))
+    rights = np.bincount(numbers, weights=credit).astype(np.float64)
+    if name == "wilson":
+        return stratified(rights, sizes)
+    mean = float((rights / sizes).mean())
+    n = effective_size(mean, variance_of_means(rights, sizes), weighted_size(sizes))
+    return _beta(mean * n, n)
+
+
+def of_items(name: str, right: float, n: int) -> Bounds:
+    """The interval ``wilson`` or ``beta-binomial`` for the mean of ``n`` items with so much credit together."""
+    return wilson(right / n, n) if name == "wilson" else _posterior(right, n)
+
+
+def check_clusters(data: str, groups: Sequence[str], subjects: Sequence[str]) -> None:
+    """UsageError where no row of a report on ``data`` can have a clustered interval.
+
+    ``groups`` and ``subjects``: those of every item; a row is about a group.
+    """
+    counts = Counter(group for group, _ in set(zip(groups, subjects, strict=True)))
+    most = max(counts.values(), default=0)
+    if most < FEWEST:
+        raise UsageError(
+            f"no row on {data} is about more than {most} {'subject' if most == 1 else 'subjects'}; clustered by fewer "
+            f"than {FEWEST}, the interval would come out too small; take wilson or beta-binomial"
+        )
+
+
+def _clustered(credit: Floats, subjects: Sequence[str], numbers: Integers, sizes: Integers, macro: bool) -> Bounds:
+    """Wilson's interval at the effective size, with the t quantile."""
+    if len(sizes) < FEWEST:
+        return math.nan, math.nan
+    values, clusters, most = credit, subjects, float(len(credit))
+    if macro:
+        values = np.bincount(numbers, weights=credit) / sizes
+        clusters, most = [str(number) for number in range(len(sizes))], weighted_size(sizes)
+    error, mean = clustered_error(values, clusters), float(values.mean())
+    return wilson(mean, effective_size(mean, error.se**2, most), freedom=error.freedom)
+
+
+def _posterior(right: float, n: int) -> Bounds:
+    """Split ties make halves and thirds of a right answer: the interval holds those of the whole numbers around."""
+    total = round(float(right), 9)
+    return _beta(math.floor(total), n)[0], _beta(math.ceil(total), n)[1]
+
+
+def _beta(right: float, n: float) -> Bounds:
+    """Quantiles of Beta(right + 1, wrong + 1), the posterior under a uniform prior, recommended for benchmarks of a few
+    hundred items or fewer (Bowyer et al. 2025)."""
+    from scipy.special import betaincinv
+
+    low, high = (float(betaincinv(right + 1, n - right + 1, share)) for share in (0.025, 0.975))
+    return low, high
+
+
+class Decided(Structural):
+    """What a protocol decided of every item: a measurement, or what is kept of one."""
+
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """The items' ids."""
+
+    @property
+    def subjects(self) -> list[str]:
+        """The subject of every item."""
+
+    @property
+    def credit(self) -> Floats:
+        """The credit of every item, NaN where it is missing."""
+
+    @property
+    def prediction(self) -> Integers:
+        """The predicted choice of every item, -1 for none."""
+
+
+def same_items(one: Decided, other: Decided) -> bool:
+    """Whether both have the same items in the same order."""
+    return one.ids is other.ids or one.ids.equals(other.ids)
+
+
+def shared_items(measured: Sequence[Decided]) -> tuple[pa.ChunkedArray, list[Integers]]:
+    """The ids of the items all of ``measured`` hold, in the order of the first, and where each measurement has them."""
+    first = measured[0]
+    if all(same_items(first, each) for each in measured):  # the usual case, and quick
+        return first.ids, [np.arange(len(first.ids))] * len(measured)
+    places = [pc.fill_null(pc.index_in(first.ids, each.ids), -1).to_numpy().astype(np.int64) for each in measured]
+    shared = np.flatnonzero(np.all([place >= 0 for place in places], axis=0))
+    return first.ids.take(pa.array(shared)), [place[shared] for place in places]
+
+
+def paired_credits(measured: Sequence[Decided]) -> tuple[list[str], Floats]:
+    """The subjects and credits of the shared items, the latter float64 [measured, items] with NaN for missing."""
+    _, places = shared_items(measured)
+    credits = [each.credit[place] for each, place in zip(measured, places, strict=True)]
+    subjects = measured[0].subjects
+    return [subjects[place] for place in places[0].tolist()], np.array(credits).reshape(len(measured), -1)
+
+
+def paired_predictions(measured: Sequence[Decided]) -> Integers:
+    """The predictions for the shared items, int64 [measured, items] with -1 for none."""
+    _, places = shared_items(measured)
+    predictions = [each.prediction[place] for each, place in zip(measured, places, strict=True)]
+    return np.array(predictions).reshape(len(measured), -1)

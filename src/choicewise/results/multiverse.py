@@ -1,7 +1,9 @@
-"""How a number, and a conclusion, vary over all the protocols that could have been chosen."""
+"""Multiverse and choice distributions."""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import combinations
 from typing import Any
@@ -9,25 +11,32 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import UsageError
-from choicewise.results.distinct import alike
-from choicewise.results.json_value import json_value
-from choicewise.results.outcome import Outcome, OutcomeKeeper, Outcomes
-from choicewise.results.pairing import paired_credits, paired_predictions
-from choicewise.results.row import Row
+from choicewise.results.evidence import Evidence
+from choicewise.results.measurement import human_counts, item_fields, links, paired_credits, paired_predictions
+from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, alike
+from choicewise.results.rows import Row
 from choicewise.results.run import Run
-from choicewise.scoring.ragged import Floats
-from choicewise.scoring.statistics.holm import holm
-from choicewise.scoring.statistics.multiverse import Agreement, Panel, panel, sign_agreement
-from choicewise.scoring.statistics.paired import paired_difference
-from choicewise.scoring.statistics.rank_interval import ranks
-from choicewise.scoring.statistics.sign_flip import sign_flip
+from choicewise.scoring.intervals import ranks
+from choicewise.scoring.observed import Floats, Integers, reduce_rows, row_of
+from choicewise.scoring.significance import (
+    Agreement,
+    Fit,
+    Panel,
+    fit,
+    holm,
+    paired_difference,
+    panel,
+    sign_agreement,
+    sign_flip,
+)
+from choicewise.util.jsonio import json_value
 
 Firsts = Sequence[Mapping[str, str]]
 """For each run, by the digest of every protocol, that of the first one that it can't differ from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ScoreSpread:
     """One model on one dataset over ``protocols`` protocols: mean accuracies over items.
 
     ``distinct``: how many of them can differ here.  ``alike``: those that can't, group by group, of which the first
@@ -108,7 +117,7 @@ class RankAgreement:
 class Multiverse:
     """The spread of every model, every pair of models, and how protocols agree about their order."""
 
-    spreads: tuple[Spread, ...]
+    spreads: tuple[ScoreSpread, ...]
     duels: tuple[Duel, ...]
     ranks: tuple[RankAgreement, ...]
 
@@ -124,7 +133,7 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
     measured = [{each.protocol.digest: each for each in run.outcomes} for run in kept]
     if all(len(by_digest) < 2 for by_digest in measured):
         raise UsageError("a multiverse needs at least two protocols in a run; add more to the run, such as mmlu")
-    spreads = [_spread(*parts) for parts in zip(kept, measured, firsts, strict=True)]
+    spreads = [_score_spread(*parts) for parts in zip(kept, measured, firsts, strict=True)]
     duels = [
         _duel(kept[left], kept[right], measured[left], measured[right], [firsts[left], firsts[right]])
         for left, right in combinations(range(len(kept)), 2)
@@ -158,7 +167,7 @@ def _repeated(runs: Sequence[Outcomes], firsts: Sequence[Mapping[str, str]]) -> 
     }
 
 
-def _spread(run: Outcomes, measured: Mapping[str, Outcome], firsts: Mapping[str, str]) -> Spread:
+def _score_spread(run: Outcomes, measured: Mapping[str, Outcome], firsts: Mapping[str, str]) -> ScoreSpread:
     means = {digest: _mean(each.credit) for digest, each in measured.items()}
     known = {digest: first for digest, first in firsts.items() if not math.isnan(means[digest])}
     groups = [[measured[digest].name for digest in group] for group in alike([known])]
@@ -168,7 +177,7 @@ def _spread(run: Outcomes, measured: Mapping[str, Outcome], firsts: Mapping[str,
     first, last = (None if digest is None else measured[digest].name for digest in (lowest, highest))
     unmeasured = tuple(each.name for digest, each in measured.items() if digest not in known)
     shown, several = panel(credits, paired_predictions(distinct)), tuple(tuple(group) for group in groups if group[1:])
-    return Spread(run.model, run.dataset, len(known), len(groups), shown, first, last, unmeasured, several)
+    return ScoreSpread(run.model, run.dataset, len(known), len(groups), shown, first, last, unmeasured, several)
 
 
 def _mean(credit: Floats) -> float:
@@ -213,3 +222,87 @@ def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
             tau = kendalltau(*(ranks([values[name][key] for key in shared]) for name in (left, right))).statistic
             agreements.append(RankAgreement(left, right, float(tau), models))
     return agreements
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The mean over ``n`` items of the probability of each choice, in order; ``human``: people's mean share, if known.
+
+    Choices are averaged by their place, so a condition is meaningful where its items have their choices in one order.
+    """
+
+    name: str
+    n: int
+    softmax: tuple[float, ...]
+    winner: tuple[float, ...]
+    human: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One protocol's choice probabilities under two links, averaged per condition, and their fit to people's choices.
+
+    ``softmax``: of the scores over ``temperature``; ``winner``: all to the best score, ties split.
+    """
+
+    model: str
+    dataset: str
+    protocol: str
+    temperature: float
+    conditions: tuple[Condition, ...]
+    softmax_fit: Fit | None
+    winner_fit: Fit | None
+
+
+def distributions(run: Run, temperature: float, condition: str | None = None) -> Iterator[Distribution]:
+    """One per protocol that scores choices.
+
+    ``condition`` names a field of the items, or ``subject``; without it all items are one condition.
+    """
+    for measured in run.measurements.values():
+        if measured.scores is not None:
+            softmax, winner = links(measured, temperature)
+            people, offsets = human_counts(measured.evidence), measured.evidence.item_offsets
+            names = run.manifest.model.name, run.manifest.dataset.name, measured.name
+            conditions = tuple(_conditions(measured.evidence, condition, softmax, winner, people))
+            fits = (None if people is None else fit(link, people, offsets) for link in (softmax, winner))
+            yield Distribution(*names, temperature, conditions, *fits)
+
+
+def _conditions(
+    evidence: Evidence, condition: str | None, softmax: Floats, winner: Floats, people: Floats | None
+) -> Iterator[Condition]:
+    names, offsets = _names(evidence, condition), evidence.item_offsets
+    shares = None
+    if people is not None:
+        totals = reduce_rows(np.add, people, offsets)
+        shares = people / np.where(totals > 0, totals, np.nan)[row_of(offsets)]
+    for name in dict.fromkeys(names):
+        items = np.array([item for item, other in enumerate(names) if other == name], dtype=np.int64)
+        scored = items[~np.isnan(softmax[offsets[:-1][items]])]
+        means = (() if share is None else _means(share, offsets, scored) for share in (softmax, winner, shares))
+        yield Condition(name, len(scored), *means)
+
+
+def _names(evidence: Evidence, condition: str | None) -> list[str]:
+    if condition is None or condition == "subject":
+        return evidence.subjects if condition else ["all"] * len(evidence.items)
+    every = item_fields(evidence)
+    for item, fields in zip(evidence.ids, every, strict=True):
+        if condition not in fields:
+            known = ", ".join(sorted(fields)) or "none"
+            raise UsageError(
+                f"item {item} has no field {condition!r} to average over; its fields: {known}, and subject"
+            )
+    return [fields[condition] for fields in every]
+
+
+def _means(shares: Floats, offsets: Integers, items: Integers) -> tuple[float, ...]:
+    """Mean share by place of the choice, over the ``items`` that have one there and whose share is known."""
+    counts = np.diff(offsets)[items]
+    means = []
+    for choice in range(counts.max(initial=0)):
+        values = shares[offsets[:-1][items[counts > choice]] + choice]
+        known = values[~np.isnan(values)]
+        means.append(float(known.mean()) if len(known) else math.nan)
+    return () if all(map(math.isnan, means)) else tuple(means)

@@ -1,36 +1,30 @@
-"""A run folder read back: what was observed, and everything that follows from it without a model."""
+"""Run: open_run, observations, scores, report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.data.notebook import html_table
-from choicewise.errors import UsageError
+from choicewise.data.dataset import html_table
+from choicewise.errors import ProtocolError, StoreError, UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.records.manifest import BlockRecord, Manifest
-from choicewise.requests.schedule import list_asks
-from choicewise.results.asked_protocols import asked_protocols
-from choicewise.results.choice_probabilities import choice_probabilities
-from choicewise.results.elsewhere import KEYS
-from choicewise.results.measurement import Measurement, measure
-from choicewise.results.row import Row, rows
-from choicewise.results.run_evidence import RunEvidence
-from choicewise.results.run_tables import RunTables
-from choicewise.results.sent_texts import read_texts
-from choicewise.scoring.ragged import row_of
+from choicewise.protocols.signature import parse_signature
+from choicewise.records import BlockRecord, Manifest
+from choicewise.requests.blocks import list_asks
+from choicewise.results.evidence import RunEvidence
+from choicewise.results.measurement import Measurement, choice_probabilities, measure
+from choicewise.results.rows import Row, read_texts, rows
+from choicewise.results.tables import KEYS, RunTables
+from choicewise.scoring.observed import row_of
 from choicewise.store.manifest import read_manifest
-
-if TYPE_CHECKING:
-    from choicewise.web.chart import Chart
 
 
 def open_run(folder: str | Path) -> Run:
@@ -45,6 +39,9 @@ class Run:
     ``folder``: where the run is kept; ``manifest``: what was measured and how; ``protocols``: by name, in the order
     they were asked for.
     """
+
+    chart: ClassVar[Callable[..., Any]]
+    """A chart that a notebook shows; the package's front binds it, as charts import this room and not it them."""
 
     def __init__(self, evidence: RunEvidence, protocols: Mapping[str, Protocol]) -> None:
         self.evidence, self.protocols = evidence, dict(protocols)
@@ -197,17 +194,6 @@ class Run:
         read_texts(self.evidence, (each.protocol.prompt_digest for each in measured))
         return [row for each in measured for row in rows(self.manifest, each, by, interval, measured)]
 
-    def chart(self, name: str, *beside: Run, **choices: Any) -> Chart:
-        """A chart that a notebook shows: ``strip``, ``ladder``, ``effects``, ``bump``, ``ranks`` or ``pair``.
-
-        ``beside``: runs of other models.  ``choices``: ``models`` (names), ``start`` and ``end`` (protocols of a
-        ladder), ``protocol``, ``rank``, ``width``.  Raises UsageError for a chart that the runs can't give.
-        """
-        from choicewise.web.charts.catalogue import draw
-        from choicewise.web.study import study_of
-
-        return draw(name, study_of([self, *beside]), **choices)
-
 
 def count_items(blocks: Sequence[BlockRecord]) -> int:
     """How many items the blocks are about, those of several blocks counted once."""
@@ -233,3 +219,18 @@ def _score_rows(measured: Measurement, choices: Mapping[str, pa.Array]) -> pa.Ta
     scored = {"score": measured.scores, "low": measured.low_scores}
     columns = {**choices, "protocol": named.cast(pa.string()), **scored, **decided}
     return pa.table({name: columns[name] for name in _SCORES.names}, schema=_SCORES)
+
+
+def asked_protocols(folder: Path, manifest: Manifest) -> dict[str, Protocol]:
+    """Name → protocol.  StoreError where a signature means nothing here: another version of Choicewise wrote it."""
+    protocols = {}
+    for name, text in manifest.protocols.items():
+        try:
+            protocols[name] = parse_signature(text)
+        except ProtocolError as error:
+            version = manifest.versions.get("choicewise", "another version")
+            raise StoreError(
+                f"{folder} was made by Choicewise {version}, whose protocol {name!r} this version does not know "
+                f"({error}); read it with that version"
+            ) from error
+    return protocols

@@ -1,38 +1,53 @@
-"""The numbers of a run without its tokens: what pages, boards and reports of many runs read."""
+"""Kept summary.
+
+It follows from the rest of the folder, which never depends on it: one that is missing, of another state of the run or
+of another version of the code counts for nothing, nor does one that is not the file that the manifest lists.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import math
+import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import warn
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from choicewise.errors import StoreError
-from choicewise.records.fault import Fault, Remedy
-from choicewise.records.format import ITEM_FILE, SUMMARY
-from choicewise.records.manifest import FileRecord, Manifest
-from choicewise.results.asked_protocols import asked_protocols
-from choicewise.results.item_table import read_item_names
-from choicewise.results.outcome import Outcome, OutcomeKeeper, Outcomes
-from choicewise.results.row import Row
-from choicewise.results.run import Run, open_run
-from choicewise.results.run_evidence import RunEvidence
-from choicewise.results.summary_file import (
-    KeptOutcome,
-    SummaryProblem,
-    list_summary,
-    read_summary,
-    stored_outcomes,
-    write_summary,
+from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, Fault, FileRecord, Manifest, Remedy
+from choicewise.results.evidence import RunEvidence
+from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, small_choices, small_codes
+from choicewise.results.rows import Row
+from choicewise.results.run import Run, asked_protocols, open_run
+from choicewise.results.tables import read_item_names
+from choicewise.scoring.observed import Floats, Integers
+from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.tables import (
+    SCHEMAS,
+    block_file,
+    check_items,
+    damage,
+    damaged_blocks,
+    file_record,
+    read_listed,
+    read_metadata,
 )
-from choicewise.store.manifest import read_manifest
-from choicewise.store.tables import check_items
+from choicewise.util.files import locked, new_file
+from choicewise.util.tables import open_parquet, unpacked
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True)
@@ -167,3 +182,213 @@ class _ItemFile:
 @lru_cache(maxsize=8)
 def _item_names(file: _ItemFile) -> pa.Table:
     return read_item_names(file.folder)
+
+
+ROOMS = ("data", "protocols", "questions.py", "records.py", "requests", "results", "scoring", "store", "tokens", "util")
+"""The rooms of the package that decide what follows from a run folder: all that reading a run imports."""
+
+_KEY = b"choicewise.state"
+
+
+class KeptOutcome(NamedTuple):
+    """The rows of one protocol and its decision of every item.
+
+    ``items``: the places of its items in the item table; ``values``: the different credits, of which ``codes`` names
+    one per item; ``predicted``: the predicted choice of every item, -1 for none; ``first``: the digest of the first
+    protocol that it can't differ from.
+    """
+
+    protocol: str
+    selection: str
+    rows: tuple[Row, ...]
+    items: Integers
+    values: Floats
+    codes: npt.NDArray[Any]
+    predicted: npt.NDArray[Any]
+    first: str
+
+
+_SCHEMA = pa.schema(
+    {"protocol": pa.string(), "selection": pa.string(), "rows": pa.string(), "items": pa.list_(pa.int32())}
+    | {"values": pa.list_(pa.float64()), "codes": pa.list_(pa.int32()), "predicted": pa.list_(pa.int16())}
+    | {"first": pa.string()}
+)
+"""One row per protocol; ``items`` is null where they are those of the protocol before."""
+
+
+def state(manifest: Manifest) -> str:
+    """sha256 (64 hex) of what decides the numbers: the code, and the manifest but for names, time and the summary."""
+    renamed = replace(
+        manifest,
+        model=replace(manifest.model, name=""),
+        dataset=replace(manifest.dataset, name=""),
+        command=(),
+        typed=(),
+        files={name: file for name, file in manifest.files.items() if name != SUMMARY},
+    )
+    content = asdict(replace(renamed, engine=replace(manifest.engine, spent=None)))
+    content["protocols"] = list(manifest.protocols.items())
+    return hashlib.sha256(f"{_code()}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
+
+
+class SummaryProblem(NamedTuple):
+    """Why a summary is not believed, in ``words`` that follow its path.
+
+    ``older``: whether it is only of another state of the run or another version, which is no damage.
+    """
+
+    words: str
+    older: bool = False
+
+
+def read_summary(folder: Path, manifest: Manifest) -> list[KeptOutcome] | None:
+    """What the file in ``folder`` holds of this state of the run; None where it holds nothing that can be used."""
+    outcomes = stored_outcomes(folder, manifest)
+    if isinstance(outcomes, SummaryProblem) or outcomes is None:
+        return None
+    with suppress(OSError):
+        return outcomes if _whole(folder, manifest.blocks, folder / SUMMARY) else None
+    return None
+
+
+def stored_outcomes(folder: Path, manifest: Manifest) -> list[KeptOutcome] | SummaryProblem | None:
+    """What the file in ``folder`` holds, or why it is not believed; None where there is none.
+
+    It is believed where it is the file that ``manifest`` lists, and fits to this state of the run in every value.
+    """
+    path, listed = folder / SUMMARY, manifest.files.get(SUMMARY)
+    if not os.path.lexists(path):
+        return None
+    if (problem := damage(path, listed)) is not None:
+        return SummaryProblem(problem)
+    try:
+        content = io.BytesIO(read_listed(path, listed))
+        file = open_parquet(content)
+        if (file.schema_arrow.metadata or {}).get(_KEY) != state(manifest).encode():
+            return SummaryProblem("is of another state of the run or another version", older=True)
+        if not file.schema_arrow.equals(_SCHEMA):
+            return SummaryProblem("has other columns than it should")
+        unpacked(content)
+        items = read_metadata(folder / ITEM_FILE, ITEMS)[0].num_rows
+        return _outcomes(file.read(use_threads=False), manifest, items)
+    except StoreError:
+        return None  # of the item table, which whoever reads it names
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        return SummaryProblem(f"can't be used ({str(error).partition(chr(10))[0]})")
+
+
+def list_summary(folder: Path, manifest: Manifest, outcomes: Sequence[KeptOutcome]) -> Manifest:
+    """Replace the file unless it holds this already, then list it in the manifest; returns what that says now.
+
+    Nothing is written where the folder can't be, where another process writes to it, or where the run has changed.
+    """
+    with suppress(StoreError), locked(folder):
+        now = read_manifest(folder)
+        if state(now) == state(manifest):
+            manifest = now
+            if read_summary(folder, now) is None:
+                listed = replace(now, files={**now.files, **write_summary(folder, now, outcomes)})
+                write_manifest(folder, listed)
+                manifest = listed
+    return manifest
+
+
+def write_summary(folder: Path, manifest: Manifest, outcomes: Sequence[KeptOutcome]) -> dict[str, FileRecord]:
+    """Replace the file, and return it by name, to be listed in the manifest.  StoreError where it can't be written."""
+    table = _table(outcomes).replace_schema_metadata({_KEY: state(manifest).encode()})
+    with new_file(folder / SUMMARY) as partial:
+        pq.write_table(table, partial, compression="zstd", write_statistics=False)
+        return {SUMMARY: file_record(partial)}
+
+
+def _table(outcomes: Sequence[KeptOutcome]) -> pa.Table:
+    before: Integers | None = None
+    columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
+    for each in outcomes:
+        repeated = before is not None and np.array_equal(before, each.items)
+        rows = json.dumps([asdict(row) for row in each.rows])
+        cells = each._asdict() | {"rows": rows, "items": None if repeated else each.items}
+        before = each.items
+        for name, cell in cells.items():
+            columns[name].append(cell)
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[KeptOutcome]:
+    """The outcomes in ``table``, of a run with ``count`` items.  ValueError where they don't fit."""
+    _check_cells(table)
+    model, dataset = manifest.model.name, manifest.dataset.name
+    outcomes, items = list[KeptOutcome](), np.zeros(0, dtype=np.int64)
+    for place in range(len(table)):
+        cells = {name: table[name][place] for name in table.column_names}
+        if cells["items"].is_valid:
+            items = cells["items"].values.to_numpy().astype(np.int64)
+        rows = tuple(
+            replace(row, model=model, dataset=dataset) for row in _row_reader().validate_json(cells["rows"].as_py())
+        )
+        values, codes, predicted = (cells[name].values.to_numpy() for name in ("values", "codes", "predicted"))
+        if not len(items) == len(codes) == len(predicted):
+            raise ValueError("its columns are of several lengths")
+        if not (_within(items, 0, count) and _within(codes, 0, len(values)) and predicted.min(initial=-1) >= -1):
+            raise ValueError("it names what is not there")
+        decided = values, small_codes(codes, len(values)), small_choices(predicted), cells["first"].as_py()
+        outcomes.append(KeptOutcome(cells["protocol"].as_py(), cells["selection"].as_py(), rows, items, *decided))
+    names = [each.protocol for each in outcomes]
+    if names != [*manifest.protocols] or any(row.protocol != each.protocol for each in outcomes for row in each.rows):
+        raise ValueError("its protocols are not those of the run")
+    return outcomes
+
+
+def _check_cells(table: pa.Table) -> None:
+    """ValueError where a cell is empty that has a value in every summary."""
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        values = column.flatten() if pa.types.is_list(column.type) else column
+        if values.null_count or (column.null_count and (name != "items" or not column[0].is_valid)):
+            raise ValueError(f"its column {name} has empty cells")
+
+
+def _within(numbers: npt.NDArray[Any], low: int, high: int) -> bool:
+    return not len(numbers) or bool(low <= numbers.min() and numbers.max() < high)
+
+
+@cache
+def _row_reader() -> TypeAdapter[tuple[Row, ...]]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(tuple[Row, ...])
+
+
+def _whole(folder: Path, blocks: Sequence[BlockRecord], summary: Path) -> bool:
+    """Whether no block was damaged since the ``summary`` was written: files that changed later are read and checked.
+
+    As are those that were copied with the times of others.
+    """
+    written = summary.stat().st_mtime_ns
+    changed = [
+        block for block in blocks if any(_changed(block_file(folder, block, table)) >= written for table in SCHEMAS)
+    ]
+    if damaged_blocks(folder, changed):
+        return False
+    if changed:
+        with suppress(OSError):
+            summary.touch()
+    return True
+
+
+def _changed(file: Path) -> int:
+    """When the file, or what is known of it, changed last, in nanoseconds."""
+    stat = file.stat()
+    return max(stat.st_mtime_ns, stat.st_ctime_ns)
+
+
+@cache
+def _code() -> str:
+    """sha256 (64 hex) of the source of the rooms that compute."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for file in sorted(
+        file for room in ROOMS for file in package.rglob(room if room.endswith(".py") else f"{room}/**/*.py")
+    ):
+        digest.update(f"{file.relative_to(package).as_posix()}\0".encode() + file.read_bytes() + b"\0")
+    return digest.hexdigest()

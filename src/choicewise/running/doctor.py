@@ -1,22 +1,23 @@
-"""Run folders examined, one by one or those of a sweep, and repaired where that is wanted."""
+"""Doctor over folders."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
-from choicewise.errors import StoreError
-from choicewise.records.fault import Examined, Fault, Remedy
-from choicewise.records.format import ITEM_FILE, MANIFEST, SUMMARY, SWEEP
-from choicewise.records.manifest import Manifest
-from choicewise.results.run import count_items
+from choicewise.data.dataset import Dataset
+from choicewise.errors import ChoicewiseError, StoreError
+from choicewise.records import ITEM_FILE, MANIFEST, SUMMARY, SWEEP, Examined, Fault, FileRecord, Manifest, Remedy
+from choicewise.requests.blocks import list_sections, with_split
+from choicewise.results.run import asked_protocols, count_items
 from choicewise.results.summary import rewrite_summary, summary_fault
-from choicewise.store.atomic import disk_errors, write_text
-from choicewise.store.copies import copy_of
-from choicewise.store.examine import examine, usable_manifest
-from choicewise.store.files import read_text
-from choicewise.store.lock import is_locked, locked
-from choicewise.store.repair import WriteFile, repair
-from choicewise.store.sweep import is_sweep, read_sweep
+from choicewise.running.evaluate import item_rows
+from choicewise.store.doctor import WriteFile, examine, repair, usable_manifest
+from choicewise.store.manifest import is_sweep, read_sweep
+from choicewise.store.tables import write_items
+from choicewise.util.files import copy_of, disk_errors, is_locked, locked, read_text, write_text
 
 ROUNDS = 6
 """How often a folder is examined and repaired at most: a repair can uncover what could not be judged before."""
@@ -145,3 +146,23 @@ def _repaired_sweep(folder: Path) -> Examined:
         write_text(path, text)
     done = f"{SWEEP} {examined.faults[0].problem}: its copy was put back"
     return Examined(str(folder), "sweep", done=[done])
+
+
+def write_items_again(
+    run: Path, manifest: Manifest, open_data: Callable[[Path, Manifest], Dataset]
+) -> dict[str, FileRecord]:
+    """Write the item table of ``run`` from what ``open_data`` opens; returns the file by name.
+
+    Raises StoreError where the data can't be opened, or are not those of the run: then nothing is written.
+    """
+    try:
+        data = open_data(run, manifest)
+    except ChoicewiseError as error:
+        raise StoreError(f"its data can't be opened: {error.message}") from error
+    if data.digest != manifest.dataset.digest:
+        raise StoreError(f"what lies where its data lay are other data ({data.digest[:12]} by their digest)")
+    recipes = {name: with_split(each, data) for name, each in asked_protocols(run, manifest).items()}
+    sections = list_sections(data, recipes, manifest.selection.subjects, manifest.selection.limit)
+    if missing := {block.split for block in manifest.blocks} - {section.split for section in sections}:
+        raise StoreError(f"its protocols test no items of split {', '.join(sorted(missing))}")
+    return write_items(run, chain.from_iterable(item_rows(sections).values()))

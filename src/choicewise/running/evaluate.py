@@ -1,47 +1,57 @@
-"""The main job: ask a model every question under every protocol, once, and keep the observations in a run folder."""
+"""Evaluate, re-ask, rescore."""
+
+from __future__ import annotations
 
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
 from pathlib import Path
+from time import perf_counter
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.item import Item
-from choicewise.data.open_dataset import open_dataset
+from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
 from choicewise.errors import UsageError
 from choicewise.models.load import load_model
-from choicewise.models.model import Model
-from choicewise.models.selfcheck import SelfCheck
+from choicewise.models.model import Model, SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
-from choicewise.records.format import MANIFEST
-from choicewise.records.manifest import DatasetRecord, Manifest, ModelRecord, Selection, SelfCheckRecord
-from choicewise.records.rows import ItemRow
-from choicewise.records.secret_address import refuse_secret
-from choicewise.requests.blocks import Section
-from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.schedule import has_shots
+from choicewise.records import (
+    FLOAT32,
+    MANIFEST,
+    SPANS,
+    DatasetRecord,
+    ItemRow,
+    Manifest,
+    ModelRecord,
+    ObservationRow,
+    Selection,
+    SelfCheckRecord,
+    Spent,
+)
+from choicewise.requests.blocks import Section, has_shots, prepare_block
+from choicewise.requests.render import RenderedRequests
 from choicewise.results.run import Run, open_run
-from choicewise.running.ask_again import ask_again
-from choicewise.running.executors.executor import Executor
-from choicewise.running.executors.parallel import Parallel
-from choicewise.running.executors.preparing import Preparation
-from choicewise.running.executors.workforce import Workforce
-from choicewise.running.memory import give_memory_back
-from choicewise.running.progress import ProgressReport
-from choicewise.running.pulse import Progress, Pulse
-from choicewise.running.rare_collection import rare_collection
-from choicewise.running.rescore import open_items, rescore
-from choicewise.running.served import note_change, server_record
-from choicewise.running.tracker import Tracker
-from choicewise.running.work import Stretch, Work
-from choicewise.store.block_writer import BlockWriter
-from choicewise.store.folder import RunFolder, check_folder, open_folder
+from choicewise.results.tables import KEYS, Subject, places_of, read_item_table
+from choicewise.running.executor import Executor, Preparation, rows_of
+from choicewise.running.progress import Progress, ProgressReport, Pulse, Tracker
+from choicewise.running.work import Stretch, Work, note_change, server_record
+from choicewise.running.workers import Parallel, Workforce
+from choicewise.store.folder import FLUSH, BlockWriter, RunFolder, check_folder, open_folder
+from choicewise.store.tables import block_file, read_columns
+from choicewise.util.background import give_memory_back, rare_collection
+from choicewise.util.secrets import refuse_secret
 
 
 def evaluate(
@@ -217,3 +227,200 @@ def _observe(
                 names = [ask.name for ask in result.block.asks]
                 writer.write(names, result.tokens_asked, result.requests, result.spans)
             progress(tracker.done, total)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAgain:
+    """Of ``unanswered`` questions so many were ``asked`` once more, and so many of these ``answered``."""
+
+    unanswered: int
+    asked: int
+    answered: int
+
+    @property
+    def text(self) -> str:
+        """The same in a line."""
+        one = self.asked == 1
+        what = "1 question that had no answer was" if one else f"{self.asked:,} questions that had no answer were"
+        line = f"{what} asked again: {self.answered:,} answered now, {self.asked - self.answered:,} still not"
+        other = self.unanswered - self.asked
+        return line + (f"; {other:,} more belong to protocols that this line does not name" if other else "")
+
+
+def ask_again(
+    folder: RunFolder,
+    executor: Executor,
+    work: Work,
+    unanswered: Mapping[str, str],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> AskedAgain:
+    """Ask the questions ``unanswered`` (:meth:`RunFolder.unanswered`) that ``work`` names once more.
+
+    Nothing else is asked.  An answer replaces the observation with its key, every minute and when the asking ends,
+    however it ends.  ``progress`` is called with (done, total).
+    """
+    stretches = list(_stretches(folder, work, unanswered))
+    observed = folder.observed(but=unanswered)
+    asked = 0
+    with _Answers(folder, executor, unanswered) as answers:
+        progress(0, len(unanswered))
+        with closing(executor.run(work.blocks(stretches), observed)) as results:
+            for result in results:
+                for observation in chain.from_iterable(map(rows_of, result.observations)):
+                    asked += 1
+                    answers.add(observation)
+                    progress(asked, len(unanswered))
+    return AskedAgain(len(unanswered), asked, answers.count)
+
+
+@dataclass
+class _Answers:
+    """Answers on their way into the ``blocks`` that lack them, by key; ``count``: how many there were."""
+
+    folder: RunFolder
+    executor: Executor
+    blocks: Mapping[str, str]
+    count: int = 0
+    _waiting: dict[str, ObservationRow] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        self._since, self._computed, self._requests = perf_counter(), self.executor.computed, self.executor.requests
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._write()
+
+    def add(self, observation: ObservationRow) -> None:
+        """Keep an answer; it is written at the latest with the first one that comes after a minute."""
+        if observation.missing is None and observation.key in self.blocks:
+            self.count += 1
+            self._waiting[observation.key] = observation
+            if perf_counter() - self._since > FLUSH:
+                self._write()
+
+    def _write(self) -> None:
+        by_block: dict[str, dict[str, ObservationRow]] = {}
+        for key, observation in self._waiting.items():
+            by_block.setdefault(self.blocks[key], {})[key] = observation
+        self._waiting.clear()
+        for block, answers in by_block.items():
+            name = self._names.get(block, block)
+            place = [each.name for each in self.folder.manifest.blocks].index(name)
+            self.folder.replace_answers(name, answers, self._spent())
+            self._names[block] = self.folder.manifest.blocks[place].name
+        self._since = perf_counter()
+
+    def _spent(self) -> Spent | None:
+        """What was computed since it was asked last."""
+        now, computed, requests = perf_counter(), self.executor.computed, self.executor.requests
+        if computed is None or self._computed is None:
+            return None
+        spent = Spent(0, computed - self._computed, now - self._since, requests - self._requests)
+        self._since, self._computed, self._requests = now, computed, requests
+        return spent
+
+
+def _stretches(folder: RunFolder, work: Work, unanswered: Mapping[str, str]) -> Iterator[Stretch]:
+    """For every one of the questions an item that was asked it, with the way of asking that leads to it."""
+    asks = {ask.name: ask for ask in work.asks}
+    places = _places(folder, _first_askers(folder, unanswered, asks))
+    for section in work.sections:
+        own = places.get((section.split, section.subject), {})
+        for positions in _neighbours(sorted(own)):
+            names = set[str]().union(*(own[position] for position in positions))
+            yield section, positions[0], positions[-1] + 1, [ask for name, ask in asks.items() if name in names]
+
+
+def _first_askers(folder: RunFolder, unanswered: Mapping[str, str], asks: Mapping[str, object]) -> dict[str, set[str]]:
+    """Ways of asking by item: of all that led to a question, the first one, as many share those after null contexts."""
+    wanted = pa.array(list(unanswered), pa.string())
+    seen = set[str]()
+    by_item: dict[str, set[str]] = {}
+    for block in folder.manifest.blocks:
+        spans = read_columns(block_file(folder.path, block, "spans"), SPANS, ["prompt", "item", "null", *KEYS])
+        for column in KEYS:
+            rows = spans.filter(pc.is_in(spans[column], wanted)).select(["prompt", "item", "null", column])
+            for prompt, item, null, key in zip(*(each.to_pylist() for each in rows.columns), strict=True):
+                name = prompt if null is None else f"{prompt}|{null}"
+                if key not in seen and name in asks:
+                    seen.add(key)
+                    by_item.setdefault(item, set()).add(name)
+    return by_item
+
+
+def _places(folder: RunFolder, by_item: Mapping[str, set[str]]) -> dict[Subject, dict[int, set[str]]]:
+    """The same by subject and position in it."""
+    items = read_item_table(folder.path, folder.manifest)
+    rows = pc.index_in(pa.array(list(by_item), pa.string()), items["item"].combine_chunks()).to_pylist()
+    names = dict(zip(rows, by_item.values(), strict=True))
+    wanted = np.array(list(names), dtype=np.int64)
+    places: dict[Subject, dict[int, set[str]]] = {}
+    for subject, own in places_of(items).items():
+        positions = np.flatnonzero(np.isin(own, wanted)).tolist()
+        places[subject] = {position: names[int(own[position])] for position in positions}
+    return places
+
+
+def _neighbours(positions: Sequence[int]) -> Iterator[list[int]]:
+    """The positions in runs without a gap."""
+    run: list[int] = []
+    for position in positions:
+        if run and position != run[-1] + 1:
+            yield run
+            run = []
+        run.append(position)
+    if run:
+        yield run
+
+
+Undecided = Mapping[str, frozenset[str]]
+"""By prompt digest, the items that noise leaves undecided under a protocol with this prompt."""
+
+
+def open_items(run: Run) -> Undecided:
+    """The near ties and exact ties of a run, where a likelihood decides, that were not rescored yet."""
+    by_prompt: dict[str, set[str]] = {}
+    for measured in run.measurements.values():
+        if measured.likelihoods:
+            undecided = (measured.near_ties | measured.decisions.tied) & ~measured.evidence.rescored
+            items = by_prompt.setdefault(measured.protocol.prompt_digest, set())
+            items.update(measured.ids.filter(pa.array(undecided)).to_pylist())
+    return {prompt: frozenset(items) for prompt, items in by_prompt.items() if items}
+
+
+def rescore(
+    folder: RunFolder,
+    model: Model,
+    executor: Executor,
+    work: Work,
+    undecided: Undecided,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Ask ``model``, the float32 copy, about every undecided item, and keep its observations beside the first ones.
+
+    ``executor`` answers for it.  Reports use the float32 observations of an item where they are complete.  ``progress``
+    is called with (done, total) undecided items, counted once per prompt.
+    """
+    done, total = 0, sum(map(len, undecided.values()))
+    progress(done, total)
+    rescored = folder.rescored()
+    asked = [
+        (section, start, stop, [ask for ask in asks if ask.protocol.prompt_digest in undecided])
+        for section, start, stop, asks in work.stretches()
+    ]
+    for block in work.blocks([stretch for stretch in asked if stretch[-1]]):
+        if not any(item.id in undecided[ask.protocol.prompt_digest] for ask in block.asks for item in block.items):
+            continue
+        prepared = prepare_block(work.data, block, model, skip_bad_items=True, rendered=work.rendered)
+        rows = [row for row in prepared.spans if row.item in undecided[row.prompt] and row.key is not None]
+        keys = dict.fromkeys(key for row in rows for key in (row.key, row.before, row.after) if key is not None)
+        questions = {key: prepared.wanted[key] for key in rescored.without(list(keys))}
+        size = len({(row.prompt, row.item) for row in rows})
+        with BlockWriter(folder, block.place, executor) as writer:
+            for observed in executor.observe(questions):
+                for row in rows_of(observed):
+                    writer.add(row._replace(key=row.key + FLOAT32))
+                progress(done + size * writer.count // len(questions), total)
+        rescored.add(questions)
+        done += size

@@ -1,4 +1,6 @@
-"""Data and models from the Hub in folders that can be carried to a machine without network."""
+"""Fetch."""
+
+from __future__ import annotations
 
 import hashlib
 import re
@@ -8,18 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from choicewise.data.benchmark import ANY, benchmark, benchmarks
-from choicewise.data.download_bars import Download
-from choicewise.data.fetched import NAME, Fetched, file_record, read_fetched
-from choicewise.data.hub import Snapshot, open_snapshot
-from choicewise.data.hub_errors import BENCHMARK
-from choicewise.data.hub_name import HubName
-from choicewise.data.open_benchmark import benchmark_files
+from choicewise.data.benchmarks import (
+    ANY,
+    NAME,
+    Fetched,
+    benchmark,
+    benchmark_files,
+    benchmarks,
+    file_record,
+    read_fetched,
+)
+from choicewise.data.hub import BENCHMARK, Download, HubName, Snapshot, open_snapshot
 from choicewise.errors import DataError, UsageError
-from choicewise.models.hub import open_hub_model
+from choicewise.models.load import open_hub_model
 from choicewise.protocols.catalogue import resolve
-from choicewise.records.manifest import FileRecord
-from choicewise.store.atomic import disk_errors, new_file, write_text
+from choicewise.records import FileRecord
+from choicewise.util.files import disk_errors, new_file, write_text
 
 MODELS: Final = "models"
 """The folder of models, each in a folder ``ORG/NAME`` there."""

@@ -1,4 +1,6 @@
-"""What a run will ask, in tokens, and how long it will take, without running it."""
+"""Dry run."""
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,21 +10,18 @@ from time import perf_counter
 import numpy as np
 
 from choicewise.data.dataset import Dataset
-from choicewise.engine.tree import build
+from choicewise.engine import build
 from choicewise.models.model import Model
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Rendition, Span
-from choicewise.requests.prepared_block import PreparedBlock, prepare_block
-from choicewise.requests.prompt_rows import BlockQuestion
-from choicewise.requests.rendered import RenderedRequests
-from choicewise.running.executors.shards import cut_shards, shard_tokens
-from choicewise.running.pulse import Progress
-from choicewise.running.refusals import asked_parts
-from choicewise.running.served import served_model
-from choicewise.running.work import Work
-from choicewise.store.keys import Keys
-from choicewise.tokens.byte_probability import ByteProbability
-from choicewise.tokens.coverings import parts
+from choicewise.requests.ask import BlockQuestion, PreparedBlock
+from choicewise.requests.blocks import prepare_block
+from choicewise.requests.render import RenderedRequests
+from choicewise.running.executor import cut_shards, shard_tokens
+from choicewise.running.progress import Progress
+from choicewise.running.work import Work, asked_parts, served_model
+from choicewise.store.folder import Keys
+from choicewise.tokens.byte_coverings import ByteProbability, parts
 
 PROBE = 1.0
 """Seconds that a probe of the model takes at least, where there is enough to ask."""

@@ -1,11 +1,17 @@
-"""How far a piece of work is, in words: share done, time passed, time left."""
+"""Progress on rich.progress, time left."""
+
+from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from threading import Lock
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+from time import perf_counter
+from typing import Self
 
-from choicewise.running.time_left import TimeLeft
+from choicewise.running.executor import BlockResult, Executor
 
 EVERY = 5.0, 60.0
 """Seconds between two lines: the fewest, at the beginning, and the most; in between, a tenth of the time passed."""
@@ -88,3 +94,178 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
     minutes = seconds / 60
     return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+class SweepProgress:
+    """Tells ``report`` of ``total`` units of work how many are done, while runs report on their own."""
+
+    def __init__(self, report: Progress, total: int) -> None:
+        self._report, self._total = report, max(total, 1)
+        self._parts: list[SweepPart] = []
+        self._lock = Lock()
+
+    def run(self, work: int, safe_point: Callable[[], None] = lambda: None) -> SweepPart:
+        """The part of a run of so much ``work``, which reports to it; ``safe_point`` is called with every report."""
+        part = SweepPart(self.beat, work, safe_point)
+        with self._lock:
+            self._parts.append(part)
+        return part
+
+    def beat(self) -> None:
+        """Report what is done by now; one thread at a time, so that later reports never say less."""
+        with self._lock:
+            self._report(sum(part.done for part in self._parts), self._total)
+
+
+class SweepPart:
+    """One run of a sweep; it may begin anew, and then nothing moves for a while."""
+
+    def __init__(self, beat: Callable[[], None], work: int, safe_point: Callable[[], None]) -> None:
+        self.done = 0
+        self._beat, self._work, self._safe_point = beat, work, safe_point
+
+    def __call__(self, done: int, total: int) -> None:
+        self._safe_point()
+        self.done = max(self.done, int(self._work * done / total) if total else self._work)
+        self._beat()
+
+    def finish(self) -> None:
+        """The run is over, whether it is complete or failed."""
+        self.done = self._work
+        self._beat()
+
+
+ENOUGH = 0.02
+"""Share of the work that must be done since the first answer before a speed says anything."""
+
+THIN = 500
+"""A moment replaces the last one where less than this part of the time lies in between, to bound their number."""
+
+
+class TimeLeft:
+    """Seconds that a work of ``total`` units still takes, from the moments at which ``done`` of them were done.
+
+    The speed is that of the later half of what was done since the first answer: loading and checking come before it,
+    and a first block may be slow because everything is cold.  Answers come in packs, so only moments at which
+    something was done count, and the time since the last one is subtracted.
+    """
+
+    def __init__(self, done: int, total: int) -> None:
+        self._before, self._total = done, total
+        self._first: int | None = None
+        self._moments: deque[tuple[float, int]] = deque()
+
+    @property
+    def answered(self) -> bool:
+        """Whether anything was done since the beginning."""
+        return self._first is not None
+
+    def add(self, now: float, done: int) -> None:
+        """At ``now`` (seconds) ``done`` units are done; a count that is no greater than the last is no news."""
+        moments = self._moments
+        if done <= (moments[-1][1] if moments else self._before):
+            return
+        if self._first is None:
+            self._first = done
+        elif len(moments) > 2 and moments[-1][0] - moments[-2][0] < (now - moments[0][0]) / THIN:
+            moments.pop()
+        moments.append((now, done))
+        while len(moments) > 2 and moments[1][1] <= (self._first + done) / 2:
+            moments.popleft()
+
+    def seconds(self, now: float) -> float | None:
+        """Estimated seconds left at ``now``; None where nothing can be said yet."""
+        if self._first is None or self._moments[-1][1] - self._first < ENOUGH * (self._total - self._before):
+            return None
+        (start, before), (end, done) = self._moments[0], self._moments[-1]
+        if end <= start:
+            return None
+        pause = (end - start) / (len(self._moments) - 1)
+        left = (self._total - done) * (end - start) / (done - before)
+        return max(left - min(now - end, pause), 0.0)
+
+
+Progress = Callable[[int, int], None]
+"""Is called with (done, total) of the work, which grows with the computation, now and then from another thread.
+
+A resumed run starts above 0; rescoring in float32 counts again from 0.
+"""
+
+SHORTEST, LONGEST = 0.1, 1.0
+"""Seconds between two reports."""
+
+
+class Pulse:
+    """Calls ``report`` with every :meth:`beat`, but not too often, and from a thread of its own when no beat comes.
+
+    What ``report`` raises there, the next beat raises.
+    """
+
+    def __init__(self, report: Callable[[], None]) -> None:
+        self._report = report
+        self._last = perf_counter()
+        self._lock, self._ended = Lock(), Event()
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._wait, name="choicewise-progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def beat(self) -> None:
+        """The work has gone on."""
+        if self._error is not None:
+            raise self._error
+        if perf_counter() - self._last >= SHORTEST:
+            self._call()
+
+    def _call(self) -> None:
+        with self._lock:
+            self._last = perf_counter()
+            self._report()
+
+    def _wait(self) -> None:
+        try:
+            while not self._ended.wait(LONGEST):
+                if perf_counter() - self._last >= LONGEST:
+                    self._call()
+        except BaseException as error:
+            self._error = error
+
+
+class Tracker:
+    """Counts work in the units of :attr:`choicewise.requests.blocks.Block.work`, from ``done`` on.
+
+    Within a block it goes by the input tokens computed of those planned, so that it moves within one long question, or
+    where ``executor`` counts none by ``answered`` questions, which the caller counts.
+    """
+
+    def __init__(self, executor: Executor, done: int) -> None:
+        self.answered = 0
+        self._executor = executor
+        self._finished = done
+        self._result: BlockResult | None = None
+        self._before = (0, 0)
+
+    @contextmanager
+    def block(self, result: BlockResult) -> Iterator[None]:
+        """Meanwhile ``result`` is answered."""
+        self.answered, self._before, self._result = 0, self._counts(), result
+        yield
+        self._finished, self._result = self._finished + result.block.work, None
+
+    @property
+    def done(self) -> int:
+        """The work done so far; may be called from another thread."""
+        if (result := self._result) is None:
+            return self._finished
+        computed, planned = (now - before for now, before in zip(self._counts(), self._before, strict=True))
+        share = computed / planned if planned else self.answered / max(result.questions, 1)
+        return self._finished + int(min(share, 1.0) * result.block.work)
+
+    def _counts(self) -> tuple[int, int]:
+        return self._executor.computed or 0, self._executor.planned or 0

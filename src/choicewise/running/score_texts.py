@@ -1,4 +1,6 @@
-"""Every score of one question, without a run."""
+"""Choicewise.score."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -6,17 +8,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from choicewise.data.cell import has_half_character
+from choicewise.data.items import has_half_character
 from choicewise.errors import UsageError
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.readings import CONDITIONAL, READINGS
 from choicewise.questions import Mass, TokenScores
-from choicewise.running.asked_texts import AskedText, TextReading
-from choicewise.scoring.continuations import Continuations
+from choicewise.running.sources import AskedText, TextReading
+from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES
-from choicewise.tokens.byte_probability import ByteProbability
-from choicewise.tokens.coverings import answer_with_bytes, sizes, token_sizes
+from choicewise.tokens.byte_coverings import ByteProbability, answer_with_bytes, sizes, token_sizes
 
 PREMISED = ("dc_pmi", "domain_conditional")
 """Scores that compare with a premise of the domain, the others of their kind with the empty context."""
@@ -40,7 +41,7 @@ def score_texts(
     and its normalised form compare it with its log-likelihood after the empty context.  ``dc_pmi`` and
     ``domain_conditional`` take the one after ``premise``, a text that names the domain and not the question (such as
     " the answer is:"), and are left out without one; white space that ends it stands there instead of before a choice
-    (:class:`~choicewise.requests.readings.null_group.NullGroup`).  These scores are NaN where a token straddles one of
+    (:class:`~choicewise.requests.ask.NullGroup`).  These scores are NaN where a token straddles one of
     the contexts under ``joint`` or ``count``, so that other text is scored there.
 
     ``boundary`` (:mod:`choicewise.tokens.boundary`) says which tokens are scored, by default ``lcp``, or the first that
@@ -48,7 +49,7 @@ def score_texts(
     begin at the same place, so that the differences of their scores are exact even where a token straddles the end of
     the context.  ``tokens`` counts the scored units, which are bytes with boundary ``bytes``.  ``bos``: BOS tokens in
     context and choice; ``unknown``: unknown ones among the scored tokens.  ``merged``, ``noncanonical``, ``lossy``: as
-    in :class:`~choicewise.tokens.choice_question.ChoiceQuestion`.
+    in :class:`~choicewise.tokens.boundary.ChoiceQuestion`.
 
     Raises UsageError without a list of choices or for a text that is not Unicode, ModelError when a choice can't be
     scored or the model can't be read so, and ProtocolError for another reading or boundary.

@@ -1,21 +1,53 @@
-"""What a run has to do."""
+"""What a run has to ask, what is refused."""
+
+from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Final, Self, cast
+from typing import Protocol as Structural
+
+import numpy as np
+import numpy.typing as npt
 
 from choicewise.data.dataset import Dataset
-from choicewise.models.model import Model
+from choicewise.data.items import Item
+from choicewise.errors import DataError, ModelError, ProtocolError
+from choicewise.models.model import SERVER, Model
+from choicewise.protocols.catalogue import entries
 from choicewise.protocols.protocol import Protocol
-from choicewise.requests.blocks import Block, Section, cut_blocks, list_sections
-from choicewise.requests.problems import Problems
-from choicewise.requests.rendered import RenderedRequests
-from choicewise.requests.schedule import Ask, collect_problems, list_asks, with_split
-from choicewise.results.refused import refused_lines
-from choicewise.running.refusals import refusals, refuse_all
+from choicewise.protocols.readings import supported_readings
+from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Question, Span, TokenScores
+from choicewise.records import ObservationRow, ServerRecord
+from choicewise.requests.ask import BlockQuestion
+from choicewise.requests.blocks import (
+    Ask,
+    Block,
+    Section,
+    collect_problems,
+    cut_blocks,
+    list_asks,
+    list_sections,
+    no_chat,
+    prepare_block,
+    unsupported,
+    with_split,
+)
+from choicewise.requests.render import RenderedRequests
+from choicewise.requests.request import Problems
+from choicewise.results.evidence import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
+from choicewise.tokens.byte_coverings import (
+    ByteProbability,
+    TokenQuestion,
+    answer_with_bytes,
+    parts,
+    sizes,
+    token_sizes,
+)
+from choicewise.tokens.tokenizer import common_prefix
 
 Stretch = tuple[Section, int, int, list[Ask]]
 """Items ``start`` to ``stop`` (exclusive) of a section, and the ways in which they are still to be asked."""
@@ -91,3 +123,374 @@ class Work:
     def blocks(self, stretches: Sequence[Stretch]) -> list[Block]:
         """The same in blocks that fit in memory."""
         return [block for stretch in stretches for block in cut_blocks(*stretch, self.data, self.rendered)]
+
+
+_CHOICES = (
+    *("to keep the bread from drying out overnight", "a small yellow boat on the quiet river"),
+    *("because nobody had remembered to close it", "seventeen kilometres north of the old harbour"),
+    "every second Thursday of the month",
+)
+
+
+def _quiz(count: int) -> Dataset:
+    items = (Item(str(number), f"Which of these is right, {number}?", _CHOICES[:count], (0,)) for number in range(2))
+    return Dataset(f"{count} choices", {"test": tuple(items)})
+
+
+QUIZZES = tuple(map(_quiz, (4, 2, 5)))
+"""Questions with choices of several words, which no tokenizer has as one token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Servable:
+    """Names of the catalogue's protocols.
+
+    ``served``: those that the model can be asked under; ``refused``: the others, with the reason.  ``chats``: those of
+    the refused ones that it can be asked under in a chat.  ``untried``: those that these questions don't fit; of them
+    is known only that the model lacks nothing that they always need.
+    """
+
+    served: tuple[str, ...]
+    refused: Mapping[str, str]
+    chats: tuple[str, ...]
+    untried: tuple[str, ...]
+
+
+def servable(model: Model) -> Servable:
+    """What ``model`` can be asked under, without shots; nothing is asked."""
+    served, chats, untried, refused = list[str](), list[str](), list[str](), dict[str, str]()
+    for name, protocol in ((name, each) for entry in entries() for name, each in entry.protocols.items()):
+        reason = lacking(model, protocol)
+        if reason is None:
+            try:
+                reason = _unservable(model, replace(protocol, split=None, shots=0))
+            except (DataError, ProtocolError):
+                untried.append(name)
+                continue
+        if reason is None:
+            served.append(name)
+        else:
+            refused[name] = reason
+            if model.tokenizer.chat is not None and _in_chat(model, protocol):
+                chats.append(name)
+    return Servable(tuple(served), refused, tuple(chats), tuple(untried))
+
+
+def _in_chat(model: Model, protocol: Protocol) -> bool:
+    """Whether the model can be asked under the protocol where everything stands in one message."""
+    try:
+        chat = replace(protocol, split=None, shots=0, chat="message")
+        return lacking(model, chat) is None and _unservable(model, chat) is None
+    except (DataError, ProtocolError):
+        return False
+
+
+def _unservable(model: Model, protocol: Protocol) -> str | None:
+    """What the model says against the first questions that the protocol fits; DataError where it fits none."""
+    for data in QUIZZES:
+        own = with_split(protocol, data)
+        try:
+            return objection(model, data, own, list_sections(data, {"": own}, None, None))
+        except DataError as error:
+            unfit = error
+    raise unfit
+
+
+TRIED = 16
+"""Items whose questions a server may object to: the first of a section."""
+
+
+def refusals(
+    model: Model,
+    data: Dataset,
+    protocols: Mapping[str, Protocol],
+    sections: Sequence[Section],
+    rendered: Sequence[RenderedRequests] = (),
+) -> dict[str, str]:
+    """By name why protocols can't be asked: kinds of question, chats without a template, and what the model says.
+
+    A model behind a server is shown the questions about the first items of ``sections``; others answer every question
+    of a kind that they support, and a finished run is shown without making any.  What is wrong with items is no matter.
+    """
+    refused: dict[str, str] = {}
+    by_prompt: dict[frozenset[str], str | None] = {}
+    for name, protocol in protocols.items():
+        reason = lacking(model, protocol)
+        if reason is None and model.device == SERVER:
+            prompt = frozenset(ask.name for ask in list_asks({name: protocol}))
+            if prompt not in by_prompt:
+                try:
+                    by_prompt[prompt] = objection(model, data, protocol, sections, rendered)
+                except DataError:  # said with all that is wrong with the data
+                    by_prompt[prompt] = None
+            reason = by_prompt[prompt]
+        if reason is not None:
+            refused[name] = reason
+    return refused
+
+
+def lacking(model: Model, protocol: Protocol) -> str | None:
+    """What ``model`` lacks for every question under ``protocol``; None where it lacks nothing."""
+    reason = unsupported(protocol, model.name, model.supports)
+    if reason is None and protocol.chat != "none":
+        reason = no_chat(protocol, model.name, model.tokenizer.chat)
+    return reason
+
+
+def check_all(model: Model, data: Dataset, protocols: Mapping[str, Protocol]) -> None:
+    """ModelError where ``model`` can't be asked under one of ``protocols``, which only make sense together."""
+    recipes = {name: with_split(recipe, data) for name, recipe in protocols.items()}
+    if refused := refusals(model, data, recipes, list_sections(data, recipes, None, 1)):
+        refuse_all(model, refused)
+
+
+def refuse_all(model: Model, refused: Mapping[str, str]) -> None:
+    """ModelError: there is no protocol that the model can be asked under."""
+    readings = supported_readings(model.supports)
+    advice = f"it can be asked with reading {' or '.join(readings)}: use such a protocol, or another model"
+    reasons = by_reason(refused)
+    if len(reasons) == 1:
+        ((reason, names),) = reasons.items()
+        which = f"protocol {names[0]}" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more protocols"
+        raise ModelError(f"{reason}; {which} can't be asked; {advice}")
+    raise ModelError(
+        f"{model.name} can be asked under none of {len(refused)} protocols; {advice}", refused_lines(refused)
+    )
+
+
+def objection(
+    model: Model,
+    data: Dataset,
+    protocol: Protocol,
+    sections: Sequence[Section],
+    rendered: Sequence[RenderedRequests] = (),
+) -> str | None:
+    """What the model says against the first questions under ``protocol``, None for nothing.
+
+    Raises DataError where none of them can be made.
+    """
+    section = next((each for each in sections if each.split == protocol.split and len(each.items)), None)
+    if section is None:
+        return None
+    asks = list_asks({"": protocol})
+    block = Block(section.split, section.subject, 0, section.items[:TRIED], asks, 0)
+    try:
+        prepared = prepare_block(data, block, model, skip_bad_items=True, rendered=rendered)
+    except ModelError as error:
+        if protocol.chat == "none":
+            raise
+        return error.message  # the chat template's
+    if not prepared.wanted and prepared.requests:
+        raise DataError(prepared.requests[0].missing or "nothing is asked")
+    objections = (model.objection(each) for wanted in prepared.wanted.values() for each in asked_parts(wanted))
+    return next((objection for objection in objections if objection is not None), None)
+
+
+def asked_parts(question: BlockQuestion) -> Iterator[Question]:
+    """What the model is asked for ``question``; a conclusion as if the text before it had its full length."""
+    match question:
+        case Conclusion():
+            yield question.generation
+            yield question.after(np.zeros(question.generation.limit, dtype=np.int32))
+        case ByteProbability():
+            yield from parts(question)
+        case _:
+            yield question
+
+
+NO_TOKENS = "the server names no tokens of the text that it generated, so nothing can be scored after it"
+"""Why what follows a generation has no answer."""
+
+
+def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[ObservationRow]:
+    """One observation per question of ``wanted`` (by key), in the order in which the model answers.
+
+    Generations after which something is scored come first; one that is not ``wanted`` itself, because an earlier run
+    kept it, is generated again and gives the same tokens.  Nothing is scored after one that has no answer: what
+    follows it is unanswered for the same reason.
+    """
+    needed = {q.generation.key: q.generation for q in wanted.values() if isinstance(q, Conclusion)}
+    generated: dict[str, ObservationRow] = {}
+    for row in _answers(model, needed):
+        generated[row.key] = row
+        if row.key in wanted:
+            yield row
+    asked: dict[str, TokenQuestion] = {}
+    lost: dict[str, tuple[TokenQuestion, str]] = {}
+    for key, question in wanted.items():
+        if not isinstance(question, Conclusion):
+            if key not in needed:
+                asked[key] = question
+            continue
+        chain = generated[question.generation.key]
+        if chain.missing is not None:
+            lost[key] = question.span, chain.missing
+        elif chain.text and not len(chain.tokens):
+            lost[key] = question.span, NO_TOKENS
+        else:
+            asked[key] = question.after(np.asarray(chain.tokens, dtype=np.int32))
+    bytes_of = token_sizes(model.tokenizer)
+    yield from (_unanswered(key, question, reason, bytes_of) for key, (question, reason) in lost.items())
+    yield from _answers(model, asked)
+
+
+def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[ObservationRow]:
+    keys, bytes_of = list(questions), token_sizes(model.tokenizer)
+    for index, answer in answer_with_bytes(model.answer, list(questions.values())):
+        key, question, text = keys[index], questions[keys[index]], answer.text
+        if answer.missing is not None:
+            yield _unanswered(key, question, answer.missing, bytes_of)
+            continue
+        if isinstance(question, Generation) and text is None and not answer.is_nan:  # of NaN no token is the likeliest
+            text = model.tokenizer.decode(answer.tokens)
+        own_sizes = sizes(question, answer, bytes_of)
+        numbers = key, answer.tokens, own_sizes, answer.logprobs, answer.ranks, text, answer.value
+        yield ObservationRow(*numbers, at_most=answer.at_most or None)
+
+
+def _unanswered(key: str, question: TokenQuestion, reason: str, bytes_of: Ids) -> ObservationRow:
+    """NaN at every token that was to be scored: without tokens it would look as if nothing had been asked."""
+    answer = TokenScores.unanswered(reason, _scored(question))
+    own_sizes = sizes(question, answer, bytes_of)
+    numbers = key, answer.tokens, own_sizes, answer.logprobs, answer.ranks
+    return ObservationRow(*numbers, value=answer.value, missing=reason)
+
+
+def _scored(question: TokenQuestion) -> npt.ArrayLike:
+    match question:
+        case Mass():
+            return question.members.ids[:1]
+        case MaskedLoss():
+            return question.span.continuation
+        case Cosine() | Generation():
+            return ()
+        case ByteProbability():
+            return question.continuation[np.asarray(question.offsets[:-1]) - question.offsets[0]]
+        case _:
+            return question.continuation
+
+
+TEXT: Final = "The capital of France is"
+ENDINGS: Final = (" Paris", " banana")
+"""The true one, and the silly one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plausible:
+    """The log-probability (nats) of each of ``ENDINGS`` after ``TEXT``, and whether it is an upper bound.
+
+    ``objection``: why they are not known; then both are None.
+    """
+
+    true: float | None = None
+    silly: float | None = None
+    true_at_most: bool = False
+    silly_at_most: bool = False
+    objection: str = ""
+
+    @property
+    def text(self) -> str:
+        """The same in words."""
+        if self.true is None or self.silly is None:
+            return f"can't be asked: {self.objection}"
+        true, silly = (
+            f"{'at most ' if bound else ''}{nats:.2f}"
+            for nats, bound in ((self.true, self.true_at_most), (self.silly, self.silly_at_most))
+        )
+        said = f"after {TEXT!r}, {ENDINGS[0]!r} has {true} nats and {ENDINGS[1]!r} {silly}"
+        if self.true > self.silly and not self.true_at_most:
+            return f"{said}: the true ending is likelier"
+        if self.true_at_most:
+            return f"{said}: which is likelier is not known"
+        return f"{said}: the true ending is not likelier; doubt the model, unless it knows no English"
+
+
+def plausible(model: Model) -> Plausible:
+    """Ask ``model`` for both; raises ModelError where its server fails."""
+    objection = ""
+    for special in (True, False):
+        alone, *wholes = model.tokenizer.encode([TEXT, *(TEXT + ending for ending in ENDINGS)], special=special)
+        begins = common_prefix([alone, *wholes])
+        spans = [Span(whole[:begins], whole[begins:]) for whole in wholes]
+        objections = [_implausible(model, span) for span in spans]
+        objection = next(filter(None, objections), "")
+        if not objection:
+            answers = dict(model.answer(spans))
+            reasons = [answers[place].missing for place in range(2)]
+            if objection := next(filter(None, reasons), ""):
+                continue
+            true, silly = (float(answers[place].logprobs.sum(dtype="float64")) for place in range(2))
+            return Plausible(true, silly, bool(answers[0].at_most), bool(answers[1].at_most))
+    return Plausible(objection=objection)
+
+
+def _implausible(model: Model, span: Span) -> str | None:
+    if Span not in model.supports:
+        return "the model gives no log-probabilities of texts"
+    if not len(span.context):
+        return "the tokenizer puts nothing before the endings"
+    return model.objection(span)
+
+
+class ServedModel(Structural):
+    """What a model behind a server has beside what every model has."""
+
+    notes: Sequence[str]
+
+    @property
+    def front(self) -> tuple[int, ...] | None:
+        """The tokens that the server puts before a text; None where it does not say."""
+
+    @property
+    def takes(self) -> int | None:
+        """Tokens of prompt and answer that the server says it takes; None where it does not say."""
+
+    @property
+    def record(self) -> ServerRecord:
+        """What a run keeps of it."""
+
+    def probe_again(self) -> Mapping[str, float]:
+        """The probe's log-probabilities (nats) as the server gives them now, by text; raises ModelError."""
+
+    def requests_for(self, questions: Sequence[Question]) -> int:
+        """How many requests ``questions`` take."""
+
+
+def server_record(model: Model) -> ServerRecord | None:
+    """What the run folder keeps of the server that ``model`` is behind; None for other models."""
+    served = served_model(model)
+    return None if served is None else served.record
+
+
+def note_change(folder: RunFolder, model: Model) -> None:
+    """Probe the server once more, after the last question, and keep in ``folder`` what it answers otherwise.
+
+    Warns of that, and where the server can't be asked any more.
+    """
+    before = folder.manifest.server
+    if (served := served_model(model)) is None or before is None:
+        return
+    try:
+        now = replace(before, probes=dict(served.probe_again()), named=served.record.named)
+    except ModelError as error:
+        warnings.warn(f"the server was not probed again after the last question: {error}", stacklevel=3)
+        return
+    if lines := before.differences(now):
+        folder.note_changed("; ".join(lines))
+        warnings.warn(
+            f"the server answers otherwise than at the beginning of the run: {'; '.join(lines)}", stacklevel=3
+        )
+
+
+def how_asked(model: Model) -> list[str]:
+    """Lines that say how the server that ``model`` is behind is asked, and what to know of that; none for others."""
+    if (served := served_model(model)) is None:
+        return []
+    record = served.record
+    asked = f"{record.model} behind {record.software or 'a server'} is asked by {record.route or 'nothing'}"
+    return [asked, *(f"note: {note}" for note in served.notes)]
+
+
+def served_model(model: Model) -> ServedModel | None:
+    """``model`` where it is behind a server; None for others."""
+    return cast(ServedModel, model) if hasattr(model, "probe_again") else None

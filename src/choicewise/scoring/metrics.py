@@ -1,4 +1,6 @@
-"""From credits to numbers: over all items, over subjects, and over the dataset's categories."""
+"""Aggregation and uncertainty."""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,14 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from choicewise.data.categories import Categories
-from choicewise.protocols.metrics import Metric
-from choicewise.scoring.decisions import Decisions
-from choicewise.scoring.ragged import Mask
-from choicewise.scoring.statistics.clustered import standard_error
-from choicewise.scoring.statistics.normal import normal
-from choicewise.scoring.statistics.stratified import stratified
-from choicewise.scoring.statistics.wilson import wilson
+from choicewise.data.items import Categories
+from choicewise.protocols.protocol import Metric
+from choicewise.scoring.decide import Decisions
+from choicewise.scoring.intervals import normal, standard_error, stratified, wilson
+from choicewise.scoring.observed import Mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The run folder on disk: blocks of observations, the manifest, atomic writes, resuming."""
+"""Folders of runs on disk: how they are written so that a stop loses nothing, read back and examined."""

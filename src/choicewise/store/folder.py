@@ -1,4 +1,6 @@
-"""One run folder being filled: opened or continued, locked, block after block, complete."""
+"""Run folder: open, write a block, resume."""
+
+from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -6,25 +8,116 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Any, Protocol, Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from choicewise.errors import StoreError
-from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE, MANIFEST
-from choicewise.records.manifest import BlockRecord, EngineRecord, Manifest, Place, SelfCheckRecord, Spent
-from choicewise.records.rows import ItemRow, ObservationRow
-from choicewise.records.tables import FLOAT32, OBSERVATIONS
-from choicewise.store.atomic import PARTIAL, disk_errors, remove
-from choicewise.store.copies import copy_of, renew_copy
-from choicewise.store.keys import KEY_BYTES, Keys
-from choicewise.store.leftovers import leftovers
-from choicewise.store.lock import locked
+from choicewise.records import (
+    BLOCK_FOLDER,
+    FLOAT32,
+    ITEM_FILE,
+    MANIFEST,
+    OBSERVATIONS,
+    BlockRecord,
+    EngineRecord,
+    ItemRow,
+    Manifest,
+    ObservationRow,
+    Place,
+    RequestRow,
+    SelfCheckRecord,
+    SpanRow,
+    Spent,
+)
 from choicewise.store.manifest import read_manifest, write_manifest
-from choicewise.store.replacement import replaced, write_replacement
-from choicewise.store.resume import continued
-from choicewise.store.tables import Rows, block_file, read_columns, write_block, write_items
-from choicewise.store.unanswered import unanswered_keys
+from choicewise.store.tables import (
+    Rows,
+    block_file,
+    damage,
+    damaged_blocks,
+    make_table,
+    read_columns,
+    read_splits,
+    replaced,
+    unanswered_keys,
+    write_block,
+    write_items,
+    write_replacement,
+)
+from choicewise.util.files import PARTIAL, copy_of, disk_errors, locked, remove, renew_copy
+
+FLUSH = 60.0
+"""Seconds between two writes of the observations of a long block: what a kill loses at most."""
+
+
+class TokenCounter(Protocol):
+    """Who answers, and counts what it computes."""
+
+    @property
+    def computed(self) -> int | None:
+        """Input tokens computed so far; None where they are not counted."""
+
+    @property
+    def requests(self) -> int:
+        """Requests to a server so far; 0 where none is asked."""
+
+
+class BlockWriter:
+    """Writes observations every minute, with :meth:`write`, and when the ``with`` ends, however it ends.
+
+    The tokens that ``counter`` counts, and the time, are added to what the run spent with every write; without a count
+    nothing is.  ``count``: observations so far.
+    """
+
+    def __init__(self, folder: RunFolder, place: Place, counter: TokenCounter) -> None:
+        self.count = 0
+        self._folder = folder
+        self._place = place
+        self._counter = counter
+        self._rows: list[ObservationRow] = []
+        self._tables: list[pa.Table] = []
+        self._since, self._computed, self._requests = perf_counter(), counter.computed, counter.requests
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._rows or self._tables:
+            self.write()
+
+    def add(self, observed: ObservationRow | pa.Table) -> None:
+        """Keep one more, or a table of them; it is written at the latest with the first that comes after a minute."""
+        if isinstance(observed, pa.Table):
+            self.count += observed.num_rows
+            self._tables.append(observed)
+        else:
+            self.count += 1
+            self._rows.append(observed)
+        if perf_counter() - self._since > FLUSH:
+            self.write()
+
+    def write(
+        self,
+        asks: Sequence[str] = (),
+        tokens_asked: int = 0,
+        requests: Sequence[RequestRow] = (),
+        spans: Sequence[SpanRow] = (),
+    ) -> None:
+        """Write what there is, and that the block was asked in the ways ``asks``, which are ``tokens_asked`` tokens."""
+        now, computed, sent = perf_counter(), self._counter.computed, self._counter.requests
+        spent = None
+        if computed is not None and self._computed is not None:
+            seconds = now - self._since
+            spent = Spent(tokens_asked, computed - self._computed, seconds, sent - self._requests)
+        observations = pa.concat_tables([*self._tables, make_table(OBSERVATIONS, self._rows)])
+        tables = {"requests": requests, "spans": spans, "observations": observations}
+        self._folder.add_block(self._place, asks, tables, spent)
+        self._tables = []
+        self._rows, self._since, self._computed, self._requests = [], now, computed, sent
 
 
 @dataclass
@@ -173,3 +266,166 @@ def open_folder(path: Path, wanted: Manifest, items: Mapping[str, Iterable[ItemR
             with suppress(OSError):  # a finished run may lie where nothing can be written
                 remove(leftover)
         yield RunFolder(path, manifest)
+
+
+_IDENTITY = {
+    "model": ("digest", "dtype", "device", "window", "chat"),
+    "dataset": ("digest",),
+    "selection": ("subjects", "limit"),
+}
+"""What must agree for a run to be continued; names and paths may change."""
+
+
+def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[str, Iterable[ItemRow]]) -> Manifest:
+    """The manifest to go on with when ``items`` are asked; it is written when it changes.
+
+    Blocks and an item table that are damaged or gone are left out and written again.
+    """
+    if existing.imported is not None and wanted.imported is None:
+        raise StoreError(
+            f"{path} holds what was imported from {existing.imported.tool}, of {existing.model.name} on "
+            f"{existing.dataset.name}: no model can go on with it; choose another folder"
+        )
+    _check_server(path, existing, wanted)
+    _check_identity(path, existing, wanted)
+    protocols = {**existing.protocols, **wanted.protocols}
+    if changed := [name for name, text in existing.protocols.items() if protocols[name] != text]:
+        raise StoreError(f"{path} holds another protocol under the name {changed[0]}; choose another folder")
+    files = existing.files
+    if damage(path / ITEM_FILE, files.get(ITEM_FILE)):
+        if missing := sorted({block.split for block in existing.blocks} - set(items)):
+            raise StoreError(
+                f"{path / ITEM_FILE} is damaged and can be written again only when all splits of the run are tested; "
+                f"repeat the run with a protocol that tests split {', '.join(missing)}, too"
+            )
+        files = {**files, **write_items(path, chain.from_iterable(items.values()))}
+    elif missing := sorted(set(items) - read_splits(path)):
+        raise StoreError(
+            f"{path} holds no items of split {', '.join(missing)}, which a protocol tests; "
+            "begin another folder with all the protocols at once"
+        )
+    blocks = usable_blocks(existing.blocks, [each.block for each in damaged_blocks(path, existing.blocks)])
+    refused = {name: why for name, why in {**existing.refused, **wanted.refused}.items() if name not in protocols}
+    same = (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks)
+    moved = wanted.server is not None and bool(wanted.command) and wanted.command != existing.command
+    if same and refused == existing.refused and not moved:
+        return existing
+    changes: dict[str, Any] = {} if same else {"complete": False}
+    if moved or not same:  # a server's address may be another one by now
+        changes["command"] = wanted.command or existing.command
+    if (protocols, refused) != (existing.protocols, existing.refused):
+        changes["typed"] = _both_typed(existing, wanted)
+    extended = replace(existing, protocols=protocols, files=files, blocks=blocks, refused=refused, **changes)
+    write_manifest(path, extended)
+    return extended
+
+
+def _both_typed(existing: Manifest, wanted: Manifest) -> tuple[tuple[str, ...], ...]:
+    """All lines that asked for the protocols; none where one of them is not known."""
+    new = tuple(line for line in wanted.typed if line not in existing.typed)
+    return (*existing.typed, *new) if existing.typed and wanted.typed else ()
+
+
+def usable_blocks(blocks: Sequence[BlockRecord], damaged: Sequence[BlockRecord]) -> tuple[BlockRecord, ...]:
+    """The blocks that are of use where the ``damaged`` ones are gone.
+
+    A block without asks holds a part of the observations that another block of the same items names: without it that
+    one is of no use.
+    """
+    parts = [block for block in damaged if not block.asks]
+    return tuple(block for block in blocks if block not in damaged and not any(_overlap(block, part) for part in parts))
+
+
+def _overlap(one: BlockRecord, other: BlockRecord) -> bool:
+    same = (one.split, one.subject) == (other.split, other.subject)
+    return same and one.start < other.stop and other.start < one.stop
+
+
+def _check_identity(path: Path, existing: Manifest, wanted: Manifest) -> None:
+    for part, fields in _IDENTITY.items():
+        old, new = getattr(existing, part), getattr(wanted, part)
+        differences = [
+            f"{part} {name} is {_short(name, getattr(old, name))} there and {_short(name, getattr(new, name))} here"
+            for name in fields
+            if getattr(old, name) != getattr(new, name)
+        ]
+        if differences:
+            raise StoreError(
+                f"{path} was made for another {part} ({'; '.join(differences)}){_moved(old, new)}; "
+                f"go on there with the old {part}, or choose another folder"
+            )
+
+
+def _check_server(path: Path, existing: Manifest, wanted: Manifest) -> None:
+    """StoreError where the model behind a server is not the one of before, though it may have the same name."""
+    if existing.server is None or wanted.server is None:
+        return
+    if differences := existing.server.differences(wanted.server):
+        then, now = existing.server.software, wanted.server.software
+        if then != now:
+            differences.append(f"the server: {then or 'unnamed'} then, {now or 'unnamed'} now")
+        raise StoreError(
+            f"the server answers otherwise than when {path} was begun; serve the model as it was then, or choose "
+            "another folder",
+            differences,
+        )
+
+
+def _moved(old: Any, new: Any) -> str:
+    """What to name to go on where a revision on the Hub is another commit by now."""
+    before, now = getattr(old, "source", ""), getattr(new, "source", "")
+    return f", from {before} on the Hub, where this is {now or 'from elsewhere'}" if before and before != now else ""
+
+
+def _short(name: str, value: Any) -> Any:
+    """The first characters of a digest, any other value in full."""
+    return value[:12] if name == "digest" else list(value) if isinstance(value, tuple) else value
+
+
+KEY_BYTES = 16
+
+_Keys = npt.NDArray[np.bytes_]
+
+
+class Keys:
+    """A set of keys (:attr:`choicewise.questions.Span.key`), of which a run has millions."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        # Sorted arrays, each longer than the next: adding sorts every key only a few times.
+        self._parts: list[_Keys] = []
+        self.add(keys)
+
+    def add(self, keys: Iterable[str]) -> None:
+        """Put further keys into the set."""
+        new = np.unique(_as_array(list(keys)))
+        while self._parts and len(self._parts[-1]) <= 2 * len(new):
+            new = np.unique(np.concatenate([self._parts.pop(), new]))
+        if len(new):
+            self._parts.append(new)
+
+    def without(self, keys: Sequence[str]) -> list[str]:
+        """Those of ``keys`` that are not in the set, in their order."""
+        wanted = _as_array(keys)
+        known = np.zeros(len(wanted), dtype=np.bool_)
+        for part in self._parts:
+            place = np.minimum(np.searchsorted(part, wanted), len(part) - 1)
+            known |= part[place] == wanted
+        return [key for key, is_known in zip(keys, known.tolist(), strict=True) if not is_known]
+
+
+def _as_array(keys: Sequence[str]) -> _Keys:
+    return np.frombuffer(bytes.fromhex("".join(keys)), dtype=f"S{KEY_BYTES}")
+
+
+def leftovers(run: Path, manifest: Manifest) -> Iterator[Path]:
+    """Files and folders that count for nothing: whoever writes to the folder may delete them."""
+    yield from sorted(run.glob(f"*{PARTIAL}"))
+    yield from unlisted_blocks(run, manifest)
+
+
+def unlisted_blocks(run: Path, manifest: Manifest) -> list[Path]:
+    """What lies where blocks do, under a name that a block or an unfinished one has, and is not listed."""
+    listed = {block.name for block in manifest.blocks}
+    blocks = run / BLOCK_FOLDER
+    there = sorted(blocks.iterdir()) if blocks.is_dir() and not blocks.is_symlink() else []
+    return [path for path in there if path.name not in listed and path.name.removesuffix(PARTIAL).isdecimal()]

@@ -1,28 +1,120 @@
-"""The Parquet tables of a run folder, each checked when it is read against what the manifest says of its file.
+"""Read and replace Parquet blocks.
 
-No file is unpacked that would take more memory than a run's can (:mod:`choicewise.store.unpacked`).
+No file is unpacked that would take more memory than a run's can (:mod:`choicewise.util.tables`).
 """
+
+from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from choicewise.errors import StoreError
-from choicewise.records.format import BLOCK_FOLDER, ITEM_FILE
-from choicewise.records.manifest import BlockRecord, FileRecord, Manifest
-from choicewise.records.rows import ItemRow
-from choicewise.records.tables import ITEMS, LATER, OBSERVATIONS, REQUESTS, SPANS
-from choicewise.store.atomic import disk_errors, new_file, new_folder
-from choicewise.store.files import TABLE, Refused, open_file, read_bytes
-from choicewise.store.unpacked import open_parquet, unpacked
+from choicewise.records import (
+    BLOCK_FOLDER,
+    ITEM_FILE,
+    ITEMS,
+    LATER,
+    OBSERVATIONS,
+    REQUESTS,
+    SPANS,
+    BlockRecord,
+    FileRecord,
+    ItemRow,
+    Manifest,
+    ObservationRow,
+)
+from choicewise.util.files import TABLE, Refused, disk_errors, new_file, new_folder, open_file, read_bytes
+from choicewise.util.tables import open_parquet, unpacked
+
+_OTHERS = ("requests", "spans")
+
+
+def replaced(run: Path, block: BlockRecord, answers: Mapping[str, ObservationRow]) -> pa.Table:
+    """The observations of ``block`` in their order, with ``answers`` in the places of those with their keys.
+
+    Raises StoreError where the table is damaged.
+    """
+    path = block_file(run, block, "observations")
+    old = read_table(path, OBSERVATIONS, block.files.get(path.name))
+    new = make_table(OBSERVATIONS, list(answers.values()))
+    places = pc.fill_null(pc.index_in(old["key"], new["key"].combine_chunks()), -1).to_numpy()
+    rows = np.where(places < 0, np.arange(len(old)), len(old) + places)
+    return pa.concat_tables([old, new]).take(pa.array(rows))
+
+
+def write_replacement(run: Path, old: BlockRecord, name: str, observations: pa.Table) -> dict[str, FileRecord]:
+    """Write the tables of block ``old`` under another ``name``, with these ``observations``; returns the files."""
+    with new_folder(run / BLOCK_FOLDER / name) as folder:
+        for table in _OTHERS:
+            shutil.copyfile(block_file(run, old, table), folder / f"{table}.parquet")
+        write_arrow(folder / "observations.parquet", observations)
+        return {file.name: file_record(file) for file in sorted(folder.iterdir())}
+
+
+def unanswered_keys(run: Path, manifest: Manifest) -> dict[str, str]:
+    """The keys of those questions, with the name of the block of each.
+
+    Reads a column that is empty in nearly every run.  Raises StoreError where a block can't be read.
+    """
+    blocks: dict[str, str] = {}
+    for block in manifest.blocks:
+        path = block_file(run, block, "observations")
+        failed = read_columns(path, OBSERVATIONS, ["missing"])["missing"].is_valid()
+        if pc.any(failed).as_py():
+            keys = read_columns(path, OBSERVATIONS, ["key"])["key"].filter(failed).to_pylist()
+            blocks |= dict.fromkeys(keys, block.name)
+    return blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A block that can't be used: its first file that is missing or not the one that was written, and why."""
+
+    block: BlockRecord
+    path: Path
+    reason: str
+
+
+def damaged_blocks(run: Path, blocks: Sequence[BlockRecord]) -> list[Damage]:
+    """Those of ``blocks`` whose files in the folder ``run`` differ from the manifest in size or sha256.
+
+    So do those whose tables another version wrote.  Reads every file once, and no more of it at a time than a buffer.
+    """
+    damages = []
+    for block in blocks:
+        for table, schema in SCHEMAS.items():
+            path = block_file(run, block, table)
+            if reason := damage(path, block.files.get(path.name)) or other_version(path, schema):
+                damages.append(Damage(block, path, reason))
+                break
+    return damages
+
+
+def present_blocks(run: Path, blocks: Sequence[BlockRecord]) -> list[BlockRecord]:
+    """Those of ``blocks`` whose files are there in their right sizes, whatever they hold: quick."""
+
+    def size(path: Path) -> int:
+        return path.stat().st_size if path.is_file() else -1
+
+    paths = {block.name: [block_file(run, block, table) for table in SCHEMAS] for block in blocks}
+    return [
+        block
+        for block in blocks
+        if all(path.name in block.files and size(path) == block.files[path.name].bytes for path in paths[block.name])
+    ]
+
 
 SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
 """The tables of a block."""
@@ -41,7 +133,7 @@ _RESTORE = "restore it from a copy, or evaluate again into a new folder"
 _Part = TypeVar("_Part", pa.Table, pa.RecordBatch)
 
 Rows = Sequence[tuple[Any, ...]]
-"""Typed rows (:mod:`choicewise.records.rows`), whose fields are the columns in the order of the schema."""
+"""Typed rows (:mod:`choicewise.records`), whose fields are the columns in the order of the schema."""
 
 
 def write_arrow(path: Path, table: pa.Table) -> None:

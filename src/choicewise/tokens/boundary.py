@@ -1,4 +1,4 @@
-"""Where the context ends and the continuation begins, in tokens.
+"""Boundary policies: which tokens of a choice are scored; window.
 
 Tokens need not stop where the context stops, so a protocol must say what it scores (axis ``boundary``):
 
@@ -15,21 +15,178 @@ Tokens need not stop where the context stops, so a protocol must say what it sco
 
 An empty continuation, or one without tokens, leaves nothing to score and is missing under all of them.
 The formulae and when to use which: ``docs/design/boundaries.md``.
+
+Places are in bytes, counted from the end of the text, as a tokenizer may put a dummy space before its start.
+Offset mappings are never used: some published tokenizers return empty ones (huggingface/tokenizers #1553).
+
+It asks the server for the log-probabilities of ``prompt + choice`` from the prompt's last token on, in case that token
+changed with what follows ("token healing"), and subtracts that token again where the prompt's text ends with the
+token's text (sglang 0.4.2, ``lang/backend/runtime_endpoint.py``, ``RuntimeEndpoint.select``).
+
+All three policies start from the tokens ``t`` that the texts of a request share (``lcp``), and from the end of the
+context that is not among them: the bytes ``r``, none where no token straddles the end of the context.  They need to
+know which bytes are scored, so a choice whose tokens do not spell its text is missing under them.  Formulae:
+``docs/design/boundaries.md``.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import takewhile
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from choicewise.errors import ProtocolError
-from choicewise.protocols.boundary import APART, BOUNDARIES
-from choicewise.questions import Ids, Span
-from choicewise.tokens.choice_question import ChoiceQuestion
-from choicewise.tokens.correction import CORRECTIONS, correct
-from choicewise.tokens.encodings import Encodings, spells
-from choicewise.tokens.located import Located
-from choicewise.tokens.tokenized_request import TokenizedRequest, tokenized_requests
-from choicewise.tokens.tokenizer import Tokenizer, count
+from choicewise.errors import ModelError, ProtocolError
+from choicewise.protocols.protocol import APART, BOUNDARIES
+from choicewise.questions import Ids, Mass, Span
+from choicewise.tokens.byte_coverings import LIMIT, ByteProbability, Spelling, count_spellings
+from choicewise.tokens.encode import Encodings, Located, spells
+from choicewise.tokens.tokenizer import Tokenizer, Vocabulary, common_prefix, count, vocabulary
+
+
+def _heal(request: TokenizedRequest, _: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
+    after_shared = request.after_shared()
+    if not len(after_shared[0]) or not end:
+        return question
+    words = request.vocabulary
+    spellings = dict.fromkeys(start for tokens in after_shared for start in _beginnings(words, tokens, end))
+    return question._replace(before=ByteProbability(span.context, end, (0, len(end)), words, tuple(spellings)))
+
+
+def _word(request: TokenizedRequest, choice: str, _: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
+    words = request.vocabulary
+    if not words.marks_words:
+        raise ModelError(
+            "the tokens of this model do not mark where words begin, which boundary:word needs; "
+            "use boundary:bytes, or boundary:lcp where they mark where words end"
+        )
+    last, first = words.spelled(span.context[-1:].tolist()), words.spelled(span.continuation[:1].tolist())
+    if first[:1].isspace():
+        begins = words.spaced
+    elif not last or last[-1:].isspace():
+        begins = words.unspaced
+    else:
+        return question.refused(f"no word begins where continuation {choice!r} does, as boundary:word needs")
+    ended = words.spelled(span.continuation[-1:].tolist())[-1:].isspace()
+    tokens = np.concatenate([span.context, span.continuation])
+    after = None if ended else Mass(tokens, words.spaced, span.gold)
+    return question._replace(before=Mass(span.context, begins), after=after)
+
+
+def _bytes(request: TokenizedRequest, choice: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
+    text = end + choice.encode()
+    if (ways := count_spellings(request.vocabulary, text)) > LIMIT:
+        return question.refused(
+            f"the {len(text)} bytes scored with continuation {choice!r} can be spelled in {ways} ways, "
+            f"more than the {LIMIT} that boundary:bytes takes; use boundary:heal or a shorter continuation"
+        )
+    offsets = tuple(range(len(end), len(text) + 1))
+    return question._replace(span=ByteProbability(span.context, text, offsets, request.vocabulary, gold=span.gold))
+
+
+class ChoiceQuestion(NamedTuple):
+    """One choice as it is asked.
+
+    ``span`` is None exactly when ``missing`` says why.  ``merged``: the context's tokens are no prefix of the tokens of
+    the whole text.  ``unknown``: unknown tokens among the scored ones.  ``tokens_dropped``: tokens cut off to fit the
+    window.  ``before`` is subtracted (how the context goes on anyway), ``after`` added (what may follow).
+    ``noncanonical``: context and continuation together are not the tokenizer's own tokens of the whole text.
+    ``lossy``: the scored tokens do not spell the end of the text.  ``bos``: BOS tokens among all of them.
+    ``parts``: what else a reading asks about the choice, None where it is not needed here.
+    """
+
+    span: Span | ByteProbability | None
+    merged: bool = False
+    unknown: int = 0
+    missing: str | None = None
+    tokens_dropped: int = 0
+    before: Mass | ByteProbability | None = None
+    after: Mass | None = None
+    noncanonical: bool = False
+    lossy: bool = False
+    bos: int = 0
+    parts: tuple[Span | None, ...] = ()
+
+    def questions(self) -> Iterator[Span | Mass | ByteProbability]:
+        """All that the model must be asked."""
+        yield from (question for question in (self.span, self.before, self.after) if question is not None)
+
+    @property
+    def inputs(self) -> int:
+        """The most input tokens of what the model must be asked; 0 where that is nothing."""
+        if self.before is None and self.after is None:
+            return 0 if self.span is None else self.span.inputs
+        return max(question.inputs for question in self.questions())
+
+    def scored_bytes(self, tokenizer: Tokenizer) -> bytes:
+        """What the scored tokens spell; nothing where the choice is missing."""
+        if not isinstance(self.span, Span):
+            return b""
+        return b"".join(tokenizer.token_bytes[token] for token in self.span.continuation.tolist())
+
+    def refused(self, reason: str) -> ChoiceQuestion:
+        """The same as a choice that can't be scored, and why."""
+        return self._replace(span=None, before=None, after=None, parts=(), missing=reason)
+
+    def without(self, dropped: int) -> ChoiceQuestion:
+        """The same after a context that lacks its first ``dropped`` tokens."""
+        return self._replace(
+            span=self.span and without(self.span, dropped),
+            before=self.before and without(self.before, dropped),
+            after=self.after and without(self.after, dropped),
+            tokens_dropped=dropped,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizedRequest:
+    """The texts of one request and their tokens.
+
+    ``context``: those of the context alone.  The first ``stem`` of them begin all joined texts (the context with each
+    choice), too, and those of its last line, ``tail``, do not depend on what comes before.  ``ends``: the tokens after
+    the stem, of the context alone, then of every joined text.
+    """
+
+    encodings: Encodings
+    context_text: str
+    choices: tuple[str, ...]
+    context: Ids
+    stem: int
+    tail: str
+    ends: Sequence[Ids]
+
+    @cached_property
+    def shared(self) -> int:
+        """How many tokens after the stem the context and all joined texts have in common."""
+        return common_prefix(self.ends)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokenizer's tokens by their bytes."""
+        return vocabulary(self.encodings.tokenizer)
+
+    def after_shared(self) -> list[Ids]:
+        """The tokens after those that all texts have in common: of the context alone, then of every joined text."""
+        return [tokens[self.shared :] for tokens in self.ends]
+
+    def context_end(self, index: int) -> bytes | None:
+        """The bytes of the context after the shared tokens of choice ``index``; None where its tokens lose text."""
+        spelled = self.vocabulary.spelled(self.after_shared()[1 + index].tolist())
+        choice, context = self.choices[index].encode(), self.context_text.encode()
+        if not spelled.endswith(choice):
+            return None
+        end = spelled[: len(spelled) - len(choice)]
+        # a tokenizer that puts a dummy space before every text also does so where all of the text is scored
+        return end if context.endswith(end) or end == b" " + context else None
+
+
+Correction = Callable[[TokenizedRequest, str, bytes, ChoiceQuestion, Span], ChoiceQuestion]
+"""From a request, a choice, the end of the context that is not shared, and the choice's question under ``lcp``."""
+
+CORRECTIONS: dict[str, Correction] = {"heal": _heal, "word": _word, "bytes": _bytes}
 
 END_OF_JOINED = ("joint", "moved-space", "count", "lcp", *CORRECTIONS)
 """Policies that score the last tokens of context and continuation as one text."""
@@ -172,3 +329,193 @@ def _pairs(policy: str, request: TokenizedRequest) -> list[tuple[int | Ids, Ids]
     shared = request.shared
     before = shared if request.stem + shared else encodings.prefix_token
     return [(before, tokens[shared:]) for tokens in joined]
+
+
+def char_spans(encodings: Encodings, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
+    """The tokens that hold a byte of ``continuation`` in the two texts encoded as one, after all tokens before them.
+
+    All of a token that straddles the boundary is scored, because a probability can't be split, and flagged ``merged``.
+    Missing where the tokens don't spell the continuation, as with a tokenizer that lower-cases.
+    """
+    tokenizer = encodings.tokenizer
+    tokens, nothing = encodings.contexts([context + continuation, ""])
+    ends, spelled = _spelled(tokenizer, tokens)
+    text = continuation.encode()
+    if not text or not spelled.endswith(text):
+        return ChoiceQuestion(None, missing=_misspelt(continuation))
+    start = len(spelled) - len(text)
+    first = int(np.searchsorted(ends, start, side="right"))
+    merged = bool(ends[first - 1] < start) if first else start > 0
+    before = tokens[:first] if first else nothing
+    return ChoiceQuestion(Span(before, tokens[first:], gold), merged, count(tokens[first:], tokenizer.unknown_id))
+
+
+def package_spans(encodings: Encodings, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
+    """The tokens that the package surprisal picks: ``surprise(context + continuation)[start:stop, "char"]``.
+
+    It puts a BOS before whatever the tokenizer adds itself, so that there are two with a tokenizer that adds one.  The
+    span begins with the last token that starts at or before the continuation's first character, and ends with the
+    first one that ends at or after its last; of a character of several tokens some are left out by that.  Source:
+    aalok-sathe/surprisal model.py@6ea34a7, utils.py@02b1d93; the characters of a token are those that its bytes belong
+    to, where the package asks the tokenizer's offsets.
+    """
+    tokenizer = encodings.tokenizer
+    if tokenizer.bos_id is None:
+        return ChoiceQuestion(None, missing="the package surprisal needs a BOS, and the tokenizer names none")
+    text = context + continuation
+    (tokens,) = encodings.contexts([text])
+    ends, spelled = _spelled(tokenizer, tokens)
+    if not continuation or not spelled.endswith(text.encode()):
+        return ChoiceQuestion(None, missing=_misspelt(text))
+    ends -= len(spelled) - len(text.encode())  # without the dummy space
+    char_of = np.repeat(np.arange(len(text)), [len(char.encode()) for char in text])
+    first, last = 0, len(tokens)
+    for place, (token, end) in enumerate(zip(tokens.tolist(), ends.tolist(), strict=True)):
+        size = len(tokenizer.token_bytes[token])
+        if not size:  # special tokens have no characters
+            continue
+        if (0 if end <= size else char_of[end - size]) <= len(context):
+            first = place
+        if end > 0 and char_of[end - 1] + 1 >= len(text):
+            last = place + 1
+            break
+    before = np.concatenate([[tokenizer.bos_id], tokens[:first]]).astype(np.int32)
+    scored = tokens[first:last]
+    start = int(ends[last - 1]) - sum(len(tokenizer.token_bytes[token]) for token in scored)
+    merged = start < len(context.encode())
+    return ChoiceQuestion(Span(before, scored, gold), merged, count(scored, tokenizer.unknown_id))
+
+
+def ends_before(span: Span, eos_id: int) -> list[Span]:
+    """What gives P(EOS) in place of every scored token: rows of the same forward pass, so they cost no token."""
+    tokens, eos = np.concatenate([span.context, span.continuation]), np.asarray([eos_id], dtype=np.int32)
+    return [Span(tokens[: len(span.context) + place], eos) for place in range(len(span.continuation))]
+
+
+def _spelled(tokenizer: Tokenizer, tokens: Ids) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bytes]:
+    """Where each token's bytes end, and all the bytes."""
+    pieces = [tokenizer.token_bytes[token] for token in tokens]
+    return np.cumsum([len(piece) for piece in pieces], dtype=np.int64), b"".join(pieces)
+
+
+def _misspelt(text: str) -> str:
+    return f"the tokens do not spell {text!r}, so it has no character span" if text else "it has no text"
+
+
+def select_spans(encodings: Encodings, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
+    """The tokens that ``select`` scores; as ``parts`` the token that it subtracts, and those after the first alone.
+
+    The text of a token is what it decodes to by itself, so one that holds a part of a character is never subtracted,
+    and one that changed but still ends the prompt is.  The server gives no number for the first token of a sequence, so
+    of a prompt of two tokens the last is scored.  Missing where ``select`` stops: no token of the choice remains, or
+    it would subtract the first token of the sequence.
+    """
+    tokenizer = encodings.tokenizer
+    if not continuation:
+        return ChoiceQuestion(None, missing="continuation '' leaves select no token to score")
+    prompt, joined = encodings.contexts([context, context + continuation])
+    last = len(prompt) - 1 if len(prompt) > 2 else 0
+    healed = joined[last : last + 1]
+    by_itself = tokenizer.decode(healed).removeprefix(" " if encodings.has_dummy_space else "")
+    ends = any(tokenizer.token_bytes[token] for token in healed)  # a BOS is text to the server, but not to a prompt
+    ends = ends and context.endswith(by_itself)
+    if ends and not last:
+        missing = f"the prompt {context!r} is too short for select, which goes back two tokens"
+        return ChoiceQuestion(None, missing=missing)
+    first, removed = (last + 1, Span(joined[:last], healed)) if ends else (max(last, 1), None)
+    scored, merged = joined[first:], common_prefix([prompt, joined]) < len(prompt)
+    if not len(scored):
+        return ChoiceQuestion(None, merged, missing=f"continuation {continuation!r} leaves select no token to score")
+    alone = Span(scored[:1], scored[1:]) if len(scored) > 1 else None
+    return ChoiceQuestion(
+        Span(joined[:first], scored, gold),
+        merged,
+        count(scored, tokenizer.unknown_id),
+        bos=count(joined, tokenizer.bos_id),
+        parts=(removed, alone),
+    )
+
+
+def correct(policy: str, request: TokenizedRequest, index: int, question: ChoiceQuestion) -> ChoiceQuestion:
+    """How choice ``index`` is asked under ``policy``, from its ``question`` under ``lcp``."""
+    if not isinstance(question.span, Span):
+        return question
+    choice = request.choices[index]
+    if question.unknown or (end := request.context_end(index)) is None:
+        reason = f"the tokens of continuation {choice!r} do not spell its text, which boundary:{policy} needs"
+        return question.refused(reason)
+    return CORRECTIONS[policy](request, choice, end, question, question.span)
+
+
+def _beginnings(words: Vocabulary, tokens: Ids, text: bytes) -> Iterator[Spelling]:
+    """The beginnings of ``tokens`` that spell a beginning of ``text``, but not all of it."""
+    starts = (tuple(tokens[:length].tolist()) for length in range(len(tokens)))
+    return takewhile(lambda start: (spelled := words.spelled(start)) != text and text.startswith(spelled), starts)
+
+
+def fit_span(choice: ChoiceQuestion, window: int, *, cut_start: bool) -> ChoiceQuestion:
+    """``choice`` as a model with ``window`` input tokens can answer it.
+
+    The last token is never an input, so ``window + 1`` tokens fit.  With ``cut_start`` the start of the context is cut
+    as in lm-evaluation-harness (``lm_eval/models/huggingface.py`` ``_loglikelihood_tokens``) and counted in
+    ``tokens_dropped``; otherwise a span that is too long is missing, with the reason.
+    """
+    if choice.span is None:
+        return choice
+    excess = choice.inputs - window
+    if excess <= 0:
+        return choice
+    if not cut_start:
+        return choice.refused(f"{window + excess} tokens do not fit the window of {window}")
+    if excess >= len(choice.span.context):
+        length = window + 1 + excess - len(choice.span.context)
+        return choice.refused(f"a continuation of {length} tokens does not fit the window of {window}")
+    return choice.without(excess)
+
+
+def cut_start(context: Ids, limit: int, new_tokens: int) -> tuple[Ids, int]:
+    """The last ``limit - new_tokens`` tokens of ``context``, and how many were cut off before them.
+
+    As lm-evaluation-harness cuts what it lets a model go on (``lm_eval/models/huggingface.py`` ``generate_until``).
+    """
+    kept = context[len(context) - min(len(context), max(limit - new_tokens, 0)) :]
+    return kept, len(context) - len(kept)
+
+
+def cut_end(context: Ids, limit: int, new_tokens: int) -> tuple[Ids, int]:
+    """The first ``limit - new_tokens`` tokens of ``context``, and how many were cut off after them.
+
+    As in HELM (``local_window_service.py`` ``truncate_from_right``), which leaves room for the tokens to come.
+    """
+    kept = context[: max(limit - new_tokens, 0)]
+    return kept, len(context) - len(kept)
+
+
+Asked = TypeVar("Asked", bound=Span | Mass | ByteProbability)
+
+
+def without(question: Asked, dropped: int) -> Asked:
+    """The same question after a context that lacks its first ``dropped`` tokens."""
+    return replace(question, context=question.context[dropped:])
+
+
+def tokenized_requests(
+    encodings: Encodings, contexts: Sequence[str], choices: Sequence[Sequence[str]]
+) -> list[TokenizedRequest]:
+    """The requests of ``contexts`` and the ``choices`` after each; what is new to ``encodings`` is encoded."""
+    encodings.add_sequences(contexts)
+    continued = encodings.continued(contexts, choices)
+    whole = [index for index, rests in enumerate(continued) if rests is None]
+    encodings.add_sequences(contexts[index] + choice for index in whole if contexts[index] for choice in choices[index])
+    encodings.add_plain(choice for index in whole if not contexts[index] for choice in choices[index])
+    requests = []
+    for text, own, rests in zip(contexts, choices, continued, strict=True):
+        context = encodings.context(text)
+        if rests is None:
+            ends = [context, *(encodings.joined(text, choice) for choice in own)]
+            requests.append(TokenizedRequest(encodings, text, tuple(own), context, 0, text, ends))
+        else:
+            tail, ends = rests
+            stem = len(context) - len(ends[0])
+            requests.append(TokenizedRequest(encodings, text, tuple(own), context, stem, tail, ends))
+    return requests

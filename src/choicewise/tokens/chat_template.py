@@ -1,4 +1,6 @@
-"""A model's chat template: from messages to the text that the model reads."""
+"""Chat templates, run through util/isolate."""
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -8,7 +10,9 @@ from threading import Lock
 from typing import NamedTuple
 
 from choicewise.errors import ModelError
-from choicewise.tokens.chat_renderer import ChatRenderer
+from choicewise.tokens.chat_worker import CHARACTERS
+from choicewise.util.isolate import BoundedProcess
+from choicewise.util.isolated import Limits
 
 REMEMBERED = 4096
 """Texts that are remembered: the prompts of a block are rendered when they are fitted, and some again when asked."""
@@ -28,7 +32,7 @@ class ChatTemplate:
     """The Jinja template ``text`` of a model, with the ``special`` tokens that it may name (``bos_token``: text).
 
     It comes from whoever made the model, so it runs in a process of its own, with bounded time and memory
-    (:mod:`choicewise.tokens.chat_renderer`), through the sandbox of transformers.  ``digest`` (64 hex) identifies both.
+    (:mod:`choicewise.tokens.chat_template`), through the sandbox of transformers.  ``digest`` (64 hex) identifies both.
     """
 
     def __init__(self, text: str, special: Mapping[str, str]) -> None:
@@ -87,3 +91,60 @@ class ChatTemplate:
         """Whether the model reads what it is asked; a template that refuses to be tried is not judged."""
         text, refused = self._renderer.render([Message("user", _SAID)._asdict()])
         return refused is not None or _SAID in text
+
+
+TEMPLATES = Limits(seconds=5, wait=30.0, memory=512 << 20, answer=12 * CHARACTERS)
+"""Of a template; a busy machine may delay a text.  A character takes at most 12 bytes in JSON."""
+
+
+class ChatRenderer(BoundedProcess):
+    """Renders the chat template ``text``, which may name the ``special`` tokens, within the bounds of its base."""
+
+    module, limits = "choicewise.tokens.chat_worker", TEMPLATES
+    called = "the model's chat template"
+    remedy = "read it (chat_template in tokenizer_config.json, or chat_template.jinja), or ask without a chat"
+    error = ModelError
+
+    def __init__(self, text: str, special: Mapping[str, str]) -> None:
+        super().__init__()
+        self._template = {"template": text, "special": dict(special)}
+
+    def render(self, messages: Sequence[Mapping[str, str]]) -> tuple[str, str | None]:
+        """The text of ``messages`` (``role`` and ``content`` each), or why the template itself refuses them.
+
+        Raises ModelError when the template fails or exceeds a limit; the process has then ended.
+        """
+        answer = self._ask({**self._template, "messages": list(messages)})
+        if (refused := answer.get("refused")) is not None:
+            return "", refused
+        return answer["text"], None
+
+
+class ServedChat(ChatTemplate):
+    """The template of a model whose server takes messages: their text is the canonical JSON of them.
+
+    :meth:`messages` reads it back.  What the server makes of them it does not say, so it is no part of the digest.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("", {})
+        self.digest = hashlib.sha256(b"messages, as JSON").hexdigest()
+
+    takes_system = True
+    """A server takes any role; whether its model reads a system text it does not say."""
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The messages as JSON, each ``[role, content]``."""
+        return json.dumps([[message.role, message.content] for message in messages], ensure_ascii=False)
+
+    @staticmethod
+    def messages(text: str) -> list[Message] | None:
+        """The messages of which ``text`` is the JSON; None where it is none."""
+        if not text.startswith('[["'):
+            return None
+        try:
+            turns = json.loads(text)
+            messages = [Message(role, content) for role, content in turns]
+        except (ValueError, TypeError, RecursionError):
+            return None
+        return messages if all(isinstance(each, str) for message in messages for each in message) else None

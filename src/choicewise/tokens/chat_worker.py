@@ -1,15 +1,17 @@
-"""The process that renders chat templates, within :mod:`choicewise.tokens.bounded_worker`.
+"""The process that renders chat templates, within :mod:`choicewise.util.isolated`.
 
 Answers ``{"template", "special", "messages"}`` with ``{"text"}``, or with ``{"refused"}`` where the template raised an
 error of its own.
 """
+
+from __future__ import annotations
 
 import random
 import sys
 from collections.abc import Callable
 from datetime import datetime
 
-from choicewise.tokens.bounded_worker import Record, Unavailable, serve
+from choicewise.util.isolated import Record, Unavailable, serve
 
 CHARACTERS = 10_000_000
 """Of one text at most; windows of millions of tokens are shorter."""

@@ -1,12 +1,85 @@
-"""What the engine needs of a tokenizer, and the simplest one: bytes."""
+"""Tokenizer interface, vocabulary, token bytes.
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Protocol
+Lengths in bytes are the unit of truth for normalised scores, so they come from the vocabulary itself: the decoder that
+the file declares is applied to each token alone.  Offset mappings are never used; some published tokenizers return
+empty ones (tokenizers #1553, #1517).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property, wraps
+from threading import Lock
+from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from choicewise.questions import Ids
+from choicewise.errors import ModelError
+from choicewise.questions import Ids, TokenSet
 from choicewise.tokens.chat_template import ChatTemplate
+
+
+class Vocabulary:
+    """The tokens of ``tokenizer`` in the order of their bytes.  Tokens that stand for no bytes spell nothing.
+
+    Another process gets it empty, as it is large, and makes it of its own tokenizer.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._table = tokenizer.token_bytes
+        self._eos = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+        entries = sorted((spelled, token) for token, spelled in enumerate(self._table) if spelled)
+        self._bytes = [spelled for spelled, _ in entries]
+        self._ids = [token for _, token in entries]
+        self._continuing: dict[bytes, TokenSet] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {}
+
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of the longest token."""
+        return max(map(len, self._bytes), default=0)
+
+    def spelled(self, tokens: Iterable[int]) -> bytes:
+        """The bytes that ``tokens`` stand for."""
+        return b"".join(self._table[token] for token in tokens)
+
+    def spelling(self, text: bytes) -> list[int]:
+        """The tokens that stand for exactly ``text``; there may be several (``A`` and ``<0x41>``)."""
+        return self._ids[bisect_left(self._bytes, text) : bisect_right(self._bytes, text)]
+
+    def continuing(self, text: bytes) -> TokenSet:
+        """The tokens whose bytes start with ``text``, itself included."""
+        if text not in self._continuing:
+            low = bisect_left(self._bytes, text)
+            high = bisect_right(self._bytes, text, low, key=lambda spelled: spelled[: len(text)])
+            if low == high:
+                return TokenSet([])
+            self._continuing[text] = TokenSet(self._ids[low:high])
+        return self._continuing[text]
+
+    @cached_property
+    def spaced(self) -> TokenSet:
+        """The tokens by which a word ends and the next may begin: those that start with white space, and EOS."""
+        return TokenSet([*(i for i, spelled in enumerate(self._table) if spelled[:1].isspace()), *self._eos])
+
+    @cached_property
+    def unspaced(self) -> TokenSet:
+        """The tokens by which a word begins after white space or at the start of a text: the others, and EOS."""
+        inside = (i for i, spelled in enumerate(self._table) if spelled and not spelled[:1].isspace())
+        return TokenSet([*inside, *self._eos])
+
+    @cached_property
+    def marks_words(self) -> bool:
+        """Whether words begin with their white space (``Ġ``, ``▁``) and do not end with it (``</w>``)."""
+        starts = any(spelled[:1].isspace() for spelled in self._bytes)
+        ends = any(spelled[-1:].isspace() and not spelled[:1].isspace() for spelled in self._bytes)
+        begins = any(spelled[:1].isspace() and not spelled.isspace() for spelled in self._bytes)
+        return starts and (begins or not ends)
 
 
 class Tokenizer(Hashable, Protocol):
@@ -37,6 +110,123 @@ class Tokenizer(Hashable, Protocol):
 
     def decode(self, ids: Ids) -> str:
         """The text of ``ids`` without special tokens; bytes that are not UTF-8 become U+FFFD."""
+
+
+Made = TypeVar("Made")
+
+
+def per_tokenizer(make: Callable[[Tokenizer], Made]) -> Callable[[Tokenizer], Made]:
+    """``make``, called once for each tokenizer, however many models answer at once; they are told apart by identity."""
+    kept, lock = WeakKeyDictionary[Tokenizer, Made](), Lock()
+
+    @wraps(make)
+    def made(tokenizer: Tokenizer) -> Made:
+        if (known := kept.get(tokenizer)) is None:
+            with lock:
+                known = kept.get(tokenizer)
+                if known is None:
+                    known = kept[tokenizer] = make(tokenizer)
+        return known
+
+    return made
+
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
+    """Bytes of every token id, from the parsed ``tokenizer.json``.
+
+    Joined over the tokens of a text they give the text's bytes, up to one leading space where the tokenizer adds a
+    dummy one, and up to what its normaliser and its unknown token lose.  Special tokens and unused ids stand for no
+    bytes; added tokens that are not special stand for their text.  WordPiece words each start with a space.
+
+    Raises ModelError when the file declares no vocabulary or a decoder that is not known here.
+    """
+    vocabulary = tokenizer.get("model", {}).get("vocab")
+    if not vocabulary:
+        raise ModelError("tokenizer.json holds no model.vocab; save the tokenizer again with save_pretrained()")
+    if isinstance(vocabulary, Mapping):
+        ids: dict[str, int] = dict(vocabulary)
+    else:  # a unigram model lists [piece, score] in the order of the ids
+        ids = {piece: token for token, (piece, _) in enumerate(vocabulary)}
+    added = tokenizer.get("added_tokens") or []
+    table = [b""] * (1 + max([*ids.values(), *(token["id"] for token in added)]))
+    spell = _spelling(tokenizer)
+    for piece, token in ids.items():
+        table[token] = spell(piece)
+    for token in added:
+        table[token["id"]] = b"" if token["special"] else token["content"].encode()
+    return table
+
+
+def _spelling(tokenizer: Mapping[str, Any]) -> Callable[[str], bytes]:
+    """How one vocabulary entry is spelled in bytes."""
+    steps = declared_steps(tokenizer.get("decoder") or tokenizer.get("pre_tokenizer"))
+    kinds = {step["type"] for step in steps}
+    if "ByteLevel" in kinds:
+        alphabet = byte_alphabet()
+        return lambda piece: b"".join(alphabet.get(char, char.encode()) for char in piece)
+    replacements = [pair for step in steps for pair in _replacements(step)]
+    byte_fallback = "ByteFallback" in kinds or bool(tokenizer["model"].get("byte_fallback"))
+    prefix = next((step["prefix"] for step in steps if step["type"] == "WordPiece"), None)
+
+    def spell(piece: str) -> bytes:
+        if byte_fallback and (byte := _BYTE_TOKEN.fullmatch(piece)):
+            return bytes([int(byte[1], 16)])
+        if prefix is not None:
+            piece = piece.removeprefix(prefix) if piece.startswith(prefix) else " " + piece
+        for old, new in replacements:
+            piece = piece.replace(old, new)
+        return piece.encode()
+
+    return spell
+
+
+def _replacements(step: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The (old, new) texts by which one declared step changes a token."""
+    match step["type"]:
+        case "Metaspace":
+            return [(step.get("replacement", "▁"), " ")]
+        case "Replace" if "String" in step["pattern"]:
+            return [(step["pattern"]["String"], step["content"])]
+        case "BPEDecoder":
+            return [(step["suffix"], " ")]
+        # Fuse joins, Strip removes the dummy space of a whole text, splitters change no text.
+        case "ByteFallback" | "Fuse" | "Strip" | "WordPiece" | "Split" | "Whitespace" | "WhitespaceSplit":
+            return []
+        case "Punctuation" | "Digits" | "BertPreTokenizer" | "UnicodeScripts":
+            return []
+        case kind:
+            raise ModelError(
+                f"tokenizer.json declares the step {kind!r}, for which the bytes of a token are not known; "
+                "use a tokenizer that is byte-level, SentencePiece-like or WordPiece"
+            )
+
+
+def declared_steps(step: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """The steps of a declared normalizer, pre-tokenizer or decoder, those of nested sequences in order."""
+    if step is None or step["type"] != "Sequence":
+        return [] if step is None else [step]
+    parts = (part for key in ("normalizers", "pretokenizers", "decoders") for part in step.get(key, ()))
+    return [inner for part in parts for inner in declared_steps(part)]
+
+
+def byte_alphabet() -> dict[str, bytes]:
+    """Character to byte in byte-level vocabularies: printable bytes stand for themselves, the others move up.
+
+    Source: openai/gpt-2 ``src/encoder.py`` ``bytes_to_unicode`` @a74da5d.
+    """
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    moved = [byte for byte in range(256) if byte not in plain]
+    alphabet = {chr(byte): bytes([byte]) for byte in plain}
+    return alphabet | {chr(256 + place): bytes([byte]) for place, byte in enumerate(moved)}
+
+
+@per_tokenizer
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    """The vocabulary of a tokenizer, sorted once."""
+    return Vocabulary(tokenizer)
 
 
 def numbered_words(starts: Iterable[bool]) -> Ids:

@@ -62,6 +62,12 @@ def held_replica(module: Any) -> None:
         module.Replica.__init__, module.Replica.answer = held_load, held_answer
 
 
+def workers(module: Any) -> None:
+    """Both."""
+    held_replica(module)
+    short_patience(module)
+
+
 def held(name: str) -> None:
     """Returns as soon as there is no such file."""
     while (FOLDER / name).exists():
@@ -70,8 +76,7 @@ def held(name: str) -> None:
 
 CHANGES: dict[str, Callable[[Any], None]] = {
     "choicewise": other_version,
-    "choicewise.running.executors.replica": held_replica,
-    "choicewise.running.executors.replicas": short_patience,
+    "choicewise.running.workers": workers,
 }
 
 

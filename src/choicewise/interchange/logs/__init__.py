@@ -1,1 +1,1 @@
-"""Other tools' logs as values, and from them to run folders."""
+"""Other tools' logs: one reader per tool, and what makes a run of what it says."""

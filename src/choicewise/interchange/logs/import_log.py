@@ -1,24 +1,89 @@
-"""Other tools' logs, from their files to run folders."""
+"""From a log to a run folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
 
-from choicewise.errors import ChoicewiseError, UsageError
-from choicewise.interchange.logs.log import Log, Unreadable
-from choicewise.interchange.logs.log_state import LogState
-from choicewise.interchange.logs.read import reader, recognise
-from choicewise.interchange.logs.run_of_log import run_of_log
-from choicewise.records.format import MANIFEST
-from choicewise.records.sweep import CellRecord, Sweep
+import numpy as np
+
+from choicewise import __version__
+from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
+from choicewise.interchange.logs.files import reader, recognise
+from choicewise.interchange.logs.log import Checks, KeptItem, Log, LoggedChoice, LoggedItem, Unreadable, kept_item
+from choicewise.protocols.protocol import NEUTRAL, Protocol
+from choicewise.protocols.readings import CONDITIONAL, SUMS
+from choicewise.protocols.signature import signature
+from choicewise.records import (
+    GENERATED,
+    MANIFEST,
+    CellRecord,
+    DatasetRecord,
+    ImportRecord,
+    ItemRow,
+    Manifest,
+    ModelRecord,
+    ObservationRow,
+    RequestRow,
+    Selection,
+    SpanRow,
+    Sweep,
+)
+from choicewise.requests.blocks import list_asks
 from choicewise.results.run import Run, open_run
-from choicewise.running.sweep_model import folder_name, free_name
-from choicewise.running.sweep_record import begun_sweep
-from choicewise.store.atomic import disk_errors
-from choicewise.store.lock import locked
-from choicewise.store.sweep import is_sweep, write_sweep
+from choicewise.running.sources import folder_name, free_name
+from choicewise.running.sweep import begun_sweep
+from choicewise.scoring.observed import Continuations
+from choicewise.scoring.scores import SCORES as SCORED
+from choicewise.scoring.scores import lacking
+from choicewise.store.folder import RunFolder, check_folder, open_folder
+from choicewise.store.manifest import is_sweep, read_manifest, write_sweep
+from choicewise.store.tables import Rows
+from choicewise.tokens.boundary import choice_questions_batch
+from choicewise.tokens.encode import Encodings
+from choicewise.tokens.tokenizer import Tokenizer
+from choicewise.util.files import disk_errors, locked
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """What a log has anywhere: ``text`` of choices, ``tokens`` (how many), ``greedy`` flags.
+
+    ``several``: items with several right choices; ``single``: no item with more than one choice; ``scored``: any choice
+    with a log-likelihood.
+    """
+
+    text: bool = False
+    tokens: bool = False
+    greedy: bool = False
+    several: bool = False
+    single: bool = False
+    scored: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """``requests``: a digest of what was asked; ``data``: of the items; ``model``: of the answers (64 hex each).
+
+    ``subjects``: how many items each has, in order.  ``has``: what the log has to score.
+    ``notes``: where the log's own values are others than what follows from its log-likelihoods, in words;
+    ``unused``: values of items in the log that are not imported, likewise.
+    """
+
+    requests: str
+    data: str
+    model: str
+    subjects: dict[str, int]
+    has: Has
+    notes: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +120,6 @@ def import_log(
     logs = read_logs([Path(path) for path in named], format, None if results is None else Path(results))
     logs = renamed(logs, model, task)
     if tokenizer is not None:
-        from choicewise.interchange.logs.token_counts import counted
-
         logs = counted(logs, Path(tokenizer))
     return [open_run(each.folder) for each in write_logs(logs, Path(out))]
 
@@ -158,3 +221,391 @@ def _with(sweep: Sweep, cell: CellRecord) -> Sweep:
     if cell not in cells:
         cells += (cell,)
     return replace(sweep, cells=cells)
+
+
+BLOCK_ITEMS = 20_000
+"""Items that are in memory at once, at most."""
+
+BLOCK_CHARS = 30_000_000
+"""And characters of theirs."""
+
+
+def run_of_log(log: Log, out: Path) -> LogState:
+    """Write the run folder ``out`` of ``log``; nothing where it is there already.
+
+    The log is read three times, and never held as a whole.  Raises DataError where it can't be used, and StoreError
+    where ``out`` holds something else.
+    """
+    check_folder(out)
+    state = read_state(log)
+    protocols = {**text_protocols(log, state.requests), **log_protocols(log, state.requests, state.has)}
+    wanted = Manifest(
+        model=ModelRecord(log.model, state.model, log.settings.get("dtype", ""), "", 0),
+        dataset=DatasetRecord(log.task, state.data),
+        selection=Selection(),
+        protocols={name: signature(protocol) for name, protocol in protocols.items()},
+        versions={"choicewise": __version__},
+        imported=ImportRecord(
+            log.tool, dict(log.settings), dict(log.recorded), (*log.unused, *state.unused, *state.notes)
+        ),
+    )
+    _refuse_others(out, wanted)
+    items = (item_row(kept, position) for position, kept in enumerate(kept_items(log)))
+    with open_folder(out, wanted, {SPLIT: items}) as folder:
+        if not folder.manifest.complete:
+            _write_blocks(folder, log, state, protocols)
+            folder.finish()
+    return state
+
+
+def _refuse_others(out: Path, wanted: Manifest) -> None:
+    if not (out / MANIFEST).exists():
+        return
+    there = read_manifest(out)
+    if there.imported is None:
+        raise StoreError(f"{out} holds a run of {there.model.name} that was asked here; choose another folder")
+    same = (there.model.digest, there.dataset.digest) == (wanted.model.digest, wanted.dataset.digest)
+    if not same:
+        raise StoreError(
+            f"{out} holds another log, of {there.model.name} on {there.dataset.name} by {there.imported.tool}; "
+            "choose another folder"
+        )
+
+
+def _write_blocks(folder: RunFolder, log: Log, state: LogState, protocols: dict[str, Protocol]) -> None:
+    """Write what the folder lacks; blocks have the same edges whenever the same log is read."""
+    asks = list_asks(protocols)
+    prompts = {ask.protocol.reading: ask.protocol.prompt_digest for ask in asks}
+    there = {block.place for block in folder.manifest.blocks}
+    for subject, start, items in _blocks(kept_items(log)):
+        place = (SPLIT, subject, start, start + len(items))
+        if place in there:
+            continue
+        rows = LogRows(prompts, state.model, log.null)
+        for kept in items:
+            rows.add(kept)
+        tables: dict[str, Rows] = {"requests": rows.requests, "spans": rows.spans, "observations": rows.observations}
+        folder.add_block(place, [ask.name for ask in asks], tables)
+
+
+def _blocks(items: Iterator[KeptItem]) -> Iterator[tuple[str, int, list[KeptItem]]]:
+    """(subject, position of the first item in it, items) in turn; the subjects may be mixed."""
+    waiting: dict[str, list[KeptItem]] = {}
+    starts: dict[str, int] = {}
+    count = chars = 0
+
+    def filled() -> Iterator[tuple[str, int, list[KeptItem]]]:
+        for subject, own in waiting.items():
+            start = starts.get(subject, 0)
+            starts[subject] = start + len(own)
+            yield subject, start, own
+
+    for kept in items:
+        waiting.setdefault(kept.item.subject, []).append(kept)
+        count, chars = count + 1, chars + len(kept.item.context or "") + sum(map(len, kept.options))
+        if count >= BLOCK_ITEMS or chars >= BLOCK_CHARS:
+            yield from filled()
+            waiting, count, chars = {}, 0, 0
+    yield from filled()
+
+
+Spell = Callable[[object], str]
+
+
+def kept_items(log: Log) -> Iterator[KeptItem]:
+    """The items of the log, checked; DataError as :func:`kept_item`."""
+    return (kept_item(item, log.tool) for item in log.items)
+
+
+def read_state(log: Log) -> LogState:
+    """Read the log once.  Raises DataError where an item can't be used, stands twice, or there is none."""
+    requests, data, model = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
+    spell = json.JSONEncoder(sort_keys=True).encode
+    model.update(spell([log.tool, log.model, log.task, log.null]).encode())
+    subjects, checks = Counter[str](), Checks(log)
+    text = tokens = greedy = several = False
+    single, scored = True, False
+    names = _Names()
+    for kept in kept_items(log):
+        item = kept.item
+        names.add(item.id)
+        subjects[item.subject] += 1
+        several |= len(item.gold) > 1
+        single &= len(item.choices) == 1
+        scored |= any(choice.loglikelihood is not None for choice in item.choices)
+        text |= any(choice.text is not None for choice in item.choices)
+        tokens |= any(choice.tokens is not None for choice in item.choices)
+        greedy |= any(choice.greedy is not None for choice in item.choices)
+        texts = [item.id, item.subject, "" if kept.contexts else item.context, kept.contexts]
+        requests.update(spell([*texts, [each.text for each in item.choices], item.gold]).encode() + b"\n")
+        record = ["test", item.id, item.subject, kept.question, kept.options, item.gold, {}]
+        data.update(spell(record).encode() + b"\n")
+        answers = [_answer(choice) for choice in item.choices]
+        model.update(spell([item.id, kept.missing, item.generated, answers]).encode() + b"\n")
+        checks.add(kept)
+    if not subjects:
+        raise DataError(f"the {log.tool} log of {log.model} on {log.task} holds no items")
+    names.refuse_doubles(log)
+    digests = requests.hexdigest(), data.hexdigest(), model.hexdigest()
+    has = Has(text, tokens, greedy, several, single, scored)
+    return LogState(*digests, dict(subjects), has, checks.notes(), checks.unused())
+
+
+def _answer(choice: LoggedChoice) -> list[object]:
+    numbers = (None if number is None else number.hex() for number in (choice.loglikelihood, choice.unconditional))
+    return [*numbers, choice.tokens, choice.greedy, choice.missing]
+
+
+class _Names:
+    """Which ids there were, in 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._digests = bytearray()
+
+    def add(self, name: str) -> None:
+        self._digests += hashlib.blake2b(name.encode(), digest_size=8).digest()
+
+    def refuse_doubles(self, log: Log) -> None:
+        """DataError that names an id that stands twice."""
+        digests = np.frombuffer(bytes(self._digests), dtype=np.uint64)
+        known, counts = np.unique(digests, return_counts=True)
+        twice = known[counts > 1]
+        if len(twice):
+            wanted = {int(each).to_bytes(8, "little") for each in twice}
+            double = next(
+                item.id for item in log.items if hashlib.blake2b(item.id.encode(), digest_size=8).digest() in wanted
+            )
+            raise DataError(
+                f"the {log.tool} log of {log.model} on {log.task} has item {double!r} twice; is it of two "
+                f"models or two runs? ({len(twice):,} ids stand more than once)"
+            )
+
+
+SCORES = (*SUMS, "greedy", "least_likely", "locally_renormalised")
+"""What is made of every log; the last two stand for the scores that need single tokens."""
+
+ALWAYS = CONDITIONAL[:1]
+"""Scores against the log-likelihood after a null context, of which a log without any has one to say what it lacks."""
+
+ASKED = tuple({SCORED[name].function: name for name in reversed(CONDITIONAL)}.values())[::-1]
+"""The same of a log that has some; of two names for one computation the first."""
+
+TIES = {"sum": ("split", "wrong"), "char_mean_bare": ("split",)}
+"""Scores that other tools publish with the first of tied choices as the winner → the other ways with ties."""
+
+
+ALONE: Mapping[str, Mapping[str, str]] = {
+    "greedy": {"score": "greedy", "decision": "greedy-match", "metric": "exact_match"},
+    "perplexity": {"metric": "perplexity"},
+}
+"""What is made of a log whose items have one choice each."""
+
+
+def log_protocols(log: Log, requests: str, has: Has) -> dict[str, Protocol]:
+    """By name what is made of ``log``, which ``has`` these; ``requests``: the digest of what was asked (64 hex).
+
+    What the log has too little for comes last.
+    """
+    first, *others = log.aggregations
+    base: dict[str, Any] = {**NEUTRAL, **log.axes, "aggregation": first, "choices": 1 if has.single else None}
+
+    def protocol(**axes: Any) -> Protocol:
+        return Protocol(benchmark=log.task, split="test", requests=requests, **{**base, **axes})
+
+    if not has.scored and log.rules:
+        return {f"{log.task}:sum": protocol()}
+    if has.single:
+        return {f"{log.task}:{name}": protocol(**axes) for name, axes in ALONE.items()}
+    protocols: dict[str, Protocol] = {}
+    for score in SCORES:
+        protocols[f"{log.task}:{score}"] = protocol(**ALONE.get(score, {"score": score}))
+        for ties in TIES.get(score, ()):
+            protocols[f"{log.task}:{score}@ties={ties}"] = protocol(score=score, ties=ties)
+        for other in others if score in SUMS else ():
+            protocols[f"{log.task}:{score}@aggregation={other}"] = protocol(score=score, aggregation=other)
+    for metric in ("mc1", "mc2", "mc2-split") if has.several else ("mc1", "mc2"):
+        protocols[f"{log.task}:{metric}"] = protocol(metric=metric)
+    for score in ALWAYS if log.null is None else ASKED:
+        protocols[f"{log.task}:{score}"] = protocol(score=score, null=log.null or "")
+    return dict(sorted(protocols.items(), key=lambda named: _lacks(named[1].score, log, has)))
+
+
+def _lacks(score: str, log: Log, has: Has) -> bool:
+    """Whether nothing of ``log`` can be scored so."""
+    nothing, one = np.zeros(0), np.ones(1)
+    observed = Continuations(
+        *(nothing.astype(np.int32), nothing.astype(np.float32), nothing.astype(np.int32), nothing.astype(np.int32)),
+        offsets=np.zeros(2, dtype=np.int64),
+        text=["x" if has.text else None],
+        item_offsets=np.array([0, 1]),
+        totals=-one,
+        token_counts=one if has.tokens else None,
+        all_greedy=one if has.greedy else None,
+    )
+    null = observed if log.null is not None else replace(observed, totals=np.full(1, np.nan))
+    return bool(lacking(SCORED[score], observed, null).any())
+
+
+UNLIMITED = 1_000_000
+"""Tokens that a model may write where its log names no limit."""
+
+
+def text_protocols(log: Log, requests: str) -> dict[str, Protocol]:
+    """By name what the rules of ``log`` make of its text; ``requests``: the digest of what was asked (64 hex)."""
+    limit = log.settings.get("max_tokens", "")
+    return {
+        f"{log.task}:{rule}": Protocol(
+            benchmark=log.task,
+            split="test",
+            requests=requests,
+            **{**NEUTRAL, "letters": ascii_uppercase},
+            reading="generate",
+            new_tokens=int(limit) if limit.isdecimal() and int(limit) else UNLIMITED,
+            score="none",
+            decision=rule,
+            ties="none",
+            metric="exact_match",
+        )
+        for rule in log.rules
+    }
+
+
+NO_TEXT = "the log has no text that the model wrote"
+"""Why an item has no generation."""
+
+SPLIT = "test"
+"""The split that all items of a log are of."""
+
+
+class LogRows:
+    """The rows of a block.  ``prompts``: the protocols' ``prompt_digest`` by reading; ``model``: of the answers.
+
+    ``null``: the context of the unconditional log-likelihoods, None where no protocol compares with them.
+    """
+
+    def __init__(self, prompts: Mapping[str, str], model: str, null: str | None) -> None:
+        self.requests: list[RequestRow] = []
+        self.spans: list[SpanRow] = []
+        self.observations: list[ObservationRow] = []
+        self._prompt, self._text_prompt = prompts["loglikelihood"], prompts.get("generate")
+        self._model, self._null = model, null
+
+    def add(self, kept: KeptItem) -> None:
+        """The rows of one item: nothing was observed of one that is missing."""
+        self._add_choices(kept)
+        if self._text_prompt is not None:
+            self._add_text(kept, self._text_prompt)
+
+    def _add_text(self, kept: KeptItem, prompt: str) -> None:
+        item = kept.item
+        request = RequestRow(prompt, item.id, item.subject, item.gold, item.context, None, kept.options)
+        if kept.missing:
+            self.requests.append(RequestRow(prompt, item.id, item.subject, item.gold, missing=kept.missing))
+            return
+        self.requests.append(request)
+        span = SpanRow(prompt, item.id, GENERATED, 0)
+        if item.generated is None:
+            self.spans.append(span._replace(missing=item.choices[0].missing or NO_TEXT))
+            return
+        key = self._key(item.id, GENERATED, "given")
+        self.observations.append(ObservationRow(key, (), (), (), (), item.generated))
+        self.spans.append(span._replace(key=key))
+
+    def _add_choices(self, kept: KeptItem) -> None:
+        item, texts = kept.item, [choice.text for choice in kept.item.choices]
+        request = RequestRow(self._prompt, item.id, item.subject, item.gold, missing=kept.missing)
+        if kept.missing:
+            self.requests.append(request)
+            return
+        known = [text for text in texts if text is not None]
+        sent = known if len(known) == len(texts) else None
+        context = "" if kept.contexts else item.context
+        self.requests.append(request._replace(context=context, continuations=sent, options=sent))
+        for place, choice in enumerate(item.choices):
+            key = None
+            if choice.loglikelihood is not None:
+                key = self._key(item.id, place, "given")
+                flags = choice.tokens, choice.greedy
+                self.observations.append(ObservationRow(key, (), (), (), (), None, None, choice.loglikelihood, *flags))
+            row = SpanRow(self._prompt, item.id, place, 0, None, choice.context, choice.text, key)
+            self.spans.append(row._replace(missing=choice.missing))
+            if self._null is not None and choice.unconditional is not None:
+                key = self._key(item.id, place, "null")
+                self.observations.append(ObservationRow(key, (), (), (), (), None, None, choice.unconditional))
+                self.spans.append(SpanRow(self._prompt, item.id, place, 0, self._null, None, choice.text, key))
+
+    def _key(self, item: str, choice: int, side: str) -> str:
+        """32 hex digits of this log alone: which tokens were scored is not known, so nobody else has the same."""
+        content = "\0".join((self._model, item, str(choice), side))
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+def item_row(kept: KeptItem, position: int) -> ItemRow:
+    """The row of the item table."""
+    item = kept.item
+    return ItemRow(position, SPLIT, item.id, item.subject, kept.question, kept.options, item.gold, "{}")
+
+
+BOUNDARY = "moved-space"
+"""How lm-evaluation-harness tells the tokens of a continuation from those of its context."""
+
+AT_ONCE = 256
+"""Items whose texts are encoded together."""
+
+
+def counted(logs: Sequence[Log], folder: Path) -> list[Log]:
+    """The logs with the number of tokens of every choice that has none and has a text.
+
+    They are the tokens after the context, by the harness's own boundary; where the log has no context, those of the
+    text alone.  ``folder``: the tokenizer's, as of a model of transformers.  Raises ModelError where it holds none, and
+    DataError where no log has texts.
+    """
+    from choicewise.models.local.tokenizer import HfTokenizer
+
+    tokenizer = HfTokenizer(folder)
+    settings = {"token counts": f"by the tokenizer {tokenizer.digest[:12]}, boundary {BOUNDARY}"}
+    readable = [log for log in logs if not isinstance(log.items, Unreadable)]
+    done = [_counted(log, tokenizer, settings) for log in logs]
+    if readable and not any(
+        choice.text for log in readable for item in islice(log.items, 1) for choice in item.choices
+    ):
+        raise DataError(
+            "the log has no texts of the choices, so that there are no tokens to count; leave the tokenizer out"
+        )
+    return done
+
+
+def _counted(log: Log, tokenizer: Tokenizer, settings: Mapping[str, str]) -> Log:
+    if isinstance(log.items, Unreadable):
+        return log
+    return replace(log, items=CountedItems(log, tokenizer), settings={**log.settings, **settings})
+
+
+@dataclass(frozen=True)
+class CountedItems:
+    """The items of a log, with token counts."""
+
+    log: Log
+    tokenizer: Tokenizer
+
+    def __iter__(self) -> Iterator[LoggedItem]:
+        items = iter(self.log.items)
+        while batch := list(islice(items, AT_ONCE)):
+            yield from self._counted(batch)
+
+    def _counted(self, items: Sequence[LoggedItem]) -> Iterator[LoggedItem]:
+        encodings = Encodings(self.tokenizer, "default")
+        groups = [(item, choice) for item in items for choice in item.choices]
+        contexts = [(choice.context if choice.context is not None else item.context) or "" for item, choice in groups]
+        asked = choice_questions_batch(
+            encodings, BOUNDARY, contexts, [[choice.text or ""] for _, choice in groups], [[0]] * len(groups)
+        )
+        spans = iter([question.span for (question,) in asked])
+        for item in items:
+            counts = [None if (span := next(spans)) is None else len(span.continuation) for _ in item.choices]
+            yield replace(item, choices=tuple(map(_with_count, item.choices, counts)))
+
+
+def _with_count(choice: LoggedChoice, count: int | None) -> LoggedChoice:
+    known = choice.tokens is not None or choice.text is None
+    return choice if known else replace(choice, tokens=count)

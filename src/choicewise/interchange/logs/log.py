@@ -1,12 +1,78 @@
-"""What another tool's log says of one model on one task, whichever tool wrote it."""
+"""Another tool's log as a value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from string import ascii_uppercase
 
+import numpy as np
+
+from choicewise.data.items import has_half_character
 from choicewise.errors import DataError
+from choicewise.scoring.combine import extract
+from choicewise.scoring.decide import letter_match
+
+ROUNDING = 1e-5
+"""By how much a share may differ that another tool computed of the same numbers."""
+
+
+class Checks:
+    """Counts where a log says something else of its items."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._checked: Counter[str] = Counter()
+        self._wrong: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+        self._unknown: dict[str, None] = {}
+
+    def add(self, kept: KeptItem) -> None:
+        """Check one item; what is missing has nothing to be checked against."""
+        item = kept.item
+        if kept.missing:
+            return
+        for name, said in item.recorded.items():
+            follows = expected(self._log, name, item)
+            if not is_known(self._log, name):
+                self._unknown.setdefault(name)
+            if math.isnan(follows) or math.isnan(said):
+                continue
+            self._checked[name] += 1
+            if abs(said - follows) > ROUNDING:
+                self._wrong[name] += 1
+                self._first.setdefault(name, f"{item.id}: the log says {said:g}, its answers {follows:g}")
+
+    def notes(self) -> tuple[str, ...]:
+        """What differs, in words.
+
+        Raises DataError where that is ``acc``: then the right choices were read otherwise than the tool knew them.
+        """
+        differing = {
+            name: f"{name} of {count:,} of {self._checked[name]:,} items is another than its own answers give, "
+            f"such as {self._first[name]}"
+            for name, count in self._wrong.items()
+        }
+        if "acc" in differing:
+            raise DataError(
+                f"the {self._log.tool} log of {self._log.model} on {self._log.task} does not agree with itself: "
+                f"{differing['acc']}"
+            )
+        return tuple(differing.values())
+
+    def unused(self) -> tuple[str, ...]:
+        """The log's values of items that are not imported, in words."""
+        unknown = ", ".join(sorted(self._unknown))
+        return (f"values {unknown}, of which it is not known how they follow from the answers",) if unknown else ()
+
+
+ABOVE = 1e-3
+"""Nats that rounding may lift a log-likelihood above 0."""
+
+NAN = "the log says NaN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +116,83 @@ class LoggedItem:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptItem:
+    """An item whose log-likelihoods are numbers or missing; ``missing``: why it can't be scored at all."""
+
+    item: LoggedItem
+    missing: str | None = None
+
+    @property
+    def contexts(self) -> tuple[str | None, ...]:
+        """The contexts of the choices, where any has its own; else none."""
+        own = tuple(choice.context for choice in self.item.choices)
+        return own if any(context is not None for context in own) else ()
+
+    @property
+    def question(self) -> str:
+        """The question to show: the data's own, else what the choices were scored after."""
+        item = self.item
+        shown = item.question if item.question is not None else item.context
+        if shown is None:
+            shown = "\n".join(context for context in self.contexts if context is not None) or None
+        return "(the log has no text of the question)" if shown is None else shown
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The choices to show: the data's own, else what was scored."""
+        if self.item.options is not None:
+            return self.item.options
+        texts = (choice.text for choice in self.item.choices)
+        return tuple(
+            f"(choice {place}: the log has no text)" if text is None else text.removeprefix(" ")
+            for place, text in enumerate(texts)
+        )
+
+
+def kept_item(item: LoggedItem, tool: str) -> KeptItem:
+    """``item`` checked.
+
+    A NaN is a missing choice, and a right choice that is none of the choices makes the item missing.  Raises DataError
+    for what no log-likelihoods are, an item without choices, and texts that no file can store.
+    """
+    where = f"item {item.id!r} of {tool}"
+    if not item.choices:
+        raise DataError(f"{where} has no choices")
+    if item.options is not None and len(item.options) != len(item.choices):
+        raise DataError(f"{where} has {len(item.options)} options and {len(item.choices)} log-likelihoods")
+    texts = [item.id, item.subject, item.context, item.question, *(item.options or ()), item.generated]
+    texts += [text for choice in item.choices for text in (choice.text, choice.context)]
+    if has_half_character("".join(text for text in texts if text is not None)):
+        raise DataError(f"{where} holds a lone surrogate, half a character that no file can store")
+    choices = tuple(_kept(choice, f"{where}, choice {place}") for place, choice in enumerate(item.choices))
+    wrong = [index for index in item.gold if not 0 <= index < len(choices)]
+    gold = tuple(sorted({index for index in item.gold if 0 <= index < len(choices)}))
+    missing = None
+    if wrong:
+        missing = f"the right choice is {wrong[0]}, and there are {len(choices)} choices, counted from 0"
+    elif not gold:
+        missing = "the log does not say which choice is right"
+    return KeptItem(replace(item, choices=choices, gold=gold), missing)
+
+
+def _kept(choice: LoggedChoice, where: str) -> LoggedChoice:
+    for name in ("loglikelihood", "unconditional"):
+        value = getattr(choice, name)
+        if value is not None and value > ABOVE:
+            raise DataError(
+                f"{where} has the {name} {value}, and a log-likelihood is never above 0; is it a "
+                "loss, or a probability?"
+            )
+    if choice.tokens is not None and choice.tokens < 1:
+        raise DataError(f"{where} has {choice.tokens} tokens; a scored choice has at least one")
+    missing = choice.missing or (NAN if choice.loglikelihood is not None and math.isnan(choice.loglikelihood) else None)
+    if missing or choice.loglikelihood is None:
+        return replace(choice, loglikelihood=None, missing=missing or "the log has no log-likelihood of it")
+    lost = choice.unconditional is not None and math.isnan(choice.unconditional)
+    return replace(choice, unconditional=None) if lost else choice
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """What a log says of one ``model`` on one ``task``.
 
@@ -73,6 +216,142 @@ class Log:
     axes: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[str, ...] = ()
     aggregations: tuple[str, ...] = ("micro",)
+
+
+Verdict = Callable[[Log, LoggedItem], float]
+"""The credit of an item; NaN where the log has not what it is made of."""
+
+
+def expected(log: Log, name: str, item: LoggedItem) -> float:
+    """What the log's value ``name`` of an item must be; NaN where nobody knows what it means, or something lacks."""
+    verdict = VERDICTS.get(log.tool, HARNESS).get(name)
+    return math.nan if verdict is None else verdict(log, item)
+
+
+def is_known(log: Log, name: str) -> bool:
+    """Whether anything is known of how the log's value ``name`` of an item follows from its answers."""
+    return name in VERDICTS.get(log.tool, HARNESS)
+
+
+def _right(item: LoggedItem, scores: Sequence[float]) -> float:
+    """1 where the first of the greatest scores is a right choice, else 0."""
+    return math.nan if any(map(math.isnan, scores)) else float(int(np.argmax(scores)) in item.gold)
+
+
+def _shared(item: LoggedItem, scores: Sequence[float]) -> float:
+    """The share of right choices among those with the greatest score."""
+    top = [place for place, score in enumerate(scores) if score == max(scores)]
+    return math.nan if any(map(math.isnan, scores)) else len(set(top) & set(item.gold)) / len(top)
+
+
+def _sums(item: LoggedItem) -> list[float]:
+    return [math.nan if choice.loglikelihood is None else choice.loglikelihood for choice in item.choices]
+
+
+def _per(item: LoggedItem, lengths: Sequence[int]) -> list[float]:
+    """Scores per length; NaN where one is not known."""
+    if not all(lengths):
+        return [math.nan] * len(item.choices)
+    return [score / length for score, length in zip(_sums(item), lengths, strict=True)]
+
+
+def _bare(item: LoggedItem) -> list[str]:
+    """The choices as the data have them; empty where they are not known."""
+    return list(item.options or [(choice.text or "").removeprefix(" ") for choice in item.choices])
+
+
+def _scored(item: LoggedItem) -> list[str]:
+    """The choices as they were scored, with the space they begin with; empty where they are not known."""
+    return [choice.text or "" for choice in item.choices]
+
+
+def _beyond_null(item: LoggedItem) -> list[float]:
+    nulls = [math.nan if choice.unconditional is None else choice.unconditional for choice in item.choices]
+    return [score - null for score, null in zip(_sums(item), nulls, strict=True)]
+
+
+def _per_token(item: LoggedItem) -> list[float]:
+    return _per(item, [choice.tokens or 0 for choice in item.choices])
+
+
+def _match(log: Log, item: LoggedItem) -> float:
+    flags = [item.choices[index].greedy for index in item.gold]
+    return math.nan if None in flags else float(any(flags))
+
+
+def _letter(log: Log, item: LoggedItem) -> float:
+    """What the tool's own rule gives of the text that the model wrote."""
+    if item.generated is None or not log.rules:
+        return math.nan
+    if log.rules[0] == "letter-match":
+        return float(letter_match([item.generated], [_bare(item)], [item.gold], ascii_uppercase).credit[0])
+    return float(extract(log.rules[0], [item.generated], [item.gold], [len(item.choices)], ascii_uppercase).credit[0])
+
+
+def _share(item: LoggedItem) -> float:
+    """The share that the right choices have of the probability of all."""
+    sums = np.array(_sums(item))
+    return float(np.exp(sums[list(item.gold)] - np.logaddexp.reduce(sums)).sum())
+
+
+def _helm(log: Log, item: LoggedItem) -> float:
+    """HELM's exact_match: of a letter, or of references of which tied ones share the credit."""
+    return _letter(log, item) if log.rules else _shared(item, _helm_scores(log, item))
+
+
+def _helm_scores(log: Log, item: LoggedItem) -> list[float]:
+    calibrated = log.settings.get("method", "").endswith("calibrated")
+    return _beyond_null(item) if calibrated else _per_token(item)
+
+
+def _helm_index(log: Log, item: LoggedItem) -> float:
+    scores = _helm_scores(log, item)
+    return math.nan if log.rules or any(map(math.isnan, scores)) else float(np.argmax(scores))
+
+
+def _either_norm(log: Log, item: LoggedItem) -> float:
+    """lighteval's acc_norm before 0.10 counts the space before a choice in some tasks and in others not."""
+    with_space, without = (
+        _right(item, _per(item, [len(text) for text in texts])) for texts in (_scored(item), _bare(item))
+    )
+    return with_space if with_space == without else math.nan
+
+
+HARNESS: Mapping[str, Verdict] = {
+    "acc": lambda log, item: _right(item, _sums(item)),
+    "acc_norm": lambda log, item: _right(item, _per(item, [len(text) for text in _bare(item)])),
+    "acc_bytes": lambda log, item: _right(item, _per(item, [len(text.encode()) for text in _bare(item)])),
+    "acc_mutual_info": lambda log, item: _right(item, _beyond_null(item)),
+    "exact_match": _match,
+    "greedy": _match,
+    "mc2": lambda log, item: _share(item),
+    "perplexity": lambda log, item: _sums(item)[0] if len(item.choices) == 1 else math.nan,
+}
+"""lm-evaluation-harness (lm_eval/api/task.py@4e7e0d4:1489), and tables that name their columns so."""
+
+_NORM = "acc:logprob_normalization=LogProb"
+
+VERDICTS: Mapping[str, Mapping[str, Verdict]] = {
+    "helm": {"exact_match": _helm, "predicted_index": _helm_index},
+    "inspect": {"choice": _letter},
+    "lighteval": {
+        "acc": lambda log, item: _right(item, _sums(item)),
+        "acc_norm": _either_norm,
+        f"{_NORM}CharNorm(name='norm', ignore_first_space=False)": lambda log, item: _right(
+            item, _per(item, [len(text) for text in _scored(item)])
+        ),
+        f"{_NORM}CharNorm(name='norm', ignore_first_space=True)": lambda log, item: _right(
+            item, _per(item, [len(text) for text in _bare(item)])
+        ),
+        f"{_NORM}TokenNorm(name='norm_token')": lambda log, item: _right(item, _per_token(item)),
+        f"{_NORM}PMINorm(name='norm_pmi')": lambda log, item: _right(item, _beyond_null(item)),
+    },
+}
+"""By tool and its name for a verdict.
+
+helm: BasicReferenceMetric and exact_match of stanford-crfm/helm@63754d0.  inspect: the scorer choice.  lighteval:
+LoglikelihoodAcc with its normalisations (metrics/metrics_sample.py and normalizations.py@3fd1526).
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,43 @@
-"""Records of Every Eval Ever, schema 0.3.0: one per run, with a result per protocol, and a line per item beside it.
+"""Every Eval Ever, .eval_results.
 
 Meaning of the fields: evaleval/every_eval_ever, every_eval_ever/schemas/eval.schema.json (PyPI release 0.3.0).
+
+The format: https://github.com/huggingface/hub-docs/blob/242f4a1e/eval_results.yaml
 """
 
+from __future__ import annotations
+
 import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import choicewise
+from choicewise.data.benchmarks import benchmarks
 from choicewise.errors import UsageError
-from choicewise.interchange.export import identity
-from choicewise.interchange.write import Export, Writer
-from choicewise.interchange.write.every_eval_ever_names import LOCAL, model_id, record_folder, record_uuid
-from choicewise.interchange.write.every_eval_ever_samples import write_samples
-from choicewise.interchange.write.json_text import json_text
-from choicewise.interchange.write.run_rows import last_written, report_rows
-from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.protocol import Protocol
+from choicewise.interchange.answered import AnsweredItem, answered_items
+from choicewise.interchange.export import Export, Writer, identity
+from choicewise.interchange.write.common import (
+    LONGEST,
+    LineFiles,
+    by_model,
+    file_name,
+    free_name,
+    last_written,
+    report_rows,
+)
+from choicewise.protocols.protocol import METRICS, Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.results.row import Row
+from choicewise.records import DatasetRecord, Manifest
+from choicewise.results.measurement import Measurement
+from choicewise.results.rows import Row
 from choicewise.results.run import Run
+from choicewise.util.jsonio import json_text
 
 SCHEMA = "0.3.0"
 
@@ -30,16 +45,16 @@ METRIC_IDS = {"acc": "accuracy", "exact_match": "exact_match", "perplexity": "pe
 """Our metric → the id that the data store has for it; others have an id of their own."""
 
 
-def write(export: Export, folder: Path) -> list[str]:
+def write_every_eval_ever(export: Export, folder: Path) -> list[str]:
     """Write ``data/DATASET/DEVELOPER/MODEL/UUID.json`` and ``UUID_samples.jsonl`` of every run below ``folder``."""
     notes: list[str] = []
     for run in export.runs:
-        notes += _write_run(run, export, folder)
+        notes += _write_every_eval_ever_run(run, export, folder)
         run.release()
     return notes
 
 
-def _write_run(run: Run, export: Export, folder: Path) -> list[str]:
+def _write_every_eval_ever_run(run: Run, export: Export, folder: Path) -> list[str]:
     manifest = run.manifest
     model, dataset = model_id(manifest), manifest.dataset.name
     place = Path("data", *record_folder(dataset, model))
@@ -198,6 +213,225 @@ def _generation(protocol: Protocol) -> dict[str, Any]:
     return {"generation_args": arguments, "additional_details": dict(facts)}
 
 
-WRITER = Writer(
-    "Every Eval Ever, schema 0.3.0: a record and its samples per run, in the layout of the data store", write
+LOCAL = "local"
+"""The developer of models whose names say none: the data store needs one."""
+
+_UNSAFE = re.compile(r'[<>:"\\|?*\x00-\x1f]')
+
+
+def model_id(manifest: Manifest) -> str:
+    """The model's name: on the Hub, its repository."""
+    return manifest.model.name.strip("/ ") or "unnamed"
+
+
+def record_folder(collection: str, model: str) -> tuple[str, str, str]:
+    """(collection, developer, model) as three folders; the developer is what stands before the first slash."""
+    developer, slash, name = model.partition("/")
+    if not slash:
+        developer, name = LOCAL, model
+    return _part(collection), _part(developer), _part(name)
+
+
+def record_uuid(text: str) -> UUID:
+    """A UUID of version 4, as the data store asks for, that is always the same for the same text."""
+    return UUID(bytes=hashlib.sha256(text.encode()).digest()[:16], version=4)
+
+
+def _part(name: str) -> str:
+    """A name as one folder: slashes and colons become ``_``, as in the data store; the rest must be safe anywhere."""
+    flat = name.replace("/", "_").replace(":", "_")
+    plain = not _UNSAFE.search(flat) and not flat.endswith((".", " ")) and len(flat.encode()) <= LONGEST
+    return flat if plain and file_name(flat).casefold() == flat.casefold() else file_name(flat)
+
+
+def write_samples(run: Run, file: Path, shared: Mapping[str, str], about: Mapping[str, tuple[str, str]]) -> int:
+    """Write the lines of a run, and return how many they are; no file where there is none.
+
+    ``shared``: what every line says; ``about``: protocol → name and id of its result.  An item that could not be scored
+    has no line: the schema asks for a score, and no number is the right one.
+    """
+    by_prompt: dict[str, list[Measurement]] = {}
+    for name in about:
+        measured = run.measurements[name]
+        by_prompt.setdefault(measured.protocol.prompt_digest, []).append(measured)
+    count = 0
+    with LineFiles() as files:
+        for prompt, item in answered_items(run, dict.fromkeys(by_prompt, ())):
+            for measured in by_prompt[prompt]:
+                if not math.isnan(measured.credit[item.place]):
+                    names = dict(zip(("evaluation_name", "evaluation_result_id"), about[measured.name], strict=True))
+                    files.add(file, json_text({**shared, **names, **_line(item, measured)}))
+                    count += 1
+    return count
+
+
+def _line(item: AnsweredItem, measured: Measurement) -> dict[str, Any]:
+    credit = float(measured.credit[item.place])
+    predicted = int(measured.prediction[item.place])
+    chosen = item.choices[predicted].choice if 0 <= predicted < len(item.choices) else ""
+    references = [item.choices[gold].choice for gold in item.gold]
+    output = chosen if item.generated is None else item.generated
+    digest = hashlib.sha256(f"{item.question}{''.join(references)}".encode()).hexdigest()
+    right = measured.metric.counted and credit == 1.0
+    return {
+        "sample_id": item.id,
+        "sample_hash": digest,
+        "interaction_type": "single_turn",
+        "input": {
+            **{"raw": item.question, "formatted": item.context, "reference": references},
+            "choices": [choice.choice for choice in item.choices],
+        },
+        "output": {"raw": [output]},
+        "answer_attribution": [
+            {
+                **{"turn_idx": 0, "source": "output.raw", "extracted_value": chosen},
+                **{"extraction_method": measured.protocol.decision, "is_terminal": True},
+            }
+        ],
+        "evaluation": {"score": credit, "is_correct": right},
+        "metadata": dict(_metadata(item, measured)),
+    }
+
+
+def _metadata(item: AnsweredItem, measured: Measurement) -> Iterator[tuple[str, str]]:
+    """Texts about the item: where it is from, what was right, and the number of every choice."""
+    yield from (("split", item.split), ("subject", item.subject), ("gold", json_text(list(item.gold))))
+    yield "prediction", str(int(measured.prediction[item.place]))
+    if not measured.metric.counted:
+        yield "is_correct", f"not defined by the metric {measured.protocol.metric}"
+    if measured.known_scores is not None:
+        yield "scores", json_text(measured.known_scores[item.row : item.row + len(item)].tolist())
+    if READINGS[measured.protocol.reading].one_likelihood:
+        yield "loglikelihoods", json_text([choice.loglikelihood for choice in item.choices])
+
+
+EVERY_EVAL_EVER = Writer(
+    "Every Eval Ever, schema 0.3.0: a record and its samples per run, in the layout of the data store",
+    write_every_eval_ever,
 )
+
+FOLDER = ".eval_results"
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A leaderboard of a dataset on the Hub.
+
+    ``task``: its id in the dataset's ``eval.yaml``; ``subject``: the only subject that it is about, empty for all.
+    """
+
+    task: str = "default"
+    subject: str = ""
+
+
+BOARDS: Mapping[str, Board] = {
+    "gpqa": Board("diamond", "diamond"),
+    "gsm8k": Board("gsm8k"),
+    "mmlu-pro": Board("mmlu_pro"),
+}
+"""Benchmark → its board, where one is known (evaleval/every_eval_ever 0.3.0, tools/hf_community_evals.py)."""
+
+
+def write_eval_results(export: Export, folder: Path) -> list[str]:
+    """Write ``MODEL/.eval_results/NAME.yaml`` below ``folder``: what is in MODEL goes into the model's repository."""
+    notes: list[str] = []
+    folders: list[str] = []
+    for runs in by_model(export.runs):
+        name = free_name(file_name(runs[0].manifest.model.name), folders, runs[0].manifest.model.digest[:6])
+        folders.append(name)
+        taken: set[str] = set()
+        for run in runs:
+            notes += _write_eval_results_run(run, export, folder / name / FOLDER, taken)
+            run.release()
+    return notes
+
+
+def _write_eval_results_run(run: Run, export: Export, folder: Path, taken: set[str]) -> Iterator[str]:
+    """Write the scores of a run, and say of each that is left out why."""
+    dataset, selection = run.manifest.dataset, run.manifest.selection
+    place = _repository(dataset)
+    if place is None:
+        yield f"{run.folder}: {dataset.name} is on no repository of the Hub that is known, so its scores have no board"
+        return
+    board = BOARDS.get(dataset.name, Board())
+    if selection.limit is not None or (selection.subjects is not None and selection.subjects != (board.subject,)):
+        yield f"{run.folder}: it is about a part of {dataset.name} alone, and a board is about all of it"
+        return
+    if dataset.name not in BOARDS:
+        yield f"{run.folder}: whether {place[0]} has a board is not known; compare task_id with its eval.yaml"
+    if not dataset.source:
+        yield f"{run.folder}: {_unchecked(place[0])}; compare the number of items before it is published"
+    rows = _subject_rows(run, board.subject) if board.subject else report_rows(run)
+    for row in rows.values():
+        if not math.isfinite(row.value):
+            yield f"{run.folder}, {row.protocol}: no number to export"
+            continue
+        name = free_name(
+            file_name(f"{dataset.name}_{row.protocol.removeprefix(f'{dataset.name}/')}"), taken, row.id[1:]
+        )
+        taken.add(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.yaml").write_text(_yaml(run, row, place, board, export), encoding="utf-8")
+
+
+def _repository(dataset: DatasetRecord) -> tuple[str, str] | None:
+    """Repository and commit of the data, the commit empty for a local copy of a benchmark; None where not known."""
+    if dataset.source:
+        repository, _, revision = dataset.source.partition("@")
+        return repository.partition(":")[0], revision
+    return (benchmarks()[dataset.name].repository, "") if dataset.name in benchmarks() else None
+
+
+def _subject_rows(run: Run, subject: str) -> dict[str, Row]:
+    return {row.protocol: row for row in run.rows("subjects") if row.subject == subject}
+
+
+def _yaml(run: Run, row: Row, place: tuple[str, str], board: Board, export: Export) -> str:
+    """The file: every text in double quotes, as JSON writes it, which is YAML, too."""
+    repository, revision = place
+    source = {"url": export.url, "org": export.organization} if export.url else {}
+    entry = {
+        "dataset": {"id": repository, "task_id": board.task, "revision": revision},
+        "value": round(100 * row.value, 4) if row.share else row.value,
+        "date": last_written([run]).date().isoformat(),
+        "source": source,
+        "notes": _notes(run, row, repository),
+    }
+    lines: list[str] = []
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            inner = [f"    {name}: {_scalar(text)}" for name, text in value.items() if text]
+            lines += [f"  {key}:", *inner] if inner else []
+        else:
+            lines.append(f"  {key}: {_scalar(value)}")
+    return "\n".join([f"- {lines[0].strip()}", *lines[1:]]) + "\n"
+
+
+def _unchecked(repository: str) -> str:
+    return f"its data are a local copy, which was not compared with {repository}"
+
+
+def _notes(run: Run, row: Row, repository: str) -> str:
+    """How the score was measured, in a line: protocol, ids, unit, interval, what is missing."""
+    share = "%" if row.share else ""
+    factor = 100 if row.share else 1
+    parts = [f"{row.protocol} {row.id} {row.i} {row.t}", f"{row.metric}{' in %' if row.share else ''}"]
+    if math.isfinite(row.ci_low) and math.isfinite(row.ci_high):
+        parts.append(f"95 % interval {factor * row.ci_low:.2f} to {factor * row.ci_high:.2f}{share}")
+    parts.append(f"{row.n} items")
+    if row.missing:
+        parts.append(f"{row.missing} missing")
+    if not run.manifest.complete or run.evidence.damages:
+        parts.append("incomplete")
+    if not run.manifest.dataset.source:
+        parts.append(_unchecked(repository))
+    return "; ".join([*parts, f"Choicewise {choicewise.__version__}"])
+
+
+def _scalar(value: object) -> str:
+    """A number, or a text in double quotes with what can't be seen as escapes of YAML."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
+
+
+EVAL_RESULTS = Writer("the Hub's .eval_results: a YAML file per score for the model's repository", write_eval_results)

@@ -1,20 +1,41 @@
-"""Results and samples as LM Evaluation Harness writes them, for everything that reads those (release 0.4.13)."""
+"""Lm-eval results and samples.
+
+A name of the harness is used only where the number is the one that it has there; everything else has names of its own.
+
+Keys and their meaning: lm_eval/result_schema.py, evaluator.py and loggers/evaluation_tracker.py of release 0.4.13.
+"""
+
+from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from choicewise.interchange.answered import answered_items
-from choicewise.interchange.write import Export, Writer
-from choicewise.interchange.write.file_names import file_name, free_name
-from choicewise.interchange.write.harness_model import model_entries, sanitized
-from choicewise.interchange.write.harness_results import Results
-from choicewise.interchange.write.harness_samples import UNCONDITIONAL, sample_hashes, sample_lines
-from choicewise.interchange.write.harness_tasks import PromptTask, prompt_tasks
-from choicewise.interchange.write.json_text import json_text
-from choicewise.interchange.write.line_files import LineFiles
-from choicewise.interchange.write.run_rows import by_model, last_written, report_rows
+import numpy as np
+
+import choicewise
+from choicewise.errors import ProtocolError
+from choicewise.interchange.answered import AnsweredChoice, AnsweredItem, answered_items
+from choicewise.interchange.export import Export, Writer
+from choicewise.interchange.harness_tasks.files import PREFIX
+from choicewise.interchange.write.common import LineFiles, by_model, file_name, free_name, last_written, report_rows
+from choicewise.protocols.between import split_changes
+from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.protocol import METRICS, Protocol
+from choicewise.protocols.readings import READINGS
+from choicewise.protocols.signature import axis_differences, short_signature
+from choicewise.records import ImportRecord, Manifest
+from choicewise.results.measurement import Measurement
+from choicewise.results.rows import Row
 from choicewise.results.run import Run
+from choicewise.scoring.metrics import Value
+from choicewise.util.jsonio import json_text
 
 INDENTED = 300_000
 """Characters of a results file that is indented, as the harness's own; the library ``datasets``, with which the harness
@@ -93,6 +114,597 @@ def _write_samples(run: Run, tasks: Sequence[PromptTask], folder: Path, date: st
 
 def _unconditional(task: PromptTask) -> bool:
     return any(key.startswith(f"{UNCONDITIONAL},") for key in task.metrics)
+
+
+SOURCE = "choicewise"
+"""What stands where the harness names the kind of model that it loads."""
+
+
+def sanitized(model: str) -> str:
+    """A model's name as a folder (lm_eval/utils.py, ``sanitize_model_name``)."""
+    return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)
+
+
+def model_entries(manifest: Manifest, protocols: Collection[Protocol]) -> dict[str, Any]:
+    """The entries of the file about the model of a run and what its ``protocols`` have in common.
+
+    What a run does not know, such as the special tokens of the tokenizer, is left out or null.
+    """
+    model, revision = manifest.model.name, manifest.model.source.rpartition("@")[2]
+    system = {protocol.system for protocol in protocols}
+    chats = {protocol.chat for protocol in protocols}
+    arguments = {"pretrained": model, **({"revision": revision} if revision else {}), "dtype": manifest.model.dtype}
+    return {
+        "config": {
+            "model": SOURCE,
+            "model_args": arguments,
+            "model_dtype": manifest.model.dtype,
+            "model_revision": revision or None,
+            "model_sha": revision or None,
+            "batch_size": None,
+            "batch_sizes": [],
+            "device": manifest.model.device,
+            "use_cache": None,
+            "limit": manifest.selection.limit,
+            "bootstrap_iters": 0,
+            "gen_kwargs": None,
+            "random_seed": None,
+            "numpy_seed": None,
+            "torch_seed": None,
+            "fewshot_seed": None,
+        },
+        "git_hash": None,
+        "pretty_env_info": f"choicewise {choicewise.__version__}, python {manifest.versions.get('python', '?')}",
+        "transformers_version": manifest.versions.get("transformers"),
+        "lm_eval_version": f"none: choicewise {choicewise.__version__}",
+        "upper_git_hash": None,
+        "max_length": manifest.model.window,
+        "model_source": SOURCE,
+        "model_name": model,
+        "model_name_sanitized": sanitized(model),
+        "system_instruction": next(iter(system)) if len(system) == 1 else None,
+        "system_instruction_sha": None,
+        "fewshot_as_multiturn": "turns" in chats,
+        "chat_template": None,
+        "chat_template_sha": manifest.model.chat or None if chats - {"none"} else None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of the harness.
+
+    ``name``: ``{subject}`` stands for the subject of a task of one subject.  ``group``: the group of these, empty where
+    there is none.  ``aggregation``: how the group's number is made of the tasks.  ``filter``: of its metrics.
+    ``metric``: what its number is called, where that is not what :data:`METRICS` says.
+    """
+
+    name: str
+    group: str = ""
+    aggregation: str = "micro"
+    filter: str = "none"
+    metric: str = ""
+
+
+TASKS: Mapping[str, Task] = {
+    "arc-challenge/harness": Task("arc_challenge"),
+    "arc-easy/harness": Task("arc_easy"),
+    "bbh/harness": Task("leaderboard_bbh_{subject}", "leaderboard_bbh"),
+    "blimp/harness": Task("blimp_{subject}", "blimp", "macro"),
+    "boolq/harness": Task("boolq"),
+    "ceval/harness": Task("ceval-valid_{subject}", "ceval-valid"),
+    "cmmlu/harness": Task("cmmlu_{subject}", "cmmlu"),
+    "commonsenseqa/harness": Task("commonsense_qa"),
+    "copa/harness": Task("copa"),
+    "gpqa/harness": Task("gpqa_{subject}_zeroshot"),
+    "gpqa/leaderboard": Task("leaderboard_gpqa_{subject}", "leaderboard_gpqa"),
+    "gsm8k/harness:flexible": Task("gsm8k", filter="flexible-extract"),
+    "gsm8k/harness:strict": Task("gsm8k", filter="strict-match"),
+    "hellaswag/harness": Task("hellaswag"),
+    "lambada/harness": Task("lambada_openai"),
+    "mmlu-pro/harness": Task("leaderboard_mmlu_pro"),
+    "mmlu-redux/harness": Task("mmlu_redux_{subject}_generative", "mmlu_redux_generative", filter="default"),
+    "mmlu/harness-v0.4": Task("mmlu_{subject}", "mmlu"),
+    "openbookqa/harness": Task("openbookqa"),
+    "piqa/harness": Task("piqa"),
+    "race/harness": Task("race"),
+    "sciq/harness": Task("sciq"),
+    "siqa/harness": Task("social_iqa"),
+    "swag/harness": Task("swag"),
+    "truthfulqa/harness:mc1": Task("truthfulqa_mc1", metric="acc"),
+    "truthfulqa/harness:mc2": Task("truthfulqa_mc2", metric="acc"),
+    "winogrande/harness": Task("winogrande"),
+}
+"""Protocol of the catalogue → the task that it repeats (lm_eval/tasks/, by the names in its YAML files).
+
+Not ``musr/harness``, whose subjects have other names here than in the harness.
+"""
+
+HARNESS_METRICS: Mapping[tuple[str, str, str], str] = {
+    ("sum", "argmax", "acc"): "acc",
+    ("char_mean_bare", "argmax", "acc"): "acc_norm",
+    ("byte_mean_bare", "argmax", "acc"): "acc_bytes",
+    ("pmi", "argmax", "acc"): "acc_mutual_info",
+    ("greedy", "greedy-match", "exact_match"): "exact_match",
+    ("sum", "argmax", "perplexity"): "perplexity",
+    ("sum", "argmax", "mc1"): "mc1",
+    ("sum", "argmax", "mc2"): "mc2",
+}
+"""(score, decision, metric) → the harness's name for it (lm_eval/api/task.py, ``process_results``)."""
+
+LOGGED = "lm-evaluation-harness"
+"""What imported logs of the harness say of their tool, before its version."""
+
+PLAIN = "loglikelihood"
+"""The reading that names of our own leave out."""
+
+THEIRS = (PLAIN, "encoder-decoder")
+"""The readings that the harness's own metrics of choices have."""
+
+OURS = "choicewise"
+"""What metrics of our own begin with."""
+
+_FEWER = {"shots", "shot_split", "sampler", "seed", "limit"}
+"""Axes that a task's name leaves open."""
+
+
+def known_task(name: str, protocol: Protocol, dataset: str) -> Task | None:
+    """The task of the harness that a protocol of that name repeats on its own benchmark; None where there is none.
+
+    The number of shots may be another, as it may be in the harness.
+    """
+    name, _ = split_changes(name)
+    entry = next((each for each in (name, name.partition(":")[0]) if each in TASKS), None)
+    if entry is None or dataset != protocol.benchmark:
+        return None
+    declared = _declared(name)
+    if declared is None or {axis for axis, *_ in axis_differences(declared, protocol)} - _FEWER:
+        return None
+    return TASKS[entry]
+
+
+def given_task(protocol: Protocol, manifest: Manifest, subjects: Collection[str]) -> Task | None:
+    """The task of the harness that was asked here from its file, or whose log was imported; None for other runs.
+
+    The ``subjects`` of a group are the names of its tasks.
+    """
+    imported, dataset = manifest.imported, manifest.dataset.name
+    if dataset.startswith(PREFIX) and dataset == protocol.benchmark:
+        name = file_name(dataset.removeprefix(PREFIX))
+        return Task("{subject}", name, protocol.aggregation) if {*subjects} != {""} else Task(name)
+    if protocol.requests is None or imported is None or not imported.tool.startswith(LOGGED):
+        return None
+    return Task(file_name(dataset))
+
+
+@cache
+def _declared(name: str) -> Protocol | None:
+    try:
+        return resolve(name).get(name)
+    except ProtocolError:
+        return None
+
+
+def own_task(name: str, protocol: Protocol, dataset: str) -> str:
+    """The name of a task that the harness has not: data and protocol with ``@`` between them, which none there has."""
+    base, _, changes = _parts(name, protocol)
+    short = file_name(base.removeprefix(f"{dataset}/") if base not in ("", dataset) else "requests")
+    return "@".join([file_name(dataset), short, *([file_name(changes)] if changes else [])])
+
+
+def metric_key(name: str, protocol: Protocol, task: Task | None, taken: Collection[str]) -> str:
+    """``metric,filter`` of the number under ``protocol``: a metric of the harness where it is the same there.
+
+    Else one of our own, which begins with ``OURS``.
+    """
+    after = f",{task.filter if task else 'none'}"
+    plain = _harness_metric(protocol, task)
+    if plain is not None and plain + after not in taken:
+        return plain + after
+    _, part, _ = _parts(name, protocol)
+    words = [OURS, protocol.metric, *([protocol.reading] if protocol.reading != PLAIN else [])]
+    own = "_".join([*words, file_name(part or protocol.score)])
+    own = own.replace("_stderr", "-stderr")
+    return own + after if own + after not in taken else f"{own}_{short_signature(protocol)[1:]}{after}"
+
+
+def _parts(name: str, protocol: Protocol) -> tuple[str, str, str]:
+    """The entry that a protocol's name names, which of its scores, and which axes are others; of a signature its id.
+
+    Protocols of requests that were rendered elsewhere are named after those, and all that differs is the score.
+    """
+    if "|" in name:
+        return short_signature(protocol)[1:], "", ""
+    plain, changes = split_changes(name)
+    if protocol.requests is not None:
+        base, _, part = plain.rpartition(":")
+        return base, f"{part}@{changes}" if changes else part, ""
+    base, _, part = plain.partition(":")
+    return base, part, changes
+
+
+def _harness_metric(protocol: Protocol, task: Task | None) -> str | None:
+    if READINGS[protocol.reading].text:
+        return protocol.metric if protocol.score == "none" else None
+    axes = (protocol.outside, protocol.calibration, protocol.views, protocol.ties)
+    if axes != ("keep", "none", "given", "first") or protocol.reading not in THEIRS:
+        return None
+    if protocol.choices == 1 and (protocol.score, protocol.decision) == ("greedy", "greedy-match"):
+        return "acc" if protocol.metric == "acc" else None
+    plain = HARNESS_METRICS.get((protocol.score, protocol.decision, protocol.metric))
+    if plain == "acc_mutual_info" and protocol.null != "":
+        return None
+    return plain if task is None else task.metric or plain
+
+
+OWN = "choicewise"
+"""The key of ``configs[TASK]["metadata"]`` with everything the format has no place for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of a group, or of a task: by ``metric,filter``.  ``subject``: of the task, empty for all items."""
+
+    name: str
+    subject: str
+    values: Mapping[str, Value]
+
+
+@dataclass(slots=True)
+class Results:
+    """The entries of the file about tasks and groups, each by their names."""
+
+    results: dict[str, Any] = field(default_factory=dict)
+    groups: dict[str, Any] = field(default_factory=dict)
+    group_subtasks: dict[str, list[str]] = field(default_factory=dict)
+    configs: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    shots: dict[str, int] = field(default_factory=dict)
+    higher_is_better: dict[str, dict[str, bool]] = field(default_factory=dict)
+    samples: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(self, task: PromptTask, rows: Mapping[str, Row]) -> None:
+        """Add what a task says.  ``rows``: of the run's report, one per protocol, by its name."""
+        protocol = next(iter(task.metrics.values())).protocol
+        for numbers in _result_numbers(task):
+            entry = _entry(task, numbers)
+            self.results[numbers.name] = entry
+            self.versions[numbers.name] = f"{OWN}-{protocol.rev}"
+            self.shots[numbers.name] = protocol.shots
+            self.higher_is_better[numbers.name] = {
+                key.partition(",")[0]: METRICS[each.protocol.metric].share for key, each in task.metrics.items()
+            }
+            if task.leaves and not numbers.subject:
+                self.groups[numbers.name] = entry
+                self.group_subtasks[numbers.name] = list(task.leaves.values())
+            else:
+                asked = max(value.n + value.missing for value in numbers.values.values())
+                self.samples[numbers.name] = {"original": asked, "effective": entry["sample_len"]}
+                self.configs[numbers.name] = _config(task, numbers, rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """The entries under the keys of the file; ``groups`` only where there are some, as in the harness."""
+        return {
+            "results": self.results,
+            **({"groups": self.groups} if self.groups else {}),
+            "group_subtasks": self.group_subtasks,
+            "configs": dict(sorted(self.configs.items())),
+            "versions": dict(sorted(self.versions.items())),
+            "n-shot": dict(sorted(self.shots.items())),
+            "higher_is_better": dict(sorted(self.higher_is_better.items())),
+            "n-samples": self.samples,
+        }
+
+
+def _result_numbers(task: PromptTask) -> Iterator[Numbers]:
+    if task.whole:
+        yield Numbers(task.whole, "", {key: task.overall(measured) for key, measured in task.metrics.items()})
+    by_subject = {key: measured.values("subjects") for key, measured in task.metrics.items()} if task.leaves else {}
+    for subject, name in task.leaves.items():
+        yield Numbers(name, subject, {key: values[subject] for key, values in by_subject.items()})
+
+
+def _entry(task: PromptTask, numbers: Numbers) -> dict[str, Any]:
+    alias = f"{numbers.subject or numbers.name}{'' if task.finished else ' (incomplete)'}"
+    most = max(value.n for value in numbers.values.values())
+    entry: dict[str, Any] = {"name": numbers.name, "alias": alias, "sample_len": most}
+    for key, value in numbers.values.items():
+        metric, _, after = key.partition(",")
+        if not math.isnan(value.value):
+            entry[key] = value.value
+            entry[f"{metric}_stderr,{after}"] = "N/A" if math.isnan(value.se) else value.se
+    if task.leaves and not numbers.subject:
+        entry["sample_count"] = {key: value.n for key, value in numbers.values.items() if key in entry}
+    return entry
+
+
+def _config(task: PromptTask, numbers: Numbers, rows: Mapping[str, Row]) -> dict[str, Any]:
+    """What the harness keeps of a task's YAML file, as far as the protocol says it."""
+    protocol = next(iter(task.metrics.values())).protocol
+    dataset = task.run.manifest.dataset
+    metrics = {key.partition(",")[0]: METRICS[each.protocol.metric].share for key, each in task.metrics.items()}
+    filters = list(dict.fromkeys(key.partition(",")[2] for key in task.metrics))
+    return {
+        "task": numbers.name,
+        **({"task_alias": numbers.subject, "dataset_name": numbers.subject} if numbers.subject else {}),
+        "dataset_path": dataset.source.partition("@")[0] or dataset.name,
+        "test_split": protocol.split,
+        "doc_to_text": protocol.question,
+        "doc_to_choice": protocol.continuation.removeprefix(" "),
+        "description": protocol.header,
+        "target_delimiter": _delimiter(protocol),
+        "fewshot_delimiter": protocol.separator,
+        "fewshot_config": {"sampler": protocol.sampler},
+        "num_fewshot": protocol.shots,
+        "metric_list": [
+            {"metric": metric, "aggregation": "mean" if share else "perplexity", "higher_is_better": share}
+            for metric, share in metrics.items()
+        ],
+        "output_type": _output_type(protocol),
+        **({"filter_list": [{"name": each} for each in filters]} if filters != ["none"] else {}),
+        "repeats": 1,
+        "should_decontaminate": False,
+        "metadata": {"version": protocol.rev, OWN: _own_results(task, numbers, rows)},
+    }
+
+
+def _delimiter(protocol: Protocol) -> str:
+    """What stands between prompt and choice, which no length of the harness counts: the space, where there is one."""
+    return " " if protocol.requests is not None or protocol.continuation.startswith(" ") else ""
+
+
+def _output_type(protocol: Protocol) -> str:
+    if READINGS[protocol.reading].text:
+        return "generate_until"
+    return "loglikelihood" if protocol.choices == 1 else "multiple_choice"
+
+
+def _own_results(task: PromptTask, numbers: Numbers, rows: Mapping[str, Row]) -> dict[str, Any]:
+    """The data, what the samples hold, and by ``metric,filter`` what it was measured with and what is missing."""
+    manifest = task.run.manifest
+    first = next(iter(task.metrics.values()))
+    among = np.array([numbers.subject in ("", each) for each in first.evidence.subjects], dtype=np.bool_)
+    about = {key: (each, rows[each.name], numbers.values[key]) for key, each in task.metrics.items()}
+    return {
+        "version": choicewise.__version__,
+        "complete": task.finished,
+        "dataset": {
+            "name": manifest.dataset.name,
+            "digest": manifest.dataset.digest,
+            "source": manifest.dataset.source,
+        },
+        "selection": {"subjects": manifest.selection.subjects, "limit": manifest.selection.limit},
+        "skipped": len(manifest.dataset.skipped),
+        "resps": _resps(first),
+        "metrics": {
+            key: {
+                **{name: getattr(row, name) for name in ("protocol", "signature", "id", "i", "t", "r", "data")},
+                **{"interval": row.interval, "ci_low": value.ci_low, "ci_high": value.ci_high},
+                **{"n": value.n, "ties": value.ties, "missing": value.missing},
+                "missing_reasons": each.missing_reasons(among),
+            }
+            for key, (each, row, value) in about.items()
+        },
+    }
+
+
+def _resps(measured: Measurement) -> str:
+    """What the numbers in the samples' ``resps`` are."""
+    reading = READINGS[measured.protocol.reading]
+    if reading.text:
+        return "generated text"
+    return f"nats: {reading.about}" if measured.likelihoods else f"scores: {reading.about}"
+
+
+UNCONDITIONAL = "acc_mutual_info"
+"""The metric of which the harness asks every choice once more, after nothing, and lists these requests last."""
+
+
+def sample_lines(item: AnsweredItem, number: int, metrics: Mapping[str, Measurement]) -> Iterator[dict[str, Any]]:
+    """The lines about ``item``, the one of that ``number`` in its task: one per filter of the ``metrics``.
+
+    None for a filter under which nothing about the item has a number.  Keys, their order and their types are those of
+    lm_eval/loggers/evaluation_tracker.py, which writes all numbers of ``resps`` as text.
+    """
+    document: dict[str, Any] = dict(item.fields)
+    document |= {"id": item.id, "split": item.split, "subject": item.subject, "question": item.question}
+    document |= {"choices": [choice.choice for choice in item.choices], "gold": list(item.gold)}
+    for name in dict.fromkeys(key.partition(",")[2] for key in metrics):
+        own = {key.partition(",")[0]: measured for key, measured in metrics.items() if key.partition(",")[2] == name}
+        credits = {metric: float(measured.credit[item.place]) for metric, measured in own.items()}
+        credits = {metric: credit for metric, credit in credits.items() if not np.isnan(credit)}
+        if not credits:
+            continue
+        measured = next(iter(own.values()))
+        shown = _first_right(item) if {each.protocol.metric for each in own.values()} == {"mc1"} else item
+        target = _target(shown, measured.protocol)
+        asked = _asked(shown, measured, UNCONDITIONAL in own)
+        yield {
+            "doc_id": number,
+            "doc": document,
+            "target": target,
+            "arguments": {
+                f"gen_args_{place}": dict(zip(("arg_0", "arg_1"), each, strict=True))
+                for place, (each, _) in enumerate(asked)
+            },
+            "resps": [[answer] for _, answer in asked],
+            "filtered_resps": _filtered(item, measured, [answer for _, answer in asked]),
+            "filter": name,
+            "metrics": list(credits),
+            "doc_hash": _sha256(json.dumps(document, indent=2, ensure_ascii=False)),
+            "prompt_hash": _sha256(asked[0][0][0] if asked else ""),
+            "target_hash": _sha256(target),
+            **credits,
+        }
+
+
+def sample_hashes(line: Mapping[str, Any]) -> str:
+    """What the hash of a task is made of, line after line."""
+    return f"{line['doc_hash']}{line['prompt_hash']}{line['target_hash']}"
+
+
+def _first_right(item: AnsweredItem) -> AnsweredItem:
+    """The item without the right choices after the first, as the harness asks it for mc1."""
+    kept = [place for place in range(len(item)) if place not in item.gold[1:]]
+    return replace(item, choices=tuple(item.choices[place] for place in kept), gold=(kept.index(item.gold[0]),))
+
+
+def _asked(item: AnsweredItem, measured: Measurement, unconditional: bool) -> list[tuple[tuple[str, Any], Any]]:
+    """((context, continuation), answer) of every request; of a generation (prompt, settings) and the text."""
+    protocol = measured.protocol
+    if READINGS[protocol.reading].text:
+        stop = protocol.stop.split("\n") if protocol.stop else []
+        settings = {"until": stop, "do_sample": False, "max_gen_toks": protocol.new_tokens}
+        return [((item.context or "", settings), item.generated or "")]
+    numbers = _sample_numbers(item, measured)
+    asked = [
+        ((choice.context or "", choice.continuation or ""), [str(number), str(choice.greedy)])
+        for choice, number in numbers
+    ]
+    if unconditional:
+        asked += [
+            (("", choice.continuation or ""), [str(choice.after_null.get("", np.nan)), str(None)])
+            for choice in item.choices
+        ]
+    return list(asked)
+
+
+def _sample_numbers(item: AnsweredItem, measured: Measurement) -> Iterator[tuple[AnsweredChoice, float]]:
+    """Every choice with its log-likelihood, or with its score where the reading has another number for a choice."""
+    for place, choice in enumerate(item.choices):
+        if measured.likelihoods or measured.known_scores is None:
+            yield choice, choice.loglikelihood
+        else:
+            yield choice, float(measured.known_scores[item.row + place])
+
+
+def _filtered(item: AnsweredItem, measured: Measurement, answers: list[Any]) -> list[Any]:
+    """The answers; in place of generated text the choice that was read from it, if one was."""
+    if not READINGS[measured.protocol.reading].text:
+        return answers
+    predicted = int(measured.prediction[item.place])
+    if predicted < 0 or len(item.choices) < 2:
+        return answers
+    chosen = item.choices[predicted]
+    return [(chosen.continuation or chosen.choice).strip()]
+
+
+def _target(item: AnsweredItem, protocol: Protocol) -> str:
+    """The right answer as text: its index, several as a list, the text itself where text was asked for."""
+    if READINGS[protocol.reading].text or len(item.choices) == 1:
+        right = item.choices[item.gold[0]] if item.gold else None
+        return "" if right is None else (right.continuation or right.choice)
+    return str(item.gold[0]) if len(item.gold) == 1 else str(list(item.gold))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+SAME = 1e-6
+"""How far a number in a log may be from ours: no item of fewer than a million."""
+
+
+@dataclass(frozen=True)
+class PromptTask:
+    """What a run says under one prompt.
+
+    ``name``: of the task, or of the group where there are several subjects.  ``known``: the task of the harness that it
+    is.  ``metrics``: by ``metric,filter``.  ``leaves``: subject → name of its task; empty where there is one task.
+    """
+
+    name: str
+    run: Run
+    known: Task | None
+    metrics: dict[str, Measurement]
+    leaves: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def prompt(self) -> str:
+        """Which prompt (``Protocol.prompt_digest``)."""
+        return next(iter(self.metrics.values())).protocol.prompt_digest
+
+    @property
+    def whole(self) -> str:
+        """The name of the entry about all subjects; empty where the harness has none."""
+        return self.name if self.known is None or not self.leaves else self.known.group
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has everything that was asked for."""
+        return self.run.manifest.complete and not self.run.evidence.damages
+
+    def leaf(self, subject: str) -> str:
+        """The name of the task that an item of the ``subject`` belongs to."""
+        return self.leaves[subject] if self.leaves else self.name
+
+    def overall(self, measured: Measurement) -> Value:
+        """The number over all subjects, as the harness or else the protocol makes it of its items."""
+        own = measured.protocol.aggregation
+        if self.known is not None and self.leaves:
+            own = self.known.aggregation
+        return measured.values(own if own in ("micro", "macro") else "micro")["all"]
+
+
+def prompt_tasks(run: Run, taken: set[str]) -> Iterator[PromptTask]:
+    """The tasks of a run, with names that are not ``taken``; they are, then."""
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    known: dict[tuple[str, str], Task | None] = {}
+    for name, measured in run.measurements.items():
+        protocol, dataset = measured.protocol, run.manifest.dataset.name
+        task = known_task(name, protocol, dataset)
+        if task is None:
+            task = given_task(protocol, run.manifest, measured.evidence.about["subject"].unique().to_pylist())
+        key = (protocol.prompt_digest, own_task(name, protocol, dataset) if task is None else task.name)
+        groups.setdefault(key, []).append(measured)
+        known.setdefault(key, task)
+    for key, measurements in groups.items():
+        subjects = list(dict.fromkeys(measurements[0].evidence.subjects))
+        yield _task(run, measurements, known[key], subjects, taken)
+
+
+def _task(
+    run: Run, measurements: Sequence[Measurement], task: Task | None, subjects: Sequence[str], taken: set[str]
+) -> PromptTask:
+    first = measurements[0]
+    by_subject = len(subjects) > 1 if task is None else "{subject}" in task.name
+    if task is not None:
+        theirs = [task.name.replace("{subject}", each) for each in subjects] if by_subject else [task.name]
+        if taken & {*theirs, task.group}:
+            task, by_subject = None, len(subjects) > 1
+    spelling = short_signature(first.protocol)[1:]
+    if task is None:
+        name = free_name(own_task(first.name, first.protocol, run.manifest.dataset.name), taken, spelling)
+        taken.add(name)
+    else:
+        name = task.group or task.name
+    pattern = f"{name}_{{subject}}" if task is None else task.name
+    leaves: dict[str, str] = {}
+    for subject in subjects if by_subject else ():
+        leaves[subject] = free_name(pattern.replace("{subject}", file_name(subject)), taken, spelling)
+        taken.add(leaves[subject])
+    taken |= {name}
+    metrics: dict[str, Measurement] = {}
+    for measured in measurements:
+        own = _own_task(measured, task)
+        key = metric_key(measured.name, measured.protocol, own, metrics)
+        if _contradicts(run.manifest.imported, key, measured):
+            key = metric_key(measured.name, measured.protocol, own, {*metrics, key})
+        metrics[key] = measured
+    return PromptTask(name, run, task, metrics, leaves)
+
+
+def _own_task(measured: Measurement, task: Task | None) -> Task | None:
+    """The task of the harness by the protocol's own name, which says its filter; None where the whole is none."""
+    if task is None:
+        return None
+    return known_task(measured.name, measured.protocol, measured.protocol.benchmark) or task
+
+
+def _contradicts(imported: ImportRecord | None, key: str, measured: Measurement) -> bool:
+    """Whether the log of an imported run has another number under that name: its task counts in another way."""
+    theirs = None if imported is None else imported.recorded.get(key.partition(",")[0])
+    return theirs is not None and abs(theirs - measured.overall) > SAME
 
 
 WRITER = Writer("LM Evaluation Harness: results_DATE.json and samples_TASK_DATE.jsonl, by model", write)

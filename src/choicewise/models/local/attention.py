@@ -1,4 +1,4 @@
-"""Attention over a pack of the token tree: every row sees its own ancestors and nothing else."""
+"""Tree attention."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from choicewise.engine.pack import Pack, Places, segments
-from choicewise.engine.tree import Tree
+from choicewise.engine import Pack, Places, Tree, segments
 from choicewise.models.local.causal_lm import to_device
 from choicewise.questions import Ids
 

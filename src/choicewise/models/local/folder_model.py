@@ -1,4 +1,6 @@
-"""A model in a folder: what it is, known at once; its weights, loaded when something is first answered."""
+"""A model in a folder: what is known of it before torch is imported, and its first answer."""
+
+from __future__ import annotations
 
 import gc
 import hashlib
@@ -13,24 +15,29 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import ModelError
-from choicewise.models.footprint import footprint_of
-from choicewise.models.local import checkpoint
-from choicewise.models.local.adapter import read_adapter, refuse_adapter
-from choicewise.models.local.device import device_of
-from choicewise.models.local.digest_cache import remembered
-from choicewise.models.local.hf_tokenizer import HfTokenizer, tokenizer_files
-from choicewise.models.local.model_kind import model_kind
-from choicewise.models.local.quantisation import PACKAGES, read_quantisation
-from choicewise.models.local.several_devices import devices_of
-from choicewise.models.recipe import Recipe
-from choicewise.models.selfcheck import SelfCheck
+from choicewise.models.footprint import _FLOATS, NOTHING, Footprint, _tensors, footprint
+from choicewise.models.local import files as model_files
+from choicewise.models.local.devices import device_of, devices_of
+from choicewise.models.local.files import (
+    PACKAGES,
+    WEIGHTS,
+    model_kind,
+    read_adapter,
+    read_quantisation,
+    refuse_adapter,
+    remembered,
+)
+from choicewise.models.local.loading import Spread
+from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
+from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.questions import Answers, Question
-from choicewise.tokens.partwise_tokenizer import PartwiseTokenizer
+from choicewise.tokens.encode import PartwiseTokenizer
 from choicewise.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from choicewise.models.local.local_model import LocalModel
-    from choicewise.models.local.padded_model import PaddedModel
+    from choicewise.models.local.other_kinds import PaddedModel
+
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 
@@ -43,7 +50,7 @@ class FolderModel:
     """The model in the folder ``path``, a language model in the format of Hugging Face transformers.
 
     Whether it is a causal model, a masked one or an encoder-decoder, and so what it ``supports``, is what its
-    configuration says (:mod:`choicewise.models.local.model_kind`).
+    configuration says (:mod:`choicewise.models.local.files`).
 
     ``dtype``: of weights and arithmetic; ``auto`` takes the checkpoint's own; by default float32 on a CPU and the
     checkpoint's own elsewhere.  ``device``: by default a CUDA device where there is one, else the CPU; ``auto`` spreads
@@ -87,17 +94,17 @@ class FolderModel:
         self._options: dict[str, Any] = {"rung": rung, "batch_tokens": batch_tokens}
         self._trusted = trust_remote_code
         self._loading = Lock()
-        with checkpoint.readable(self.folder):
+        with model_files.readable(self.folder):
             refuse_adapter(self.folder)
-            self.config = checkpoint.read_config(self.folder)
+            self.config = model_files.read_config(self.folder)
             self.kind = model_kind(self.config)
             self.supports = self.kind.supports
-            files = [self.folder / "config.json", *tokenizer_files(self.folder), *checkpoint.weight_files(self.folder)]
-            checkpoint.check_layers(self.config, self.folder)
+            files = [self.folder / "config.json", *tokenizer_files(self.folder), *model_files.weight_files(self.folder)]
+            model_files.check_layers(self.config, self.folder)
             self.quantisation = read_quantisation(self.config, self.folder)
             how = f"choicewise 1, tokenizers {version('tokenizers')}, transformers {version('transformers')}"
-            self.digest = remembered(files, how, lambda: checkpoint.digest(self.folder, self.tokenizer.digest))
-            self.window = checkpoint.window_of(self.config, self.folder, window)
+            self.digest = remembered(files, how, lambda: model_files.digest(self.folder, self.tokenizer.digest))
+            self.window = model_files.window_of(self.config, self.folder, window)
             self.name, self.adapter = self.folder.resolve().name, None
             if adapter is not None:
                 self.adapter = added = read_adapter(Path(adapter))
@@ -115,7 +122,7 @@ class FolderModel:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the folder, read when first used."""
-        with checkpoint.readable(self.folder):
+        with model_files.readable(self.folder):
             tokenizer = HfTokenizer(self.folder)
         return PartwiseTokenizer(tokenizer, tokenizer.cut)
 
@@ -128,11 +135,11 @@ class FolderModel:
         if self.quantisation is not None:
             return self.quantisation.described(self.local.dtype)
         if self.asked_dtype == "auto":
-            return checkpoint.dtype_of(self.config, self.folder) or self.local.dtype
+            return model_files.dtype_of(self.config, self.folder) or self.local.dtype
         return self.asked_dtype
 
     @property
-    def local(self) -> "LocalModel | PaddedModel":
+    def local(self) -> LocalModel | PaddedModel:
         """The model in memory.
 
         Raises ModelError when it can't be loaded, looks ahead though it is to be causal, or its weights do not fit.
@@ -141,12 +148,11 @@ class FolderModel:
             return self._local
 
     @cached_property
-    def _local(self) -> "LocalModel | PaddedModel":
+    def _local(self) -> LocalModel | PaddedModel:
         _import_transformers()
         from choicewise.models.local.loading import load_network, model_class
         from choicewise.models.local.local_model import LocalModel
-        from choicewise.models.local.path_cache import PathCache
-        from choicewise.models.local.spread import Spread
+        from choicewise.models.local.selfcheck import PathCache
 
         is_spread = bool(devices_of(self.device))
         spread = Spread(self.folder, self.device, footprint_of(self)) if is_spread else None
@@ -215,3 +221,36 @@ def _import_transformers() -> None:
             gc.freeze()
             if collecting:
                 gc.enable()
+
+
+def footprint_of(model: Model, *, deepest: int | None = None, generated: int = 0) -> Footprint:
+    """What ``model`` needs where it is loaded; arguments as of :func:`footprint`."""
+    if not isinstance(model, FolderModel):
+        return NOTHING
+    needed = footprint(
+        model.folder,
+        dtype=model.asked_dtype,
+        device="cpu" if model.device == "cpu" else "cuda",
+        window=model.window,
+        batch_tokens=model.batch_tokens,
+        deepest=deepest,
+        generated=generated,
+    )
+    added = 0 if model.adapter is None else _adapter_bytes(model.adapter.folder / WEIGHTS)
+    host = needed.host + (added if needed.context == 0 else 0)
+    return Footprint(needed.weights + added, needed.workspace, needed.context, needed.layer, host)
+
+
+def _adapter_bytes(file: Path) -> int:
+    """PEFT computes adapters in float32."""
+    return sum(numbers * 4 if kind in _FLOATS else size for _, size, numbers, kind in _tensors([file]))
+
+
+def load(path: str | Path, *args: Any, **options: Any) -> LocalModel:
+    """The causal model in the folder ``path`` with its weights; arguments and errors as in :class:`FolderModel`."""
+    model = FolderModel(path, *args, **options)
+    from choicewise.models.local.local_model import LocalModel
+
+    if not isinstance(model.local, LocalModel):
+        raise ModelError(f"{path} holds no causal language model but {model.kind.name}")
+    return model.local

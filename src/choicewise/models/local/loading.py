@@ -1,4 +1,10 @@
-"""From a model folder to a model in memory."""
+"""From a folder of weights to a network on its devices: loading, spreading over devices, the float32 copy.
+
+transformers loads the weights where accelerate places them, and accelerate's hooks move what goes from layer to layer.
+Nothing is placed in main memory or on disk, from where every pack would fetch its weights anew.
+"""
+
+from __future__ import annotations
 
 import re
 import traceback
@@ -10,14 +16,12 @@ import torch
 import transformers
 
 from choicewise.errors import ModelError
-from choicewise.models.local.encoder_decoder import EncoderDecoder
-from choicewise.models.local.folder_model import FolderModel
+from choicewise.models.footprint import Footprint
+from choicewise.models.local.devices import devices_of
+from choicewise.models.local.files import ENCODER_DECODER, MASKED, ModelKind, model_kind, quiet
 from choicewise.models.local.local_model import LocalModel
-from choicewise.models.local.masked_lm import MaskedLM
-from choicewise.models.local.model_kind import ENCODER_DECODER, MASKED, ModelKind, model_kind
-from choicewise.models.local.padded_model import PaddedModel
-from choicewise.models.local.quiet import quiet
-from choicewise.models.local.spread import Spread
+from choicewise.models.local.other_kinds import EncoderDecoder, MaskedLM, PaddedModel
+from choicewise.models.local.plain import free_bytes
 
 _NOT_MISSED = re.compile(
     r"vision|visual|image|audio|speech|multi_modal|mm_proj|\bmtp|inv_freq|masked_bias|attn\.bias$|position_ids$"
@@ -25,14 +29,6 @@ _NOT_MISSED = re.compile(
 )
 """Weights that scores of texts don't need: other inputs, further tokens, constants that the code computes itself, and
 what masked models were trained with to judge whole texts."""
-
-
-def load(path: str | Path, *args: Any, **options: Any) -> LocalModel:
-    """The causal model in the folder ``path`` with its weights; arguments and errors as in :class:`FolderModel`."""
-    model = FolderModel(path, *args, **options)
-    if not isinstance(model.local, LocalModel):
-        raise ModelError(f"{path} holds no causal language model but {model.kind.name}")
-    return model.local
 
 
 def model_class(kind: ModelKind) -> type[LocalModel] | type[PaddedModel]:
@@ -112,3 +108,37 @@ def _conversion_error(error: Exception) -> str | None:
             last = [line.strip() for line in str(reason).splitlines() if line.strip()][-1]
             return f"its weights can't be merged into {name}: {last}; fetch the folder again"
     return None
+
+
+class Spread:
+    """Where the model in ``folder``, of which it is known what is ``needed``, may lie on the devices called ``device``.
+
+    Raises ModelError, with the bytes, where the weights do not fit beside what it takes to compute on each.
+    """
+
+    def __init__(self, folder: Path, device: str, needed: Footprint) -> None:
+        self._folder, self._device, self._needed = folder, device, needed
+        self._free = {place.index: free_bytes(place) for place in map(torch.device, devices_of(device))}
+        self._room = {index: max(0, size - needed.workspace) for index, size in self._free.items()}
+        if needed.weights > sum(self._room.values()):
+            raise self._too_large()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of ``from_pretrained``."""
+        return {"device_map": "auto", "max_memory": {**self._room, "cpu": 0}}
+
+    def refuse_offloaded(self, model: Any) -> None:
+        """ModelError where part of ``model`` lies elsewhere: it fits as a whole, but not layer by layer."""
+        if {str(place) for place in model.hf_device_map.values()} & {"cpu", "disk"}:
+            raise self._too_large()
+
+    def _too_large(self) -> ModelError:
+        each = ", ".join(f"{size:,}" for size in self._free.values())
+        needed = self._needed
+        return ModelError(
+            f"{self._folder} does not fit on {self._device}: it has {needed.weights:,} bytes of weights, in layers of "
+            f"up to {needed.layer:,}, and takes {needed.workspace:,} on each device to compute; free are "
+            f"{sum(self._free.values()):,} ({each}); use more or larger GPUs, a narrower dtype, quantised weights, or "
+            "packs of fewer tokens"
+        )

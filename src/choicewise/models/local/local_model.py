@@ -1,33 +1,33 @@
-"""A causal language model in memory, in the form of Hugging Face transformers, that answers every kind of question."""
+"""Causal models behind the interface.
 
-from collections.abc import Callable, Sequence
+The states come from the path that scores spans, so here too every unique token is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.compute_path import ComputePath
-from choicewise.models.local.hidden_states import HiddenStates
-from choicewise.models.local.ladder import LADDER, Rung, compute_path, rungs
-from choicewise.models.local.path_cache import PathCache
-from choicewise.models.local.probe import probe_depth
-from choicewise.models.local.selfcheck import check
-from choicewise.models.local.several_devices import device_name
-from choicewise.models.local.spot_check import Scored, SpotCheck
-from choicewise.models.local.token_answers import answer_part, answer_tokens
-from choicewise.models.local.unpacked_path import PlainPath
-from choicewise.models.local.workload import Workload
-from choicewise.models.selfcheck import SelfCheck, Trial
+from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, Reads, Workload
+from choicewise.models.local.devices import device_name
+from choicewise.models.local.paths import LADDER, ComputePath, PlainPath, Rung, compute_path, rungs
+from choicewise.models.local.selfcheck import PathCache, Scored, SpotCheck, check, probe_depth
+from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import (
     CAUSAL_KINDS,
     Answers,
     Blanks,
     Cosine,
     Generation,
+    Ids,
     MaskedLoss,
     Mass,
     Question,
@@ -47,7 +47,7 @@ class LocalModel:
     """A transformers causal model that answers on the fastest compute path that its self-check accepts.
 
     ``model`` is the torch module, ``vocabulary`` its ``config.vocab_size``, ``ends`` the ids that end a generation.
-    ``rung`` is ``auto``, the name of a rung of :mod:`choicewise.models.local.ladder` that alone is tried, or ``plain``
+    ``rung`` is ``auto``, the name of a rung of :mod:`choicewise.models.local.paths` that alone is tried, or ``plain``
     for one sequence at a time (:mod:`choicewise.models.local.plain`).  ``batch_tokens``: the most tokens computed at
     once, halved whenever memory runs out.  ``paths`` remembers the path that was chosen, for other processes.
     """
@@ -275,3 +275,87 @@ def _ends(model: Any, tokenizer: Tokenizer) -> frozenset[int]:
     named = [getattr(generation, "eos_token_id", None), getattr(model.config, "eos_token_id", None), tokenizer.eos_id]
     ids = [token for entry in named for token in (entry if isinstance(entry, list) else [entry])]
     return frozenset(token for token in ids if token is not None)
+
+
+Part = TypeVar("Part")
+
+
+def answer_part(part: Mapping[int, Part], answer: Callable[[Sequence[Part]], Answers]) -> Answers:
+    """The answers to the questions that ``part`` holds by index; ``answer`` counts them from 0."""
+    indexes = list(part)
+    if indexes:
+        for number, scores in answer(list(part.values())):
+            yield indexes[number], scores
+
+
+def answer_tokens(
+    path: ComputePath,
+    questions: Sequence[Span | Mass | Generation],
+    ends: Collection[int],
+    token_bytes: Sequence[bytes],
+) -> Answers:
+    """The scores of every span and mass, and the tokens of every generation.
+
+    All spans, masses and greedy generations of one token come from one tree, other generations from another.  What
+    ends a generation, by ``ends`` and ``token_bytes``: :class:`choicewise.models.local.generation.Draft`.
+    """
+    scored: dict[int, Span | Mass] = {}
+    generated: dict[int, Generation] = {}
+    for index, question in enumerate(questions):
+        if not isinstance(question, Generation):
+            scored[index] = question
+        elif question.limit == 1 and not question.stops and question.sampling is None:
+            scored[index] = Span(question.context, LIKELIEST)
+        elif question.limit:
+            generated[index] = question
+        else:
+            yield index, TokenScores.of()
+    yield from answer_part(scored, path.score)
+    yield from answer_part(generated, lambda part: path.generate(part, ends, token_bytes))
+
+
+_ANY_TOKEN = np.zeros(1, dtype=np.int32)
+
+
+class HiddenStates(CausalLM):
+    """A model that keeps the hidden states that a path gives it to read: in the path's answers, tokens are places
+    among the kept states, and log-probabilities and ranks mean nothing."""
+
+    def __init__(self, model: Any, window: int, vocabulary: int, work: Workload | None = None) -> None:
+        super().__init__(model, window, vocabulary, work)
+        self._kept: list[Tensor] = []
+
+    def read(self, hidden: Tensor, rows: Ids, targets: Ids, *_: Any) -> Reads:
+        """Keep ``rows`` of ``hidden``, and answer with their places."""
+        distinct, place = np.unique(rows, return_inverse=True)
+        places = self.tensor(place + sum(map(len, self._kept)), hidden.device).int()
+        self._kept.append(hidden.index_select(0, self.tensor(distinct, hidden.device)))
+        return places, torch.zeros_like(places, dtype=torch.float32), torch.zeros_like(places)
+
+    @torch.inference_mode()
+    def answer(self, path: ComputePath, questions: Sequence[MaskedLoss | Cosine]) -> Answers:
+        """The model's own loss on a continuation, or the cosine of the last states of two texts, in order.
+
+        ``path`` computes on this model.
+        """
+        states = self._states(path, [span for question in questions for span in _spans(question)])
+        for index, question in enumerate(questions):
+            if isinstance(question, MaskedLoss):
+                yield index, question.answer(self.loss(next(states), question.span.continuation))
+            else:
+                left, right = (next(states)[-1].double() for _ in range(2))
+                yield index, Cosine.answer(float(torch.nn.functional.cosine_similarity(left, right, dim=0)))
+
+    def _states(self, path: ComputePath, spans: Sequence[Span]) -> Iterator[Tensor]:
+        """For every span the hidden states that predict its continuation, shape [tokens, width]."""
+        answers = dict(path.score(spans))
+        kept = torch.cat(self._kept)
+        self._kept = []
+        for index in range(len(spans)):
+            yield kept.index_select(0, self.tensor(answers[index].tokens, kept.device))
+
+
+def _spans(question: MaskedLoss | Cosine) -> list[Span]:
+    if isinstance(question, MaskedLoss):
+        return [question.span]
+    return [Span(text, _ANY_TOKEN) for text in (question.left, question.right)]

@@ -1,4 +1,4 @@
-"""A model behind a server that speaks the protocol of OpenAI's completions, or more than that."""
+"""A server as a model."""
 
 from __future__ import annotations
 
@@ -8,28 +8,25 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
-from choicewise.data.download_bars import Download
-from choicewise.errors import ModelError
-from choicewise.models.model import SERVER
-from choicewise.models.selfcheck import SelfCheck
+from choicewise.bundled import MODELS, PREFIX, bundled_folder
+from choicewise.data.hub import MODEL, Download, hub_name, open_snapshot
+from choicewise.errors import ChoicewiseError, ModelError
+from choicewise.models.local.files import FILES
+from choicewise.models.model import SERVER, SelfCheck
 from choicewise.models.server.address import KEY_VARIABLE, ServerAddress
-from choicewise.models.server.asking import ask, unanswered
-from choicewise.models.server.chats import Chats
-from choicewise.models.server.client import Client
-from choicewise.models.server.faults import ServerFailed, Unanswerable
-from choicewise.models.server.label_ranks import with_label_ranks
-from choicewise.models.server.other_name import other_name
-from choicewise.models.server.probe import ChosenRoutes, Probe
-from choicewise.models.server.routes.by_length import ByLength
-from choicewise.models.server.routes.route import Route
-from choicewise.models.server.routes.whole_spans import WholeSpans
-from choicewise.models.server.server_facts import NOT_THERE, ServerFacts, read_server_facts
-from choicewise.models.server.server_tokenizer import BYTES, named_tokenizer, served_tokenizer
+from choicewise.models.server.http import Client, ServerFailed, Unanswerable
+from choicewise.models.server.many_requests import ask, unanswered
+from choicewise.models.server.next_token_routes import ByLength, with_label_ranks
+from choicewise.models.server.probe import NOT_THERE, ChosenRoutes, Probe, ServerFacts, other_name, read_server_facts
+from choicewise.models.server.routes import Chats, Route
+from choicewise.models.server.span_routes import WholeSpans
 from choicewise.questions import Answers, Generation, Question
-from choicewise.records.manifest import ServerRecord
-from choicewise.tokens.served_chat import ServedChat
+from choicewise.records import ServerRecord
+from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
 WINDOW: Final = 2048
@@ -302,3 +299,53 @@ class ServerModel:
 
     def __repr__(self) -> str:
         return f"ServerModel({str(self.client.address)!r})"
+
+
+BYTES = "bytes"
+"""The name of the tokenizer whose tokens are bytes."""
+
+_ADVICE = "name the tokenizer: a model folder, a name on the Hub as ORG/NAME, or bundled:NAME"
+
+
+def named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
+    """The tokenizer called ``name``: of a folder, of a model on the Hub, ``bundled:...`` or ``bytes``.
+
+    Raises ModelError where there is none.
+    """
+    if name == BYTES:
+        return ByteTokenizer()
+    if name.startswith(PREFIX):
+        if (bundled := bundled_folder(name, MODELS)) is None:
+            known = ", ".join(PREFIX + folder.name for folder in MODELS)
+            raise ModelError(f"{name} is no bundled model; these are {known}")
+        return _read(bundled)
+    if Path(name).is_dir():
+        return _read(Path(name))
+    if (on_hub := hub_name(name)) is None:
+        raise ModelError(f"there is no tokenizer {name}; {_ADVICE}")
+    snapshot = open_snapshot(on_hub, MODEL)
+    snapshot.download([path for path in FILES if path in snapshot.files], progress)
+    return _read(snapshot.folder)
+
+
+def served_tokenizer(served: ServerFacts, progress: Download | None = None) -> tuple[Tokenizer, str]:
+    """The tokenizer of what the server says that it serves, and its name; ModelError where that can't be had here."""
+    problems = list[str]()
+    for name in dict.fromkeys(filter(None, (served.root, served.model))):
+        try:
+            if Path(name).is_dir() or (hub_name(name) is not None and not name.startswith("/")):
+                return named_tokenizer(name, progress), name
+        except (ChoicewiseError, OSError) as error:
+            problems.append(f"{name}: {error}")
+    reason = f" ({'; '.join(problems)})" if problems else ""
+    raise ModelError(f"the tokenizer of the served model {served.model} is not on this machine{reason}; {_ADVICE}")
+
+
+def _read(folder: Path) -> Tokenizer:
+    if find_spec("tokenizers") is None:
+        raise ModelError("a tokenizer needs the package tokenizers; run: pip install 'choicewise[server]'")
+    from choicewise.models.local.tokenizer import HfTokenizer
+    from choicewise.tokens.encode import PartwiseTokenizer
+
+    tokenizer = HfTokenizer(folder)
+    return PartwiseTokenizer(tokenizer, tokenizer.cut)

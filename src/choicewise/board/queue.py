@@ -1,0 +1,488 @@
+"""SQLite queue with leases.
+
+Every change is one transaction, so that no submission is lost, and none is with two workers.  Whoever leases one gets a
+secret, of which the queue keeps the sha256 alone.  Time is that of the board's clock.
+
+A run folder is plain files, which a copy or a kill leaves whole.  A queue has several writers at once and must not lose
+what it answered for, which is what a database in WAL mode is made for; nothing that was measured lies in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sqlite3
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from choicewise.board.submission import Busy, LeaseLost, NoSubmission, State, Submission, Wanted
+from choicewise.errors import StoreError
+from choicewise.util.files import disk_errors
+
+SECONDS = 60.0
+"""How long a lease holds unless it is renewed."""
+
+FINISHING = 900.0
+"""The same while what was sent is examined."""
+
+SHOWN = 5.0
+"""Seconds after which a lease that has ended shows at the latest."""
+
+ATTEMPTS = 3
+"""How often a submission is taken without anything new being sent, before it has failed."""
+
+PAUSES = (60.0, 600.0)
+"""Seconds before what a worker gave back is leased again: after the first time in a row, and after each further one."""
+
+MOST = 10_000
+"""Submissions that wait."""
+
+_LONGEST = 2000
+"""Characters of a reason."""
+
+_COLUMNS = "id, model, revision, dtype, state, reason, submitted, changed, worker, done, total, attempts, folder, until"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A submission for one worker, who says ``secret`` with everything about it, and ``files`` that others sent."""
+
+    submission: Submission
+    secret: str
+    files: Mapping[str, str]
+
+
+class Queue:
+    """The queue in the file ``path``.  Threads and processes may use it at once.
+
+    What raises Busy may be asked again.
+    """
+
+    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
+        self._database, self._now = Database(path), now
+        with self._database.write() as connection:  # whatever the clock said before, nothing lasts longer than that
+            connection.execute(
+                "UPDATE submissions SET until = min(until, CASE state WHEN 'waiting' THEN ? ELSE ? END)",
+                [now() + PAUSES[-1], now() + SECONDS],
+            )
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def submit(self, wanted: Wanted, refused: str = "") -> tuple[Submission, bool]:
+        """The submission of what is ``wanted``, and whether it is new: what is under way or done is not done again.
+
+        ``refused``: why it is only listed, and no worker gets it.
+        """
+        with self._database.write() as connection:
+            fields = [wanted.model, wanted.revision, wanted.dtype]
+            row = connection.execute(
+                f"SELECT {_COLUMNS} FROM submissions WHERE model = ? AND revision = ? AND dtype = ? "
+                "AND (state NOT IN ('failed', 'refused') OR (state = 'refused' AND reason = ?)) "
+                "ORDER BY number DESC LIMIT 1",
+                [*fields, refused],
+            ).fetchone()
+            if row is not None:
+                return _submission(row, self._now()), False
+            waiting = connection.execute("SELECT count(*) FROM submissions WHERE state = 'waiting'").fetchone()[0]
+            if waiting >= MOST:
+                raise Busy(f"{waiting:,} submissions wait already; ask again when workers have taken some")
+            now, name = self._now(), secrets.token_hex(6)
+            state = State.REFUSED if refused else State.WAITING
+            connection.execute(
+                "INSERT INTO submissions (id, model, revision, dtype, state, reason, submitted, changed) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [name, *fields, state, refused[:_LONGEST], now, now],
+            )
+            return _get(connection, name, now), True
+
+    def submissions(self, most: int = 1000) -> list[Submission]:
+        """The newest ones, the newest first."""
+        with self._database.read() as connection:
+            rows = connection.execute(f"SELECT {_COLUMNS} FROM submissions ORDER BY number DESC LIMIT ?", [most])
+            return [_submission(row, self._now()) for row in rows]
+
+    def version(self) -> tuple[int, int]:
+        """What differs where anything that is shown may; leases that end show within some seconds."""
+        return self._database.version(), int(self._now() / SHOWN)
+
+    def counts(self) -> dict[State, int]:
+        """How many submissions are in each state, in the order of the states."""
+        with self._database.read() as connection:
+            rows = connection.execute("SELECT state, count(*) FROM submissions GROUP BY state").fetchall()
+            counted = dict(rows)
+            return {state: counted[state] for state in State if state in counted}
+
+    def get(self, name: str) -> Submission:
+        """The submission of that id; NoSubmission where there is none."""
+        with self._database.read() as connection:
+            return _get(connection, name, self._now())
+
+    def files(self, name: str) -> dict[str, str]:
+        """The sha256 of what was sent and listed for a submission, by path."""
+        with self._database.read() as connection:
+            return _files(connection, name)
+
+    def lease(self, worker: str) -> Lease | None:
+        """The submission that waits the longest, for ``worker`` alone; None where nothing waits.
+
+        Those whose worker did not renew its lease wait again, or have failed where that happens again and again.  What
+        was given back is not leased for a while (:data:`PAUSES`): its reason may pass, or another worker come.
+        """
+        with self._database.read() as connection:  # most of the time nothing waits, and nobody has to be kept out
+            now = self._now()
+            if not connection.execute(
+                "SELECT 1 FROM submissions WHERE state IN ('waiting', 'leased') AND (until <= ? OR until > ?) LIMIT 1",
+                [now, now + FINISHING],
+            ).fetchone():
+                return None
+        with self._database.write() as connection:
+            now = self._now()
+            self._free(connection, now)
+            row = connection.execute(
+                "SELECT id FROM submissions WHERE state = 'waiting' AND until <= ? ORDER BY number LIMIT 1", [now]
+            ).fetchone()
+            if row is None:
+                return None
+            secret = secrets.token_urlsafe(24)
+            connection.execute(
+                "UPDATE submissions SET state = 'leased', reason = '', worker = ?, lease = ?, until = ?, changed = ?, "
+                "done = 0, total = 0, attempts = attempts + 1, fruitless = fruitless + 1 WHERE id = ?",
+                [worker, _digest(secret), now + SECONDS, now, row["id"]],
+            )
+            return Lease(_get(connection, row["id"], now), secret, _files(connection, row["id"]))
+
+    def renew(self, name: str, secret: str, done: int, total: int) -> None:
+        """Keep a lease, and say how far the work is.  LeaseLost where it is no more."""
+        with self._database.write() as connection:
+            self._held(connection, name, secret)
+            connection.execute(
+                "UPDATE submissions SET until = max(until, ?), done = ?, total = ? WHERE id = ?",
+                [self._now() + SECONDS, done, total, name],
+            )
+
+    def check(self, name: str, secret: str) -> None:
+        """LeaseLost where the lease is no more."""
+        with self._database.read() as connection:
+            self._held(connection, name, secret)
+
+    def count_sent(self, name: str, secret: str, size: int) -> int:
+        """Note that ``size`` bytes were sent; all that were, so far."""
+        with self._database.write() as connection:
+            self._held(connection, name, secret)
+            connection.execute("UPDATE submissions SET sent = sent + ? WHERE id = ?", [size, name])
+            return int(connection.execute("SELECT sent FROM submissions WHERE id = ?", [name]).fetchone()[0])
+
+    def list_files(self, name: str, secret: str, files: Mapping[str, str]) -> None:
+        """Let these be the files of the submission, by path, instead of what was listed before."""
+        with self._database.write() as connection:
+            self._held(connection, name, secret)
+            before = set(_files(connection, name).values())
+            connection.execute("DELETE FROM files WHERE submission = ?", [name])
+            rows = [(name, path, sha256) for path, sha256 in files.items()]
+            connection.executemany("INSERT INTO files VALUES (?, ?, ?)", rows)
+            if set(files.values()) - before:  # the next worker that is lost has done something
+                connection.execute("UPDATE submissions SET fruitless = 0 WHERE id = ?", [name])
+
+    def begin_finish(self, name: str, secret: str) -> dict[str, str] | None:
+        """The files to be made runs, while nobody else gets the submission; None where this lease has finished it."""
+        with self._database.write() as connection:
+            row = connection.execute("SELECT state, lease FROM submissions WHERE id = ?", [name]).fetchone()
+            if row is not None and row["state"] == State.DONE and _same(row["lease"], secret):
+                return None
+            self._held(connection, name, secret)
+            connection.execute("UPDATE submissions SET until = ? WHERE id = ?", [self._now() + FINISHING, name])
+            return _files(connection, name)
+
+    def give_up_finish(self, name: str, secret: str) -> None:
+        """What was sent could not be made runs; the worker has its lease as before."""
+        with self._database.write() as connection:
+            self._held(connection, name, secret)
+            connection.execute("UPDATE submissions SET until = ? WHERE id = ?", [self._now() + SECONDS, name])
+
+    def finish(self, name: str, secret: str, folder: str, reason: str = "") -> None:
+        """Its runs lie in ``folder``; ``reason`` says what of them is missing."""
+        with self._database.write() as connection:
+            self._held(connection, name, secret)
+            connection.execute(
+                "UPDATE submissions SET state = 'done', reason = ?, changed = ?, folder = ?, "
+                "done = CASE WHEN total > 0 THEN total ELSE done END WHERE id = ?",
+                [reason[:_LONGEST], self._now(), folder, name],
+            )
+            connection.execute("DELETE FROM files WHERE submission = ?", [name])
+
+    def fail(self, name: str, secret: str, reason: str, again: bool, counts: bool = True) -> None:
+        """The worker gives it back: ``again`` for another one to try, else because the model can't be evaluated.
+
+        ``counts``: whether it was an attempt; a worker that somebody ended tried nothing in vain.
+        """
+        with self._database.write() as connection:
+            row = connection.execute("SELECT * FROM submissions WHERE id = ?", [name]).fetchone()
+            if row is not None and row["state"] == State.FAILED and _same(row["lease"], secret):
+                return
+            held, now = self._held(connection, name, secret), self._now()
+            if again and not counts:
+                connection.execute("UPDATE submissions SET fruitless = max(fruitless - 1, 0) WHERE id = ?", [name])
+                _release(connection, self._held(connection, name, secret), reason, now, again)
+            else:
+                pause = PAUSES[min(max(held["fruitless"], 1), len(PAUSES)) - 1]
+                _release(connection, held, reason, now, again, now + pause)
+
+    def referred(self, parts: set[str]) -> set[str]:
+        """Those of the ``parts`` (sha256) that a listing names."""
+        with self._database.read() as connection:
+            query = "SELECT 1 FROM files WHERE sha256 = ? LIMIT 1"
+            return {part for part in parts if connection.execute(query, [part]).fetchone()}
+
+    def _free(self, connection: sqlite3.Connection, now: float) -> None:
+        """Take the submissions back from workers that did not renew their lease.
+
+        What lasts longer than anything does was said before the clock was put back; it is counted from now.
+        """
+        connection.execute("UPDATE submissions SET until = ? WHERE until > ?", [now + SECONDS, now + FINISHING])
+        lost = connection.execute("SELECT * FROM submissions WHERE state = 'leased' AND until < ?", [now]).fetchall()
+        for row in lost:
+            _release(connection, row, _unheard(row["worker"]), now, again=True)
+
+    def _held(self, connection: sqlite3.Connection, name: str, secret: str) -> sqlite3.Row:
+        """The row of a submission, where ``secret`` is of the lease that counts."""
+        row: sqlite3.Row | None = connection.execute("SELECT * FROM submissions WHERE id = ?", [name]).fetchone()
+        if row is None:
+            raise NoSubmission(f"there is no submission {name}")
+        if row["state"] != State.LEASED or not _same(row["lease"], secret):
+            raise LeaseLost(f"the lease of {name} is lost: another worker has it, or it has ended; take the next one")
+        return row
+
+
+def _release(
+    connection: sqlite3.Connection, row: sqlite3.Row, reason: str, now: float, again: bool, after: float = 0.0
+) -> None:
+    """Let it wait until it may be leased ``after`` that time; or fail."""
+    ended = not again or row["fruitless"] >= ATTEMPTS
+    words = f"{reason} (after {row['attempts']} attempts)" if again and ended else reason
+    kept = (row["lease"], 0.0) if ended else ("", after)
+    connection.execute(
+        "UPDATE submissions SET state = ?, reason = ?, changed = ?, lease = ?, until = ? WHERE id = ?",
+        [*((State.FAILED if ended else State.WAITING), words[:_LONGEST], now), *kept, row["id"]],
+    )
+    if ended:
+        connection.execute("DELETE FROM files WHERE submission = ?", [row["id"]])
+
+
+def _get(connection: sqlite3.Connection, name: str, now: float) -> Submission:
+    row = connection.execute(f"SELECT {_COLUMNS} FROM submissions WHERE id = ?", [name]).fetchone()
+    if row is None:
+        raise NoSubmission(f"there is no submission {name}")
+    return _submission(row, now)
+
+
+def _files(connection: sqlite3.Connection, name: str) -> dict[str, str]:
+    rows = connection.execute("SELECT path, sha256 FROM files WHERE submission = ? ORDER BY path", [name])
+    return {row["path"]: row["sha256"] for row in rows}
+
+
+def _submission(row: sqlite3.Row, now: float) -> Submission:
+    """What the row says; who did not renew a lease has none, though nobody asked for the submission since."""
+    state, reason = State(row["state"]), row["reason"]
+    if state is State.LEASED and row["until"] < now:
+        state, reason = State.WAITING, _unheard(row["worker"])
+    wanted = Wanted(row["model"], row["revision"], row["dtype"])
+    after = row["until"] if row["state"] == State.WAITING and row["until"] > now else 0.0
+    about = row["worker"], row["done"], row["total"], row["attempts"], row["folder"]
+    return Submission(row["id"], wanted, state, reason, row["submitted"], row["changed"], *about, after=after)
+
+
+def _unheard(worker: str) -> str:
+    return f"its worker {worker} was not heard of any more"
+
+
+def _same(kept: str, secret: str) -> bool:
+    return bool(kept) and secrets.compare_digest(kept, _digest(secret))
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+
+
+VERSION = 1
+"""Of the tables; files of a later one are left alone."""
+
+PATIENCE = 2.0
+"""Seconds that a transaction waits for another process."""
+
+_APPLICATION = 0x43485753
+"""Says in the head of the file that it is ours."""
+
+_SETTINGS = (f"PRAGMA busy_timeout = {PATIENCE * 1000:.0f}", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON")
+"""Of every connection: what was answered for is on the disk."""
+
+_TABLES = f"""
+-- until: the end of a lease, or before which no worker gets what waits
+CREATE TABLE submissions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    model TEXT NOT NULL,
+    revision TEXT NOT NULL,
+    dtype TEXT NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT NOT NULL DEFAULT '',
+    submitted REAL NOT NULL,
+    changed REAL NOT NULL,
+    worker TEXT NOT NULL DEFAULT '',
+    done INTEGER NOT NULL DEFAULT 0,
+    total INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    fruitless INTEGER NOT NULL DEFAULT 0,
+    sent INTEGER NOT NULL DEFAULT 0,
+    lease TEXT NOT NULL DEFAULT '',
+    until REAL NOT NULL DEFAULT 0,
+    folder TEXT NOT NULL DEFAULT ''
+);
+CREATE UNIQUE INDEX once ON submissions (model, revision, dtype) WHERE state NOT IN ('failed', 'refused');
+CREATE INDEX next ON submissions (state, number);
+CREATE TABLE files (
+    submission TEXT NOT NULL REFERENCES submissions (id),
+    path TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    PRIMARY KEY (submission, path)
+);
+CREATE INDEX parts ON files (sha256);
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {VERSION};
+"""
+
+
+class Database:
+    """The tables in the file ``path``, made where it is new.
+
+    Raises StoreError where the file is damaged, foreign or of a later version, before anything in it changes, and Busy
+    where another process holds it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, Lock()
+        _check_head(path)
+        with self._told():
+            self._kept = self._connect()  # so that the log is not folded in after every transaction
+            try:
+                self._check()
+            except BaseException:
+                self._kept.close()
+                raise
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that nobody else writes beside; all of it happens, or nothing."""
+        with self._told(), closing(self._connect()) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                if connection.in_transaction:
+                    connection.rollback()
+                raise
+            connection.commit()
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """What the file holds at one moment, whoever writes meanwhile."""
+        with self._told(), closing(self._connect()) as connection:
+            connection.execute("BEGIN")
+            yield connection
+
+    def version(self) -> int:
+        """A number that is another one after every change, whoever made it."""
+        with self._told(), self._lock:
+            return int(self._kept.execute("PRAGMA data_version").fetchone()[0])
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._kept.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        connection.row_factory = sqlite3.Row
+        for setting in _SETTINGS:
+            connection.execute(setting)
+        return connection
+
+    def _check(self) -> None:
+        kept = self._kept
+        with disk_errors(self._path):
+            self._path.chmod(0o600)
+        version = kept.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise StoreError(_newer(self._path, version))
+        if not version:
+            # A second server that begins at the same time waits here, and then sees the tables.
+            kept.execute("BEGIN IMMEDIATE")
+            if not kept.execute("PRAGMA user_version").fetchone()[0]:
+                for statement in _TABLES.split(";\n"):
+                    kept.execute(statement)
+            kept.execute("COMMIT")
+        if (mode := kept.execute("PRAGMA journal_mode = WAL").fetchone()[0]) != "wal":
+            raise StoreError(
+                f"the disk of the queue {self._path} can't share it ({mode}); name a folder on another one"
+            )
+        if (told := kept.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise StoreError(_damaged(self._path, told))
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say in our words what SQLite says."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._in_words(error) from error
+
+    def _in_words(self, error: sqlite3.Error) -> StoreError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            words = "another process holds it; ask again in some seconds"
+            return Busy(f"the queue {self._path.name} can't be written now: {words}")
+        if code == sqlite3.SQLITE_FULL:
+            words = "its disk is full; what it holds is safe: free some space there and ask again"
+            return Busy(f"the queue {self._path.name} can't be written now: {words}")
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return StoreError(_damaged(self._path, str(error)))
+        return StoreError(f"the queue {self._path} can't be used: {error}; see that its folder can be written")
+
+
+def _check_head(path: Path) -> None:
+    """Look at the file without opening it as a database, which would change it."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"the queue {path} can't be read: {error.strerror}; make it readable") from error
+    if not head:
+        return
+    if len(head) < 100 or head[:16] != b"SQLite format 3\0":
+        raise StoreError(_damaged(path, "it is no database"))
+    (version,), (application,) = struct.unpack(">i", head[60:64]), struct.unpack(">I", head[68:72])
+    if version and application != _APPLICATION:
+        raise StoreError(f"{path} is a database of something else; name another folder for the queue")
+    if version > VERSION:
+        raise StoreError(_newer(path, version))
+
+
+def _newer(path: Path, version: int) -> str:
+    return (
+        f"the queue {path} has version {version}, and this Choicewise knows {VERSION}; nothing of it was changed: "
+        "upgrade Choicewise, or name another folder for the queue"
+    )
+
+
+def _damaged(path: Path, told: str) -> str:
+    return (
+        f"the queue {path} is damaged ({told}); move it elsewhere and start again: runs that are on the board stay "
+        "there, and what still waited must be submitted again"
+    )

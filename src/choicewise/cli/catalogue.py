@@ -1,0 +1,232 @@
+"""Protocols, prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from choicewise.cli import options, terminal
+from choicewise.cli.options import sources_of
+from choicewise.cli.terminal import Command, print_json, show_download, tell
+from choicewise.errors import ModelError, UsageError
+from choicewise.interchange.harness_tasks.files import split_tasks
+
+if TYPE_CHECKING:
+    from choicewise.data.dataset import Dataset
+    from choicewise.protocols.catalogue import Suite
+    from choicewise.protocols.protocol import Protocol
+    from choicewise.requests.render import RenderedRequests
+    from choicewise.tokens.chat_template import ChatTemplate
+
+
+protocols = typer.Typer(help="List the published protocols; show one in full; compare two.", rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(help="A catalogue name, a signature or a TOML file.")]
+
+
+@protocols.callback(invoke_without_command=True)
+def listing(context: typer.Context, json: options.Json = False) -> None:
+    """List the catalogue, and the names of groups."""
+    if (command := context.invoked_subcommand) is not None:
+        if json:
+            raise UsageError(f"--json before {command} is about the list; write it after {command}")
+        return
+    from choicewise.protocols.catalogue import entries, groups, suite, suite_names
+
+    suites = [suite(name) for name in suite_names()]
+    if json:
+        published = ((each.name, each.title, [*each.protocols], each.source) for each in entries())
+        rows: list[dict[str, object]] = [
+            dict(zip(("name", "title", "protocols", "source"), row, strict=True)) for row in published
+        ]
+        for name, members in groups().items():
+            inside = [protocol for each in members for protocol in each.protocols]
+            rows.append({"name": name, "title": _members(name), "protocols": inside, "source": None})
+        rows += [
+            {"name": each.name, "title": each.title, "protocols": [*each.protocols], "source": each.source}
+            for each in suites
+        ]
+        terminal.print_json(rows)
+        return
+    width = max(map(len, (*groups(), *suite_names(), *(each.name for each in entries()))))
+    for each in entries():
+        more = f" ({len(each.protocols)} scores)" if len(each.protocols) > 1 else ""
+        terminal.show(f"{each.name:<{width}} {each.title}{more}")
+    terminal.show("", "groups: a name for several at once")
+    for name in groups():
+        terminal.show(f"{name:<{width}} {_members(name)}")
+    terminal.show(*(["", "suites: several benchmarks, and their average"] if suites else []))
+    for one in suites:
+        terminal.show(f"{one.name:<{width}} {one.title}")
+    terminal.show(
+        "", "a score has a name of its own, such as mmlu/harness-v0:sum; `choicewise protocols show mmlu` lists some"
+    )
+
+
+def _members(group: str) -> str:
+    from choicewise.protocols.catalogue import groups
+
+    members = [each.name for each in groups()[group]]
+    if "/" in group or len(members) == 1:
+        return ", ".join(members)
+    return f"all {len(members)} of the family"
+
+
+@protocols.command(cls=Command)
+def show(name: Name, json: options.Json = False) -> None:
+    """Show what a protocol does, its source, and every axis; of a suite its parts and how they are averaged."""
+    from choicewise.protocols.between import MARK
+    from choicewise.protocols.catalogue import entry, resolve, suite, suite_names
+    from choicewise.protocols.signature import short_signature, signature
+
+    if name in suite_names():
+        _show_suite(suite(name), json)
+        return
+    recipes = resolve(name)
+    if json:
+        terminal.print_json(recipes)
+        return
+    first, headline = next(iter(recipes.items()))
+    if "|" not in name and not name.endswith(".toml") and MARK not in name:
+        published = entry(first)
+        terminal.show(f"{published.name}: {published.title}", "", *_paragraphs(published.about), "")
+        terminal.show(f"cite    {published.citation}", f"source  {published.source}", "")
+        for alias, meant in published.published.items():
+            terminal.show(f"{alias} is {meant}")
+    for part in signature(headline).split("|"):
+        axis, _, value = part.partition(":")
+        terminal.show(f"{axis:<13} {value}")
+    terminal.show("")
+    for label, recipe in recipes.items():
+        terminal.show(f"{label} {short_signature(recipe)}", f"  {signature(recipe)}")
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Lines that can be read in any terminal; names and addresses stay whole."""
+    parts = text.strip().split("\n")
+    return [line for part in parts for line in wrap(part, 79, break_long_words=False, break_on_hyphens=False) or [""]]
+
+
+def _show_suite(shown: Suite, json: bool) -> None:
+    if json:
+        terminal.print_json(shown)
+        return
+    terminal.show(f"{shown.name}: {shown.title}", "", *_paragraphs(shown.about), "")
+    terminal.show(f"cite    {shown.citation}", f"source  {shown.source}", "")
+    lines = [("benchmark", "shots", "metric", "protocol")]
+    for part in shown.parts:
+        lines += [(part.benchmark, "", "", f"can't be scored here: {part.unscored}")] if part.unscored else []
+        lines += [
+            (part.benchmark, str(protocol.shots), f"{protocol.metric} ({protocol.aggregation})", name)
+            for name, protocol in part.protocols.items()
+        ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        terminal.show("  ".join(f"{word:<{width}}" for word, width in zip(line, widths, strict=True)).rstrip())
+    several = any(len(part.protocols) > 1 for part in shown.parts)
+    average = {"mean": "the plain mean of the benchmarks", "none": "none"}[shown.average]
+    average += ", each from guessing (0) to all right (1)" if shown.normalised else ""
+    average += "; of several protocols of a benchmark the best counts" if several and shown.average != "none" else ""
+    terminal.show("", f"average  {average}")
+
+
+@protocols.command(cls=Command)
+def diff(left: Name, right: Name, json: options.Json = False) -> None:
+    """Show the axes in which two protocols differ (of the first, where a name has several scores)."""
+    from choicewise.protocols.catalogue import resolve
+    from choicewise.protocols.signature import axis_differences
+
+    (one, first), (other, second) = (next(iter(resolve(name).items())) for name in (left, right))
+    differences = axis_differences(first, second)
+    if json:
+        terminal.print_json([{"axis": axis, one: a, other: b} for axis, a, b in differences])
+        return
+    if not differences:
+        terminal.show(f"{one} and {other} are the same protocol")
+        return
+    width = max(len(one), len(other))
+    for axis, a, b in differences:
+        terminal.show(axis, f"  {one:<{width}}  {a}", f"  {other:<{width}}  {b}")
+
+
+def prompts(
+    protocol: options.Protocols,
+    data: options.Data = None,
+    subject: options.Subjects = None,
+    limit: options.Limit = None,
+    on_bad_item: options.BadItems = options.OnBadItem.error,
+    mapping: options.MappingFile = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="The model whose chat template is applied, only chats need one; behind a server that has none, the"
+            " messages are shown as JSON.",
+        ),
+    ] = None,
+    tokenizer: options.Tokenizer = None,
+    include_path: options.IncludePath = None,
+    allow_task_code: options.AllowTaskCode = False,
+) -> None:
+    """Print each request as a JSON line: item, subject, context, continuations, gold, protocol.
+
+    Where choices have contexts of their own, `contexts`, parallel to `continuations`, stands for `context`; where a
+    choice has several texts, `choices` says which choice each belongs to. Contexts are complete: only `run` shortens
+    them to a model's window, because that needs the model's tokenizer. Without --data they are about the benchmarks'
+    own data.
+    """
+    from choicewise.protocols.catalogue import resolve
+
+    sources = sources_of(protocol, data, mapping, on_bad_item, subject, include_path, allow_task_code)
+    template = _chat_template(resolve(*split_tasks(protocol)[1]), model, tokenizer)
+    for source in sources:
+        dataset = source.open(show_download())
+        named = source.protocols(dataset, subject)
+        tell(*(f"note: {note}" for note in source.notes))
+        _print(dataset, named, source.rendered, subject, limit, template)
+
+
+def _print(
+    dataset: Dataset,
+    named: Mapping[str, Protocol],
+    rendered: Sequence[RenderedRequests],
+    subject: list[str] | None,
+    limit: int | None,
+    template: ChatTemplate | None,
+) -> None:
+    """Every request about ``dataset``, once."""
+    from choicewise.requests.ask import rendered_line
+    from choicewise.requests.blocks import request_source, with_split
+    from choicewise.requests.render import unrefused
+
+    recipes = {name: with_split(recipe, dataset) for name, recipe in named.items()}
+    first_names = {recipe.prompt_digest: name for name, recipe in reversed(recipes.items())}
+    for name, recipe in recipes.items():
+        if first_names[recipe.prompt_digest] != name:
+            continue  # an earlier protocol has the same requests
+        source = request_source(recipe, dataset, rendered, template)
+        for chosen in dataset.choose(recipe.split or "", subject):
+            items = dataset.rows(recipe.split or "", chosen)[:limit]
+            for request in unrefused(source.requests(chosen, items, 0)):
+                print_json({**rendered_line(request, recipe.reading), "protocol": name}, indent=None)
+
+
+def _chat_template(recipes: Mapping[str, Protocol], model: str | None, tokenizer: str | None) -> ChatTemplate | None:
+    """The template of ``model``, where a protocol needs one."""
+    chats = [name for name, recipe in recipes.items() if recipe.chat != "none"]
+    if not chats:
+        options.refuse_without_use("no protocol here is a chat and has", model=model, tokenizer=tokenizer)
+        return None
+    if model is None:
+        raise UsageError(f"{chats[0]} is a chat, whose text is made by the model's chat template; add --model MODEL")
+    from choicewise.models.load import load_model
+    from choicewise.requests.blocks import no_chat
+
+    options.refuse_foreign(model, tokenizer)
+    template = load_model(model, progress=show_download(), say=tell, tokenizer=tokenizer).tokenizer.chat
+    if reason := no_chat(recipes[chats[0]], model, template):
+        raise ModelError(f"{chats[0]}: {reason}; leave the chat out, or use a model that has one")
+    return template

@@ -1,0 +1,140 @@
+"""Import, export, lm-eval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from choicewise.cli import options
+from choicewise.cli.terminal import print_json, show, tell
+from choicewise.errors import UsageError
+from choicewise.util.text import command_line
+
+if TYPE_CHECKING:
+    from choicewise.interchange.logs.import_log import Imported
+
+
+MANY = 20
+"""Logs that are told one by one."""
+
+
+def import_logs(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", readable=False, help="Files or folders that another tool wrote.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", readable=False, help="The run folder of one log, or the folder for those of several."),
+    ],
+    format: Annotated[
+        str | None, typer.Option("--from", help="The format, where it is not recognised: harness, table, ...")
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", readable=False, help="The file with the totals, where it is not beside the samples."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="The model's name, where the files don't say it, or say another.")
+    ] = None,
+    task: Annotated[str | None, typer.Option("--task", help="The same for the task's name.")] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", readable=False, help="A tokenizer folder: counts tokens of the texts."),
+    ] = None,
+    every: options.All = False,
+    json: options.Json = False,
+) -> None:
+    """Make run folders of other tools' logs, and print their table.
+
+    Reads samples of lm-evaluation-harness 0.4 with the results beside them, its 0.3 write-out, run folders of HELM,
+    logs of Inspect, details of lighteval, and CSV, Parquet or JSON Lines with the columns item, choice, loglikelihood,
+    gold.
+    Every score that the log allows is computed; the report says what it lacks for the others. The same line again
+    changes nothing.
+    """
+    if json:
+        options.refuse_without_use("--json prints every number and has", all=every)
+    from choicewise.cli.report import print_folders
+    from choicewise.interchange.logs.import_log import read_logs, renamed, write_logs
+
+    logs = read_logs(paths, format, results)
+    if not logs:
+        raise UsageError(f"{', '.join(map(str, paths))}: there is no log in it")
+    logs = renamed(logs, model, task)
+    if tokenizer is not None:
+        from choicewise.interchange.logs.import_log import counted
+
+        logs = counted(logs, tokenizer)
+    done = write_logs(logs, out, _tell if len(logs) <= MANY else lambda imported: None)
+    print_folders([out], json, every)
+    tell(f"imported {len(done)} logs into {out}" if len(done) > 1 else f"wrote {out}")
+    tell(f"`{command_line('report', out)}` shows this table again")
+
+
+def _tell(imported: Imported) -> None:
+    """What was imported, and what of it was not used or disagrees."""
+    log = imported.log
+    items = sum(imported.state.subjects.values())
+    tell(f"{log.model} on {log.task}: {items:,} items of {log.tool}")
+    for unused in (*log.unused, *imported.state.unused):
+        tell(f"  not used: {unused}")
+    for note in imported.state.notes:
+        tell(f"  warning: {note}")
+
+
+def export(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", readable=False, help="Run folders, or folders that hold runs.")
+    ],
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="The format; docs/export.md says what each is for.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", readable=False, help="A new folder, or a file where the format is one file.")
+    ],
+    protocol: Annotated[
+        list[str] | None, typer.Option("--protocol", help="Only these, or further ones the runs can score. Repeatable.")
+    ] = None,
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Export runs that are not complete as they are, marked as such.")
+    ] = False,
+    url: Annotated[
+        str, typer.Option("--url", help="Where the evaluation can be looked at, for formats that have a place for it.")
+    ] = "",
+    organization: Annotated[str, typer.Option("--organization", help="Who evaluated, in the same way.")] = "",
+    json: options.Json = False,
+) -> None:
+    """Write the numbers of runs for other tools: the harness, Every Eval Ever, the Hub, tables, logs.
+
+    No model is needed. Every file that was written is a line of the output. An earlier export of the same runs is
+    replaced in one step; anything else at --out is left alone, and refused.
+    """
+    from choicewise.interchange.export import export as write
+
+    filled = write(folders, form, out, protocols=protocol, incomplete=incomplete, url=url, organization=organization)
+    tell(*(f"note: {note}" for note in filled.notes))
+    if json:
+        files = [{"path": str(file), "bytes": file.stat().st_size} for file in filled.files]
+        print_json({"format": form, "out": str(out), "files": files, "notes": filled.notes})
+    else:
+        show(*map(str, filled.files))
+
+
+PASSED_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+"""Nothing on the line is for us, ``--help`` neither."""
+
+
+def lm_eval(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGUMENT...", help="What follows `lm_eval` on an existing line.")
+    ] = None,
+) -> None:
+    """Run lm-evaluation-harness, every argument unchanged, with one more model: choicewise.
+
+    An existing line works with `choicewise lm-eval` for `lm_eval` and `--model choicewise` for `--model hf`.
+    """
+    from choicewise.integrations.lm_eval import run_harness
+
+    run_harness(arguments or [])

@@ -1,0 +1,361 @@
+"""Streams, output, interrupt, progress.
+
+Texts of data, models and paths may hold line ends and escape sequences; people are shown a visible form of them
+(:mod:`choicewise.util.text`), and JSON holds them as JSON's own escapes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from io import TextIOWrapper
+from itertools import pairwise
+from json import dumps
+from pathlib import Path
+from shutil import get_terminal_size
+from threading import Lock, RLock
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from typer.core import TyperCommand, TyperOption
+
+from choicewise.errors import ChoicewiseError, MissingData, UsageError
+from choicewise.running.progress import ProgressReport
+from choicewise.util.secrets import refuse_secret
+from choicewise.util.text import command_line, json_safe, safe, size
+
+if TYPE_CHECKING:
+    from choicewise.results.finding import Finding
+    from choicewise.results.rows import Row
+    from choicewise.results.sweep import Average
+
+
+Progress = Callable[[int, int], None]
+"""Is called with (done, total) units of work; a resumed run starts above zero."""
+
+
+@contextmanager
+def progress(title: str, computed: Callable[[], int | None] = lambda: None) -> Iterator[Progress]:
+    """A progress reporter for one long piece of work; each call is a safe point for Ctrl-C.
+
+    ``computed``: how many input tokens a model has computed, which shows until it answers.
+    """
+    live = sys.stderr.isatty()
+    report = ProgressReport(title, _fit if live else tell, live=live, computed=computed)
+
+    def update(done: int, total: int) -> None:
+        check_interrupt()
+        report(done, total)
+
+    try:
+        yield update
+    finally:
+        if live:
+            tell_live("")
+
+
+def _fit(line: str) -> None:
+    line, width = safe(line), get_terminal_size().columns - 1
+    tell_live(line if len(line) <= width else f"{line[: width - 1]}…")
+
+
+LIVE, EVERY = 0.1, 10.0
+"""Seconds between two lines: in a terminal, and elsewhere."""
+
+
+def show_download() -> Callable[[str, int, int], None]:
+    """What is called with (name, bytes done, bytes in all) while files are downloaded, from any thread."""
+    live, lock, shown = sys.stderr.isatty(), Lock(), 0.0
+
+    def update(name: str, done: int, total: int) -> None:
+        nonlocal shown
+        stop_thread()
+        with lock:
+            now = time.monotonic()
+            if done >= total:
+                tell(f"downloaded {name}: {size(total)}")
+            elif now - shown >= (LIVE if live else EVERY):
+                shown = now
+                (tell_live if live else tell)(f"downloading {name}: {size(done)} of {size(total)}")
+
+    return update
+
+
+FEW = 4
+"""Folders that a line names; more of them are those of the line before."""
+
+
+def print_rows(
+    rows: Sequence[Row], folders: Sequence[Path], json: bool, every: bool, averages: Sequence[Average] = ()
+) -> None:
+    """The rows of the runs in ``folders``: a JSON list, or finding and tables; alarms and what to do next on stderr.
+
+    ``averages``: of the suites, which come last.
+    """
+    from choicewise.report.tables import alarms, average_tables, long, printed
+
+    if json:
+        tell(*alarms(rows))
+        print_json([*(row.as_json() for row in rows), *(each.as_json() for each in averages)])
+        return
+    if rows:
+        shown = print_finding(rows)
+        print_tables(rows, every)
+        tell(*alarms(rows, guesses_shown=shown.count > 0 and shown.guesses == shown.count))
+    print_parts(map(printed, average_tables(averages)))
+    tell(*(_next_steps(rows, folders) if long(rows) else ()))
+
+
+def print_finding(rows: Sequence[Row]) -> Finding:
+    """What the rows say in short, which is returned."""
+    from choicewise.report.findings import sentences
+    from choicewise.results.finding import finding
+
+    shown = finding(rows)
+    print_parts([" ".join(sentences(shown))])
+    return shown
+
+
+def print_tables(rows: Sequence[Row], every: bool) -> None:
+    """The rows and what their words mean: all of them where they are few or ``every``, else their families."""
+    from choicewise.report.tables import doubts, family_tables, legend, long, report_tables, short_legend
+
+    if every or not long(rows):
+        print_parts(report_tables(rows))
+        show(*legend(rows))
+        return
+    print_parts(family_tables([row for row in rows if row.share]))
+    print_parts(report_tables([row for row in rows if not row.share]))
+    if doubted := doubts(rows):
+        print_parts([f"doubts, with the number of protocols: {doubted}"])
+    show(*short_legend(rows), "every number with its interval, doubts and ids: the same line with --all")
+
+
+def _next_steps(rows: Sequence[Row], folders: Sequence[Path]) -> Iterator[str]:
+    """What to do next with the runs in ``folders``, a line each."""
+    from choicewise.results.finding import finding
+    from choicewise.results.sweep import run_folders
+
+    runs = run_folders(folders)
+    own = next(iter(finding(rows).numbers), None)
+    if len(runs) == 1 and own and own.lowest and own.highest and own.lowest.value < own.highest.value:
+        ladder = command_line("ladder", own.lowest.protocol, own.highest.protocol, *runs)
+        yield f"why the lowest and the highest differ: `{ladder}`"
+    if len(folders) <= FEW:
+        yield f"all of it on one page: `{command_line('page', *folders, '--out', 'page.html')}`"
+
+
+_lock = RLock()
+_live = False
+"""Whether stderr ends in a line that is still being replaced."""
+
+
+def show(*lines: str) -> None:
+    """Each of ``lines``, a line of the result."""
+    for line in lines:
+        print(safe(line))
+
+
+def print_json(content: object, indent: int | None = 1) -> None:
+    """``content`` as JSON (:func:`choicewise.util.jsonio.json_value`), on one line without ``indent``."""
+    from choicewise.util.jsonio import json_value
+
+    narrow = (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
+    print(json_safe(dumps(json_value(content), ensure_ascii=narrow, indent=indent)))
+
+
+def print_parts(parts: Iterable[object]) -> None:
+    """Each part, a table or text, with an empty line after it."""
+    from choicewise.report.tables import console
+
+    out = console()
+    for part in parts:
+        out.print(part)
+        out.print()
+
+
+def tell(*lines: str) -> None:
+    """Each of ``lines`` on stderr.  Where nobody can read it, nothing happens: talk must not end a run."""
+    global _live
+    with _lock, suppress(OSError, ValueError):
+        start, _live = "\r\x1b[K" if _live else "", False
+        sys.stderr.write(start + "".join(f"{safe(line)}\n" for line in lines))
+        sys.stderr.flush()
+
+
+def tell_live(line: str) -> None:
+    """Replace the line at the end of a terminal's stderr by ``line``; :func:`tell` and an empty line take it away."""
+    global _live
+    with _lock, suppress(OSError, ValueError):
+        sys.stderr.write(f"\r\x1b[K{safe(line)}")
+        sys.stderr.flush()
+        _live = bool(line)
+
+
+def fail(error: ChoicewiseError) -> NoReturn:
+    """End with an error: the message on a line, and each of its problems on one of its own."""
+    tell(f"error: {error.message}", *(f"  {problem}" for problem in error.problems))
+    if isinstance(error, MissingData):
+        line = command_line("fetch", *error.benchmarks, "--to", "DIR")
+        tell(f"  with network: `{line}`, then set CHOICEWISE_DATA=DIR, here or where DIR is copied to")
+    sys.exit(error.exit_code)
+
+
+_AGAIN = 0.02
+"""Seconds after which an interrupt that a finaliser swallowed is raised once more, outside of it."""
+
+_pressed = False
+
+
+def watch() -> None:
+    """Raise KeyboardInterrupt at Ctrl-C, and again for as long as finalisers swallow it; a second Ctrl-C ends at once.
+
+    Does nothing where the shell asked to ignore Ctrl-C, as for jobs in the background.
+    """
+    global _pressed
+    _pressed = False
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        return
+    signal.signal(signal.SIGINT, _press)
+    signal.signal(signal.SIGALRM, _raise)
+    sys.unraisablehook = _unraisable
+
+
+def watch_end() -> None:
+    """Let SIGTERM, by which clusters and services end a process, and SIGHUP, by which a terminal does, do what Ctrl-C
+    does.
+
+    In a script's background as well, where the shell asked to ignore Ctrl-C alone; SIGHUP not under ``nohup``.
+    """
+    global _pressed
+    _pressed = False
+    signal.signal(signal.SIGTERM, _press)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _press)
+    signal.signal(signal.SIGALRM, _raise)
+    sys.unraisablehook = _unraisable
+
+
+def check_interrupt() -> None:
+    """A safe point: raises KeyboardInterrupt in the main thread when Ctrl-C was pressed and the command still runs."""
+    if _pressed and threading.current_thread() is threading.main_thread():
+        signal.setitimer(signal.ITIMER_REAL, 0)  # once is enough: what is now written must not be interrupted
+        raise KeyboardInterrupt
+
+
+def stop_thread() -> None:
+    """A safe point of another thread, whose work ends as well when Ctrl-C was pressed: raises KeyboardInterrupt."""
+    if _pressed:
+        raise KeyboardInterrupt
+
+
+def end_quietly() -> None:
+    """Ctrl-C was what this command ends by, and it has ended: nothing was interrupted."""
+    global _pressed
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    _pressed = False
+
+
+def end_watch() -> None:
+    """Nothing is left that could be lost: from now on Ctrl-C ends the process at once."""
+    if signal.getsignal(signal.SIGINT) is _press:
+        signal.signal(signal.SIGINT, _end)
+
+
+def _press(number: int, frame: FrameType | None) -> None:
+    global _pressed
+    if _pressed:
+        _end(number, frame)
+    _pressed = True
+    raise KeyboardInterrupt
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os._exit(130)
+
+
+def _unraisable(unraisable: Any) -> None:
+    """Python tells this hook of exceptions that it ignores, such as one raised inside ``__del__``."""
+    if unraisable.exc_type is KeyboardInterrupt and _pressed:
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+_ASCII = {
+    **{"–": "-", "─": "-", "×": "x", "τ": "tau", "…": "...", "█": "#", "░": "."},
+    **{"⏎": "\\n", "␠": "_", "␉": "\\t", "→": "->"},
+}
+"""What stands for the characters of tables and texts where the terminal lacks them; others are shown as escapes."""
+
+
+def open_streams() -> None:
+    """Make stdout and stderr accept every text, also where the shell closed them or the terminal has few characters.
+
+    Writing to a stdout that was closed raises OSError; what goes to a stderr that was closed is dropped.
+    """
+    if sys.stdout is None:  # its descriptor must be taken, else the next file that is opened would be stdout
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (it stays open)
+    codecs.register_error("choicewise", _replaced)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="choicewise")
+
+
+def abandon(descriptor: int) -> None:
+    """Send what is still buffered for ``descriptor`` nowhere: its reader is gone, or its disk is full."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return "".join(_ASCII.get(each) or each.encode("ascii", "backslashreplace").decode() for each in text), error.end
+
+
+class Command(TyperCommand):
+    """What every command of ours is."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line; UsageError for an option that is given twice and takes one value."""
+        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        once = [each for each in given if isinstance(each, TyperOption) and not each.multiple and not each.is_flag]
+        if twice := {each.opts[0] for each in once if once.count(each) > 1}:
+            raise UsageError(f"{' and '.join(sorted(twice))} is given twice, and only the last one would count")
+        return super().parse_args(ctx, args)
+
+
+_TEXTS = ("--system", "--context", "--choice", "--premise")
+"""Options whose value is a text for the model, in which an address is like any other words."""
+
+_PASSED_ON = "lm-eval"
+"""The command whose arguments are for another program."""
+
+
+typed_words: ContextVar[tuple[str, ...]] = ContextVar("typed_words", default=())
+"""The arguments of the command under way, without the name of the program, for the manifests of its runs."""
+
+
+def refuse_typed_secrets(arguments: Sequence[str]) -> None:
+    """UsageError naming the option, where one of ``arguments`` is an address with a login or a key in it."""
+    if _PASSED_ON in arguments[:1]:
+        return
+    for before, word in pairwise(("", *arguments)):
+        option, _, value = word.partition("=") if word.startswith("--") else (before, "", word)
+        if option not in _TEXTS:
+            refuse_secret(value, option if option.startswith("--") else "an argument")

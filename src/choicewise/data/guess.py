@@ -1,0 +1,482 @@
+"""What columns may mean: proposals for an unknown shape.
+
+Nothing is read by a guess; a guess only becomes the text of a mapping that a person checks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, product
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from choicewise.data.dataset import RESERVED, Columns
+from choicewise.data.files import list_in
+from choicewise.data.items import Items, NoAnswer, UnusableRow, text
+from choicewise.data.rows import DOUBTFUL, LETTERS, Answer, CountingOpen, Draft, draft, shape_of_columns
+from choicewise.errors import DataError
+
+_COPY = "declare a mapping, such as this one in a file of its own:"
+
+
+class UnknownShape(DataError):
+    """Columns that are of no known shape; its ``problems`` are the lines of a mapping in TOML that may fit them."""
+
+
+def unknown_shape(file: Path, rows: Sequence[Mapping[str, Any]]) -> UnknownShape:
+    """The error about a file whose columns are of no known shape; ``rows``: its first ones."""
+    why = f"{file} has the columns {', '.join(rows[0])}, which are no known shape"
+    return UnknownShape(f"{why}; {_COPY}", proposal(rows))
+
+
+def open_counting(file: Path, rows: Sequence[Mapping[str, Any]], error: CountingOpen) -> UnknownShape:
+    """The error about answers of a known shape that may count from 0 or from 1."""
+    return UnknownShape(f"{file}: {error.message}, such as this one in a file of its own:", proposal(rows, doubtful=1))
+
+
+def misread_shape(
+    file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns, error: DataError
+) -> UnknownShape | None:
+    """The error about a file of a known shape none of whose ``rows`` fit, where another mapping does fit them."""
+    if not none_fits(rows, columns) or not (lines := proposal(rows))[0].startswith("# fits"):
+        return None
+    why = f"{file} has the columns of {shape_of_columns(columns)}, and no row can be read so: {error.parts[0]}"
+    return UnknownShape(f"{why}; {_COPY}", lines)
+
+
+SAMPLE: Final = 200
+"""Rows that a proposal is tried on."""
+
+TRIED: Final = 200
+"""Combinations of columns that are tried."""
+
+_MOST: Final = 10
+"""Choices for which labels are guessed."""
+
+_LOWER, _ENCLOSED = tuple(LETTERS[:_MOST].lower()), tuple(f"({letter})" for letter in LETTERS[:_MOST])
+_TRUTHS: Final = (("false", "true"), ("no", "yes"))
+"""Answers of two kinds, in the order in which an index of 0 or 1 would count them."""
+
+
+def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> list[str]:
+    """The lines of a mapping in TOML that fits nine of ten ``rows``, or of one with gaps where none does.
+
+    ``rows``: the first ones of a file, at least one.  The lines begin with what is to be checked, as comments.  From
+    ``doubtful`` digits up of which none is 0, the mapping leaves open whether they count from 0 or from 1.
+    """
+    cells = Cells.of(rows)
+    for columns in islice(_candidates(cells), TRIED):
+        drafts, unanswered = _read(rows, columns)
+        if len(drafts) + unanswered >= 0.9 * len(rows) and drafts:
+            fits = f"# fits {len(drafts) + unanswered} of the first {len(rows)} rows; check it before you use it"
+            answers = [each.answer for each in drafts if isinstance(each.answer, Answer)]
+            no_zero = columns.answer_is == "index" and not any("0" in map(str, each.cells) for each in answers)
+            counting_open = no_zero and len(answers) >= doubtful
+            doubts = _doubts(columns, answers, unanswered, no_zero, counting_open)
+            return [fits, *doubts, *_spelled(columns, counting_open)]
+    columns_there = [f"# the columns are {', '.join(map(_toml, cells.columns))}"]
+    question = next(iter(cells.questions()), "...")
+    return [
+        "# no columns fit by their names and values: put theirs in place of ...",
+        *columns_there,
+        f"question = {_toml(question)}",
+        'choices = ["...", "..."]',
+        'answer = "..."',
+    ]
+
+
+def none_fits(rows: Sequence[Mapping[str, Any]], columns: Columns) -> bool:
+    """Whether ``columns`` fit none of the ``rows``, not even those without an answer."""
+    drafts, unanswered = _read(rows, columns)
+    return not drafts and not unanswered
+
+
+def _candidates(cells: Cells) -> Iterator[Columns]:
+    id, subject = cells.id(), cells.subject()
+    questions: list[str | None] = [*cells.questions()]
+    for right, wrong in cells.pairs():
+        for question in (*(name for name in questions if name not in (right, *right, wrong, *wrong)), None):
+            yield _renamed(cells, question=question, right=right, wrong=wrong, id=id, subject=subject)
+            break
+    for choices in cells.choices():
+        parts = {choices} if isinstance(choices, str) else {*choices}
+        for answer, question in product(cells.answers(), questions):
+            if len({question, answer} | parts) != len(parts) + 2:
+                continue
+            common = {"question": question, "choices": choices, "answer": answer, "id": id, "subject": subject}
+            used = {question, answer, *parts}
+            common |= {name: None for name in ("id", "subject") if common[name] in used}
+            names = choices if isinstance(choices, tuple) else ()
+            spelled = [("label", ()), ("text", ()), ("label", _LOWER), ("label", _ENCLOSED), ("label", names)]
+            spelled += [("index", ()), ("flags", ()), ("number", ()), *(("label", truth) for truth in _TRUTHS)]
+            for kind, labels in spelled:
+                yield _renamed(cells, **common, answer_is=kind, labels=labels)
+    for answer, question in product(cells.answers(), questions):
+        for no, yes in _TRUTHS if answer != question else ():
+            common = {"question": question, "fixed": ("yes", "no"), "answer": answer, "id": id, "subject": subject}
+            yield _renamed(cells, **common, answer_is="label", labels=(yes, no))
+
+
+def _renamed(cells: Cells, **named: Any) -> Columns:
+    columns = Columns(**named)
+    tops = {path.split(".")[0] for path in columns.used}
+    return Columns(
+        **named, rename={name: f"{name}_" for name in RESERVED if name in cells.columns and name not in tops}
+    )
+
+
+def _read(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[list[Draft], int]:
+    """The drafts of the rows that the mapping fits, and how many more it would fit if they had answers."""
+    drafts, unanswered = [], 0
+    for row in rows:
+        try:
+            drafted = draft(row, columns)
+            if isinstance(drafted.answer, Answer) and columns.answer_is != "any":
+                drafted.answer.gold(columns.answer_is)
+            elif isinstance(drafted.answer, Answer) and not drafted.answer.readings():
+                drafted.answer.gold("label")
+                continue
+            if len(drafted.choices) > 1:
+                drafts.append(drafted)
+        except NoAnswer:
+            unanswered += 1
+        except UnusableRow:
+            continue
+    return drafts, unanswered
+
+
+def _doubts(
+    columns: Columns, answers: Sequence[Answer], unanswered: int, no_zero: bool, counting_open: bool
+) -> Iterator[str]:
+    if unanswered:
+        yield f"# {unanswered} of them have no answer"
+    if counting_open:
+        yield '# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0'
+    elif no_zero:
+        yield '# no answer is 0: if they count from 1, answer_is = "number"'
+    if columns.labels in _TRUTHS and not columns.fixed:
+        yield f"# check that {columns.labels[0]} means the first choice"
+    if columns.answer_is == "number" and len({str(each.cell) for each in answers}) == 1:
+        yield "# all answers are the same: check that they count from 1"
+
+
+def _spelled(columns: Columns, counting_open: bool) -> Iterator[str]:
+    values: dict[str, Source | None] = {"question": columns.question or ""}
+    values |= {name: getattr(columns, name) or None for name in ("choices", "fixed", "right", "wrong", "answer")}
+    if columns.answer is not None:
+        values["answer_is"] = "..." if counting_open else columns.answer_is
+    labels = columns.labels
+    if isinstance(columns.choices, tuple):
+        labels = labels[: len(columns.choices)]
+    values |= {"labels": labels or None, "id": columns.id, "subject": columns.subject}
+    for name, value in values.items():
+        if value is not None:
+            yield f"{name} = {_toml(value)}"
+    if columns.rename:
+        yield from chain([""], ["[rename]"], (f"{old} = {_toml(new)}" for old, new in columns.rename.items()))
+
+
+def _toml(value: object) -> str:
+    """Texts and lists of them as TOML spells them: as JSON does, but no character as two halves, and none deleted."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+Source = str | tuple[str, ...]
+"""A column that holds a list, or columns with one text each."""
+
+QUESTION: Final = (
+    *("question", "query", "problem", "stem", "ask", "prompt", "goal", "sentence", "premise", "instruction"),
+    *("input", "ctx", "text", "context", "q"),
+)
+CHOICES: Final = ("choices", "options", "endings", "answers", "candidates", "alternatives", "targets")
+RIGHT: Final = ("correct", "right", "good", "true", "gold")
+WRONG: Final = ("incorrect", "wrong", "bad", "false", "distractor", "distractors")
+ANSWER: Final = (
+    *("answer", "label", "gold", "correct", "target", "key", "solution", "right", "cop", "idx", "index"),
+    *("choice", "option", "truth", "true"),
+)
+ID: Final = ("id", "uid", "qid", "guid", "uuid", "number")
+SUBJECT: Final = ("subject", "category", "topic", "area", "domain", "task", "subset")
+"""Words of columns' names, those that say most first."""
+
+_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_MEMBER = re.compile(r"(?P<stem>.*?)[ _.-]?(?P<label>[A-Ja-j]|[0-9])")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of sample rows by column; parts of nested columns under their paths."""
+
+    columns: Mapping[str, Sequence[object]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Cells:
+        """The cells of all columns that the first row has."""
+        paths = dict.fromkeys(_paths(rows[0]))
+        return cls({path: [_at(row, path) for row in rows] for path in paths})
+
+    def questions(self) -> list[str]:
+        """Columns of texts whose names could be a question's, the likeliest first; those last that are all the same."""
+        names = self._ranked(QUESTION, [name for name in self.columns if self._all(name, _is_text)])
+        return sorted(names, key=lambda name: len({*self.columns[name]}) == 1)
+
+    def choices(self) -> Iterator[Source]:
+        """Columns that hold lists, and groups of columns named alike, the likeliest first."""
+        lists = [name for name in self.columns if self._all(name, _is_list)]
+        yield from self._ranked(CHOICES, lists)
+        groups: dict[str, dict[str, str]] = {}
+        for name in self.columns:
+            if (member := _MEMBER.fullmatch(name)) and self._all(name, _is_filled):
+                groups.setdefault(member["stem"], {})[member["label"]] = name
+        for members in sorted(groups.values(), key=len, reverse=True):
+            labels = sorted(members)
+            start = labels[0]
+            if len(labels) > 1 and start in "Aa01" and labels == [chr(ord(start) + n) for n in range(len(labels))]:
+                yield tuple(members[label] for label in labels)
+        yield from (name for name in lists if not _rank(name, CHOICES))
+
+    def pairs(self) -> Iterator[tuple[Source, Source]]:
+        """A source of the right choices and one of the wrong, where names say which is which."""
+        filled = [name for name in self.columns if self._all(name, lambda cell: _is_filled(cell) or _is_list(cell))]
+        wrong = [name for name in filled if {*_words(name)} & {*WRONG}]
+        right = [name for name in filled if {*_words(name)} & {*RIGHT} and name not in wrong]
+        if right and wrong:
+            yield self._source(right[:1]), self._source(wrong)
+
+    def answers(self) -> list[str]:
+        """Columns whose names could be an answer's, the likeliest first."""
+        return self._ranked(ANSWER, [*self.columns])
+
+    def id(self) -> str | None:
+        """The column that names items: another value in every row."""
+        names = self._ranked(ID, [name for name in self.columns if self._all(name, _is_filled)])
+        return next((name for name in names if len({*map(str, self.columns[name])}) == len(self.columns[name])), None)
+
+    def subject(self) -> str | None:
+        """The column of the subject: texts, of which fewer than half differ."""
+        names = self._ranked(SUBJECT, [name for name in self.columns if self._all(name, _is_text)])
+        return next((name for name in names if 2 * len({*self.columns[name]}) < len(self.columns[name])), None)
+
+    def _source(self, names: Sequence[str]) -> Source:
+        return names[0] if len(names) == 1 and self._all(names[0], _is_list) else tuple(names)
+
+    def _all(self, name: str, holds: Any) -> bool:
+        cells = [cell for cell in self.columns[name] if cell is not None]
+        return bool(cells) and all(map(holds, cells))
+
+    @staticmethod
+    def _ranked(words: Sequence[str], names: Sequence[str]) -> list[str]:
+        ranks = {name: rank for name in names if (rank := _rank(name, words))}
+        return sorted(ranks, key=lambda name: ranks[name])
+
+
+def _rank(name: str, words: Sequence[str]) -> tuple[int, int] | None:
+    """How near a name is to the ``words``: its best word, then how many others it has."""
+    own = _words(name)
+    places = [words.index(word) for word in own if word in words]
+    return (min(places), len(own)) if places else None
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def _paths(row: Mapping[str, Any], start: str = "") -> Iterator[str]:
+    for name, cell in row.items():
+        if isinstance(cell, Mapping) and not isinstance(cell.get("text"), list):
+            yield from _paths(cell, f"{start}{name}.")
+        else:
+            yield start + name
+
+
+def _at(row: object, path: str) -> object:
+    if isinstance(row, Mapping) and path in row:
+        return row[path]
+    first, _, rest = path.partition(".")
+    return _at(row.get(first), rest) if rest and isinstance(row, Mapping) else None
+
+
+def _is_text(cell: object) -> bool:
+    return isinstance(cell, str) and not _is_list(cell)
+
+
+def _is_filled(cell: object) -> bool:
+    try:
+        return text(cell, "").strip() != "" and not _is_list(cell)
+    except UnusableRow:
+        return False
+
+
+def _is_list(cell: object) -> bool:
+    if isinstance(cell, Mapping):
+        return isinstance(cell.get("text"), list)
+    if isinstance(cell, str) and cell.startswith("["):
+        try:
+            cell = list_in(cell, "")
+        except UnusableRow:
+            return False
+    return isinstance(cell, list) and len(cell) > 1
+
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+LEAST_EXPECTED: Final = 5
+"""Right answers that each position needs on average for the test of positions, the usual rule for chi-squared."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What choosing by a simple rule would score, among items that chance would score ``chance`` on.
+
+    ``score`` and ``chance`` are shares of 1; several choices that the rule names share the guess.  ``p``: how probable
+    a score at least as far from chance is where the rule says nothing about the answer (normal approximation, two
+    sides).
+    """
+
+    score: float
+    chance: float
+    p: float
+
+
+@dataclass(frozen=True)
+class AnswerPattern:
+    """The right answers of one split.
+
+    ``counts``: number of choices → items; ``positions``: number of choices → how often each position, from 0, is the
+    right one, for items with one right choice; ``several``: items with several right choices.  ``p_positions``: how
+    probable positions at least as uneven are where all are equally likely (chi-squared over all numbers of choices),
+    NaN where there are too few items.  ``constant``: whether the same positions are right in every item, where an item
+    has several choices.
+    ``guesses``: rule → what it scores.
+    """
+
+    counts: Mapping[int, int]
+    positions: Mapping[int, tuple[int, ...]]
+    several: int
+    p_positions: float
+    constant: bool
+    guesses: Mapping[str, Guess]
+
+
+def answer_pattern(items: Items) -> AnswerPattern:
+    """The pattern of ``items``, each with a right choice; computed column by column."""
+    sums = {rule: np.zeros(3) for rule in ("first", "last", "longest", "shortest")}
+    counts: dict[int, int] = {}
+    positions: dict[int, Ints] = {}
+    several, golds = 0, set[tuple[int, ...]]()
+    for choices, gold in _columns(items):
+        right, number = choices.flags(gold), choices.number
+        for rule, mask in choices.rules().items():
+            sums[rule] += _scored(choices, mask, right)
+        single = gold.number == 1
+        several += int((~single).sum())
+        first = gold.values[gold.starts]
+        for count, items_with in zip(*map(np.ndarray.tolist, np.unique(number, return_counts=True)), strict=True):
+            counts[count] = counts.get(count, 0) + items_with
+            places = np.bincount(first[single & (number == count)], minlength=count)
+            positions[count] = positions.get(count, np.zeros(count, np.int64)) + places
+        if len(golds) < 2:  # the item with the fewest right choices and the one with the most say whether all are alike
+            golds |= {gold.row(0), *(gold.row(int(row)) for row in np.flatnonzero(gold.differs())[:1])}
+    total = sum(counts.values())
+    return AnswerPattern(
+        dict(sorted(counts.items())),
+        {count: tuple(places.tolist()) for count, places in sorted(positions.items()) if places.any()},
+        several,
+        _even(positions.values()),
+        len(golds) == 1 and total > 1 and max(counts) > 1,
+        {rule: _guess(values, total) for rule, values in sums.items()} if total else {},
+    )
+
+
+@dataclass(frozen=True)
+class _Ragged:
+    """Values of all items in one array, with where each item's begin and how many it has."""
+
+    values: Any
+    starts: Ints
+    number: Ints
+
+    def flags(self, gold: _Ragged) -> npt.NDArray[np.bool_]:
+        """Which of these choices are named by ``gold``."""
+        flags = np.zeros(int(self.number.sum()), bool)
+        flags[np.repeat(self.starts, gold.number) + gold.values] = True
+        return flags
+
+    def rules(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """Rule of guessing → the choices that it names; of texts by their lengths in characters."""
+        size = len(self.values)
+        first, last = np.zeros(size, bool), np.zeros(size, bool)
+        first[self.starts] = last[self.starts + self.number - 1] = True
+        longest, shortest = (
+            self.values == np.repeat(reduce.reduceat(self.values, self.starts), self.number)
+            for reduce in (np.maximum, np.minimum)
+        )
+        return {"first": first, "last": last, "longest": longest, "shortest": shortest}
+
+    def row(self, number: int) -> tuple[int, ...]:
+        """The values of one item."""
+        start = self.starts[number]
+        return tuple(self.values[start : start + self.number[number]].tolist())
+
+    def differs(self) -> npt.NDArray[np.bool_]:
+        """Which items have other values than the first one."""
+        first = self.values[: self.number[0]]
+        same = self.number == len(first)
+        for place, value in enumerate(first):
+            same &= self.values[np.minimum(self.starts + place, len(self.values) - 1)] == value
+        return ~same
+
+
+def _columns(items: Items) -> Iterator[tuple[_Ragged, _Ragged]]:
+    """Lengths of choices in characters, and right choices, batch by batch."""
+    for batch in items.table().to_batches():
+        lengths = pc.utf8_length(batch["choices"].flatten()).to_numpy().astype(np.int64)
+        gold = batch["gold"].flatten().to_numpy().astype(np.int64)
+        yield _ragged(batch["choices"], lengths), _ragged(batch["gold"], gold)
+
+
+def _ragged(lists: pa.ListArray, values: Ints) -> _Ragged:
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    return _Ragged(values, offsets[:-1] - offsets[0], np.diff(offsets))
+
+
+def _scored(choices: _Ragged, mask: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]) -> Floats:
+    """(score, expectation, variance) of guessing among the choices of ``mask``, summed over the items.
+
+    Where the right choices are any of the item's, equally likely, their number among the named is hypergeometric.
+    """
+    named, both, all_right = (
+        np.add.reduceat(part.astype(np.int64), choices.starts) for part in (mask, mask & right, right)
+    )
+    chance = all_right / choices.number
+    variance = chance * (1 - chance) * (choices.number - named) / (named * np.maximum(choices.number - 1, 1))
+    return np.array([(both / named).sum(), chance.sum(), variance.sum()])
+
+
+def _guess(sums: Floats, total: int) -> Guess:
+    score, expected, variance = sums.tolist()
+    distance = abs(score - expected)
+    p = math.erfc(distance / math.sqrt(2 * variance)) if variance > 0 else float(distance < 1e-9)
+    return Guess(score / total, expected / total, p)
+
+
+def _even(positions: Iterable[Ints]) -> float:
+    from scipy.special import gammaincc
+
+    statistic, freedom = 0.0, 0
+    for counts in positions:
+        expected = counts.sum() / len(counts)
+        if expected >= LEAST_EXPECTED:
+            statistic += float(((counts - expected) ** 2 / expected).sum())
+            freedom += len(counts) - 1
+    return float(gammaincc(freedom / 2, statistic / 2)) if freedom else math.nan

@@ -1,0 +1,521 @@
+"""From a row to an item: known shapes, answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from random import Random
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from choicewise.data.dataset import RESERVED, Columns
+from choicewise.data.files import list_in, read_list
+from choicewise.data.items import (
+    Item,
+    NoAnswer,
+    Number,
+    Single,
+    UnusableRow,
+    is_number,
+    repeated,
+    spell,
+    text,
+    value_at,
+)
+from choicewise.errors import DataError
+
+
+class Answer(NamedTuple):
+    """One row's answer cell with the choices it is about.
+
+    ``labels`` are the source's own, one per choice, or empty; ``numbers`` says that some choices are numbers.
+    """
+
+    cell: object
+    choices: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    numbers: bool = False
+
+    def readings(self) -> dict[str, tuple[int, ...]]:
+        """Every way to read the answer (``label``, ``index``, ``text``) with the indices it then means.
+
+        Where the source has labels of its own, they are the only way; where the choices are texts, a number can only
+        be an index.
+        """
+        readings = {}
+        for kind in self.kinds:
+            with suppress(UnusableRow):
+                readings[kind] = self.gold(kind)
+        return readings
+
+    def gold(self, kind: str) -> tuple[int, ...]:
+        """The indices of the right choices, in increasing order, with the answer read as ``kind``.
+
+        Raises UnusableRow when it can't be read this way, or names no choice or one twice.
+        """
+        if self.cell is None:
+            raise NoAnswer("the answer is null")
+        # JSON's spelling, so that labels can name true and false.
+        answers = [str(cell).lower() if isinstance(cell, bool) else text(cell, "of the answer") for cell in self.cells]
+        count = len(self.choices)
+        if kind == "flags":
+            if len(answers) != count or not set(answers) <= {"0", "1"} or "1" not in answers:
+                raise UnusableRow(f"the answer must be 1 or 0 for each of {count} choices, and 1 at least once")
+            return tuple(index for index, flag in enumerate(answers) if flag == "1")
+        if not answers:
+            raise UnusableRow("the list of answers is empty")
+        gold = sorted(self._index(answer, kind) for answer in answers)
+        if (twice := repeated(gold)) is not None:
+            raise UnusableRow(f"the answers name choice {twice} (counted from 0) twice")
+        if kind == "index" and 1 < count == len(gold):
+            raise UnusableRow(
+                'the answers are indices of every choice; where they are a 1 or 0 for each, declare answer_is = "flags"'
+            )
+        return tuple(gold)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The ways in which the answer can be meant, readable or not."""
+        if self.labels:
+            return ("label",)
+        return ("index",) if not self.numbers and all(map(is_number, self.cells)) else KINDS
+
+    @property
+    def cells(self) -> list[object]:
+        """The answers of a row that may have several."""
+        return list(self.cell) if isinstance(self.cell, list | tuple) else [self.cell]
+
+    def _index(self, answer: str, kind: str) -> int:
+        if answer in NONE and answer not in self.labels and answer not in self.choices:
+            raise NoAnswer(f"the answer is {answer or 'empty'}")
+        if (start := COUNTED.get(kind)) is not None:
+            if not re.fullmatch(r"-?(0|[1-9][0-9]{0,8})", answer):
+                raise UnusableRow(f"the answer {answer!r} is no {kind}, which counts the choices from {start}")
+            if not 0 <= int(answer) - start < len(self.choices):
+                last = len(self.choices) - 1 + start
+                raise UnusableRow(f"the answer is {kind} {answer}, outside {start} to {last}")
+            return int(answer) - start
+        names = self.choices if kind == "text" else self.labels or tuple(LETTERS[: len(self.choices)])
+        if answer not in names:
+            known = "the texts of the choices" if kind == "text" else ", ".join(names)
+            raise UnusableRow(f"the answer {answer!r} is none of {known}")
+        if names.count(answer) > 1:
+            raise UnusableRow(f"the answer {answer!r} is the {kind} of more than one choice")
+        return names.index(answer)
+
+
+class Draft(NamedTuple):
+    """One row under a mapping.  ``id`` is empty where the file names none.
+
+    ``answer`` is the answer, or the indices of the right choices where the columns say them.  ``answer_is`` is how the
+    mapping says the answer is spelled, or ``any``.  ``order``: the choice at each place, where they are not in the
+    order of the source.
+    """
+
+    id: str
+    question: str
+    choices: tuple[str, ...]
+    answer: Answer | tuple[int, ...]
+    answer_is: str
+    subject: str
+    fields: Mapping[str, str]
+    single: Single | None = None
+    order: tuple[int, ...] = ()
+
+    def item(self, id: str, where: object, answers: AnswerReader) -> Item:
+        """The item; ``answers`` reads an answer that may be of any kind.  Raises UnusableRow."""
+        gold = self.answer
+        if isinstance(gold, Answer):
+            gold = answers.gold(where, gold) if self.answer_is == "any" else gold.gold(self.answer_is)
+        choices = self.choices
+        if self.single is not None:
+            choices, gold = self.single.arrange(choices, gold)
+        if self.order:
+            choices, right = tuple(choices[index] for index in self.order), {*gold}
+            gold = tuple(place for place, index in enumerate(self.order) if index in right)
+        return Item(self.id or id, self.question, choices, gold, self.subject, self.fields)
+
+    def shuffled(self, draws: Random) -> Draft:
+        """The same with the choices in an order that is drawn."""
+        order = list(range(len(self.choices)))
+        draws.shuffle(order)
+        return self._replace(order=tuple(order))
+
+
+def draft(row: Mapping[str, Any], columns: Columns) -> Draft:
+    """Read one row.  Raises UnusableRow when a column is missing or holds what it can't."""
+    if columns.last_of is not None:
+        row = _with_last(row, columns.last_of)
+    named = (columns.id, columns.question, columns.subject)
+    id, question, subject = ("" if name is None else text(value_at(row, name), name) for name in named)
+    if columns.id is not None and not id:
+        raise UnusableRow(f"column {columns.id} is empty where an id is needed")
+    if columns.question is not None and not question.strip():
+        raise UnusableRow(f"the question in column {columns.question} is {question!r}")
+    choices: tuple[str, ...]
+    answer: Answer | tuple[int, ...]
+    if columns.target is not None:
+        target = text(value_at(row, columns.target), columns.target)
+        if columns.last_word:
+            question, _, target = target.rpartition(" ")
+        choices, answer = (target,), (0,)
+    elif columns.right is not None and columns.wrong is not None:
+        right, wrong = (_texts(row, source, columns.drop_empty) for source in (columns.right, columns.wrong))
+        if not right:
+            raise UnusableRow("no choice is right")
+        choices, answer = right + wrong, tuple(range(len(right)))
+    else:
+        asked = _answer(row, columns)
+        answer, choices = asked, asked.choices
+        if (
+            isinstance(columns.choices, tuple) and columns.answer in columns.choices
+        ):  # right even if another says it too
+            answer = (columns.choices.index(columns.answer),)
+    single = None if columns.single is None else _single(row, columns.single)
+    return Draft(id, question, choices, answer, columns.answer_is, subject, _fields(row, columns), single)
+
+
+def _with_last(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The row with the keys of the last element of a list as further columns."""
+    parts = read_list(value_at(row, name), name)
+    if not parts or not isinstance(parts[-1], Mapping):
+        raise UnusableRow(f"column {name} holds no list of objects, the last of which could be asked")
+    return {**row, **parts[-1]}
+
+
+def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
+    try:
+        answer = value_at(row, columns.answer or "")
+    except UnusableRow as reason:
+        raise NoAnswer(*reason.args) from None
+    if columns.choices is None:
+        return Answer(answer, columns.fixed, columns.labels)
+    cells, labels, name = _cells(row, columns.choices)
+    if labels is not None and len(labels) != len(cells):
+        raise UnusableRow(f"column {name} has {len(labels)} labels for {len(cells)} choices")
+    own = columns.labels[: len(cells)] if labels is None else tuple(text(label, f"{name} (label)") for label in labels)
+    if 0 < len(own) < len(cells):
+        raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(own)}")
+    choices = tuple(text(cell, name) for cell in cells)
+    return Answer(answer, choices, own, numbers=any(map(is_number, cells)))
+
+
+def _single(row: Mapping[str, Any], source: str | tuple[str, ...]) -> Single:
+    if isinstance(source, str):
+        return Single(text(value_at(row, source), source))
+    choices, flags = source
+    texts = _texts(row, choices, drop_empty=False)
+    right = Answer(value_at(row, flags), texts).gold("flags")
+    if len(right) > 1:
+        raise UnusableRow(f"column {flags} has {len(right)} right choices where there must be one")
+    return Single(texts[right[0]], texts)
+
+
+def _texts(row: Mapping[str, Any], source: str | tuple[str, ...], drop_empty: bool) -> tuple[str, ...]:
+    cells, _, name = _cells(row, source)
+    texts = tuple(text(cell, name) for cell in cells)
+    return tuple(filter(None, texts)) if drop_empty else texts
+
+
+def _cells(row: Mapping[str, Any], source: str | tuple[str, ...]) -> tuple[list[object], list[object] | None, str]:
+    """The cells of the choices, their labels where the source has some, and the columns' name for messages."""
+    if isinstance(source, tuple):
+        return [value_at(row, path) for path in source], None, ", ".join(source)
+    cell = value_at(row, source)
+    if isinstance(cell, str) and not isinstance(cell, Number):
+        cell = list_in(cell, source)
+    if isinstance(cell, Mapping) and isinstance(cell.get("text"), list):
+        label = cell.get("label")
+        return cell["text"], label if isinstance(label, list) else None, source
+    if not isinstance(cell, list):
+        raise UnusableRow(f"column {source} holds no list of choices")
+    if cell and all(isinstance(part, Mapping) for part in cell):
+        labels = [value_at(part, "label") for part in cell] if "label" in cell[0] else None
+        return [value_at(part, "text") for part in cell], labels, source
+    return cell, None, source
+
+
+def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
+    """Every other column as text, but for nulls: a protocol that needs the column then says that it is missing."""
+    used = columns.used - set(columns.rename)
+    kept: dict[str, str] = {}
+    for name, cell in _leaves(row, used):
+        if name in used or cell is None or not (columns.others or name in columns.rename):
+            continue
+        new = columns.rename.get(name, name)
+        if new in RESERVED or new in kept:
+            raise UnusableRow(f"column {name} can't be kept as the field {new!r}; give it another name under rename")
+        kept[new] = spell(cell, name)
+    return MappingProxyType(kept)
+
+
+def _leaves(row: Mapping[str, Any], used: frozenset[str]) -> Iterator[tuple[str, object]]:
+    """The columns of a row; a nested one of which a part is used is split into its parts (``question.stem``)."""
+    opened = {path.split(".")[0] for path in used if path not in row}
+    for name, cell in row.items():
+        if name in opened and isinstance(cell, Mapping):
+            yield from ((f"{name}.{part}", inner) for part, inner in cell.items())
+        else:
+            yield name, cell
+
+
+DOUBTFUL: Final = 8
+"""Answers without a 0 from which an index is no longer taken to count from 0: four choices do so once in ten times."""
+
+_DECLARE = (
+    'declare answer_is = "number" in a mapping where they count from 1, answer_is = "index" where they count from 0'
+)
+
+
+class CountingOpen(DataError):
+    """Answers that are digits, of which nothing says whether they count the choices from 0 or from 1."""
+
+
+class AnswerReader:
+    """Reads all answers of a dataset as one ``kind``, and keeps none of them."""
+
+    def __init__(self, answers: Iterable[tuple[object, Answer]]) -> None:
+        """Decide by ``answers`` and their places, of which only so many are taken as it needs to.
+
+        Answers that can't be read at all are ignored.  Raises DataError when no kind fits all the others, or when
+        several fit but mean different choices.
+        """
+        kinds: tuple[str, ...] = KINDS
+        differing: dict[tuple[str, str], tuple[object, Answer]] = {}  # the first answer that two kinds read differently
+        for where, answer in answers:
+            if len(kinds) == 1:
+                break
+            if readings := answer.readings():
+                kinds = _remaining(kinds, where, answer, readings)
+            for pair in combinations(readings, 2):
+                if readings[pair[0]] != readings[pair[1]]:
+                    differing.setdefault(pair, (where, answer))
+        for where, answer in (place for pair, place in differing.items() if {*pair} <= {*kinds}):
+            readings = answer.readings()
+            meanings = ", ".join(f"{kind} (choice {readings[kind][0]}, counted from 0)" for kind in kinds)
+            raise DataError(
+                f"{where}: the answer {answer.cell!r} can be read as {meanings};"
+                ' declare answer_is = "label", "index", "number" or "text" in a mapping'
+            )
+        self.kind = kinds[0]
+        self._only_index = kinds == ("index",)  # where they are texts of choices as well, both mean the same
+        self._zero = False
+        self._readable = 0
+        self._beyond: object = None
+
+    def gold(self, where: object, answer: Answer) -> tuple[int, ...]:
+        """The indices of the right choices.
+
+        Raises UnusableRow when the answer can't be read, and DataError when it can, but only as another kind.
+        """
+        try:
+            gold = answer.gold(self.kind)
+        except UnusableRow:
+            gold = ()
+        if not gold or self.kind not in answer.kinds:
+            if readings := answer.readings():
+                _remaining((self.kind,), where, answer, readings)
+            self._watch(where, answer)
+            return answer.gold(self.kind)
+        self._readable += 1
+        self._zero |= not gold[0]
+        return gold
+
+    def check_counting(self) -> None:
+        """CountingOpen where, of all answers read, none is 0, and one is the number of choices or they are many.
+
+        Skipping the row of that one would make all others wrong.
+        """
+        if self._zero:
+            return
+        if self._beyond is not None and (self.kind == "index" or not self._readable):
+            raise CountingOpen(
+                f"{self._beyond}: the answer is the number of choices, and no answer is 0: they seem to be counted"
+                f" from 1; {_DECLARE}"
+            )
+        if self._only_index and self._readable >= DOUBTFUL:
+            raise CountingOpen(
+                f"none of {self._readable:,} answers is 0, so they may be counted from 1, where an index counts from"
+                f" 0; {_DECLARE}"
+            )
+
+    def _watch(self, where: object, answer: Answer) -> None:
+        for cell in map(str, () if answer.labels else answer.cells):
+            if re.fullmatch("[0-9]{1,9}", cell):
+                self._zero |= int(cell) == 0
+                if self._beyond is None and int(cell) == len(answer.choices):
+                    self._beyond = where
+
+
+def _remaining(
+    kinds: tuple[str, ...], where: object, answer: Answer, readings: dict[str, tuple[int, ...]]
+) -> tuple[str, ...]:
+    remaining = tuple(kind for kind in kinds if kind in readings)
+    if not remaining:
+        raise DataError(
+            f"{where}: the answer {answer.cell!r} can only be read as {' or '.join(readings)}, those before it only"
+            f" as {' or '.join(kinds)}; declare answer_is in a mapping (label, index, number or text)"
+        )
+    return remaining
+
+
+KINDS: Final = ("label", "index", "text")
+"""How an answer may be spelled; where several fit every row of a file, they mean the same."""
+
+COUNTED: Final = {"index": 0, "number": 1}
+"""How an answer says a choice's place → the number of the first choice.  A ``number`` has to be declared."""
+
+
+NONE: Final = ("", "-1")
+"""What stands in place of an answer that is not published: in text columns, and in those of indices."""
+
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class Shape(NamedTuple):
+    """A published layout: its mapping, and other columns that a file of this shape must have."""
+
+    columns: Columns
+    also: tuple[str, ...] = ()
+
+    def fits(self, row: Mapping[str, Any], *, answered: bool = True) -> bool:
+        """Whether all its columns are in ``row``; without ``answered`` that of the answer must not be."""
+        columns = self.columns
+        needed = (columns.used - {columns.id, columns.subject}).union(self.also)
+        if columns.last_of is not None:  # the others are in its elements
+            return answered and _holds(row, columns.last_of)
+        if not answered:
+            if columns.answer is None or columns.choices is None or columns.answer in _parts(columns.choices):
+                return False
+            needed -= {columns.answer}
+        return all(_holds(row, path) for path in needed) and (answered or not _holds(row, columns.answer or ""))
+
+
+_labelled = partial(Columns, answer="answerKey", answer_is="label")
+_indexed = partial(Columns, answer="label", answer_is="index")
+
+
+def _parts(source: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (source,) if isinstance(source, str) else source
+
+
+def _holds(row: Mapping[str, Any], path: str) -> bool:
+    try:
+        value_at(row, path)
+    except UnusableRow:
+        return False
+    return True
+
+
+# The first shape with all its columns in the file is used, so a shape comes before those whose columns it includes.
+SHAPES: Final[Mapping[str, Shape]] = {
+    # allenai.org/data/arc as released, then the fields of allenai/openbookqa, allenai/ai2_arc, tau/commonsense_qa
+    "ARC, original": Shape(_labelled("question.stem", "question.choices")),
+    "OpenBookQA": Shape(_labelled("question_stem", "choices")),
+    "ARC, CommonsenseQA": Shape(_labelled("question", "choices")),
+    "PIQA": Shape(_indexed("goal", ("sol1", "sol2"))),
+    # COPA's column "question" says which relation the question is about; the original XML calls it asks-for.
+    "COPA": Shape(
+        _indexed("premise", ("choice1", "choice2"), id="idx", rename={"question": "asks_for"}), also=("question",)
+    ),
+    "Social IQa": Shape(
+        _labelled("question", ("answerA", "answerB", "answerC"), answer="label", labels=("1", "2", "3")), ("context",)
+    ),
+    "WinoGrande": Shape(_labelled("sentence", ("option1", "option2"), answer="answer", labels=("1", "2"))),
+    "HellaSwag, cleaned": Shape(_indexed("query", "endings", id="ind")),
+    "HellaSwag": Shape(_indexed("ctx", "endings", id="ind")),
+    # The choices of mc2 and, of the right ones, that of mc1 first, so that both metrics follow from one run.
+    "TruthfulQA, multiple choice": Shape(
+        Columns(
+            choices="mc2_targets.choices",
+            answer="mc2_targets.labels",
+            answer_is="flags",
+            single=("mc1_targets.choices", "mc1_targets.labels"),
+        )
+    ),
+    # Splitting at ";" gives an empty last answer where the sheet's cell ends in one; TruthfulQA's own reader
+    # (utilities.py, split_multi_answer) drops those.
+    "TruthfulQA, generation": Shape(
+        Columns(
+            right="correct_answers",
+            wrong="incorrect_answers",
+            single="best_answer",
+            rename={"best_answer": "best_answer"},
+            drop_empty=True,
+        )
+    ),
+    "BLiMP": Shape(Columns(None, right=("sentence_good",), wrong=("sentence_bad",), subject="UID", id="pairID")),
+    # The right answer stands last, as the harness lists them (lm_eval/tasks/sciq/sciq.yaml).
+    "SciQ": Shape(
+        Columns(
+            choices=("distractor1", "distractor2", "distractor3", "correct_answer"),
+            answer="correct_answer",
+            answer_is="text",
+        )
+    ),
+    "GPQA": Shape(
+        Columns(
+            "Question",
+            right=("Correct Answer",),
+            wrong=("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
+            id="Record ID",
+        )
+    ),
+    "MMLU-Pro": Shape(
+        _labelled("question", "options", answer="answer", id="question_id", subject="category"), also=("category",)
+    ),
+    "RACE": Shape(_labelled("question", "options", answer="answer"), also=("article",)),
+    "MuSR": Shape(_indexed("question", "choices", answer="answer_index"), also=("narrative",)),
+    "question, choices, answer (MMLU on the Hub)": Shape(Columns(choices="choices", answer="answer")),
+    **{
+        f"question, A to {LETTERS[count - 1]}, answer": Shape(Columns(choices=tuple(LETTERS[:count]), answer="answer"))
+        for count in range(10, 1, -1)
+    },
+    "CMMLU": Shape(_labelled("Question", tuple(LETTERS[:4]), answer="Answer")),
+    # "yes" before "no", as OLMES prints the two as options (arXiv:2406.08446); SuperGLUE's labels are 0 for false.
+    "BoolQ": Shape(_labelled(fixed=("yes", "no"), answer="answer", labels=("true", "false")), also=("passage",)),
+    "BoolQ, SuperGLUE": Shape(
+        _labelled(fixed=("yes", "no"), answer="label", labels=("1", "0"), id="idx"), also=("passage",)
+    ),
+}
+
+
+def recognise(row: Mapping[str, Any]) -> Columns | None:
+    """The mapping of the first shape whose columns are all in ``row``; None when there is none.
+
+    Columns named ``id`` and ``subject`` are the id and the subject, where the shape names no others.  A row of a split
+    without published answers may lack the column of the answer.
+    """
+    name = shape_of(row)
+    if name is None:
+        return None
+    columns = SHAPES[name].columns
+    id, subject = _present(row, columns.id, "id"), _present(row, columns.subject, "subject")
+    return replace(columns, id=id, subject=subject)
+
+
+def shape_of(row: Mapping[str, Any]) -> str | None:
+    """The name of the first shape that fits ``row``; None when there is none."""
+    for answered in (True, False):
+        for name, shape in SHAPES.items():
+            if shape.fits(row, answered=answered):
+                return name
+    return None
+
+
+def shape_of_columns(columns: Columns) -> str:
+    """The name of the shape whose mapping is ``columns``, whatever names items and subjects; empty for none."""
+    alike = (name for name, shape in SHAPES.items() if _unnamed(shape.columns) == _unnamed(columns))
+    return next(alike, "")
+
+
+def _unnamed(columns: Columns) -> Columns:
+    return replace(columns, id=None, subject=None)
+
+
+def _present(row: Mapping[str, Any], *names: str | None) -> str | None:
+    return next((name for name in names if name is not None and name in row), None)

@@ -1,0 +1,294 @@
+"""Token tree, packs, plan."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from choicewise.questions import Ids, Mass, Span, TokenSet
+from choicewise.tokens.tokenizer import common_prefix
+
+Places = npt.NDArray[np.int64]
+"""Indices of keys and values: 0 .. len(path) - 1 are those kept from earlier packs, the pack's own follow."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pack:
+    """Nodes ``start .. stop - 1`` of a tree, computed after all nodes before them.
+
+    ``path``: the ancestors of node ``start``, root first; their keys and values are all that is kept of
+    earlier packs.  ``keep``: places of the ancestors of node ``stop``, to be kept for the next pack.
+    """
+
+    start: int
+    stop: int
+    path: Ids
+    keep: Places
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def nodes(self) -> Ids:
+        """The node at every place, shape [path + pack]."""
+        return np.concatenate([self.path, np.arange(self.start, self.stop, dtype=np.int32)])
+
+
+def next_pack(tree: Tree, start: int, path: Ids, budget: int) -> Pack:
+    """The pack of at most ``budget`` nodes that begins at ``start``, whose ancestors are ``path``."""
+    stop = min(start + budget, len(tree))
+    nodes = np.concatenate([path, np.arange(start, stop, dtype=np.int32)])
+    return Pack(start, stop, path, np.flatnonzero(tree.end[nodes] > stop))
+
+
+def next_path(pack: Pack) -> Ids:
+    """The ancestors of the node after ``pack``: the ``path`` of the next one."""
+    return pack.nodes()[pack.keep]
+
+
+def segments(tree: Tree, pack: Pack, size: int) -> Iterator[tuple[Ids, Places]]:
+    """The nodes of ``pack`` in segments of at most ``size``, and the places of all that they may attend to.
+
+    Those are of the ancestors of the segment's first node, root first, then of the segment's own nodes.
+    """
+    end = tree.end[pack.nodes()]
+    for start in range(pack.start, pack.stop, size):
+        stop = min(start + size, pack.stop)
+        place = len(pack.path) + start - pack.start
+        ancestors = np.flatnonzero(end[:place] > start)
+        rows = np.arange(start, stop, dtype=np.int32)
+        yield rows, np.concatenate([ancestors, np.arange(place, place + len(rows))])
+
+
+FIRST_SET = -2
+"""The target that stands for the first set of tokens; the second set has the next lower number, and so on."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """Nodes in depth-first order, and which of them every distinct span reads.
+
+    ``tokens``, ``depth``, ``end``: shape [nodes]; ``depth`` is the position of the token in its sequence, and the
+    descendants of node ``i`` are exactly the nodes ``i + 1 .. end[i] - 1``.
+    Distinct span ``s`` is read at the nodes ``rows[starts[s] : starts[s + 1]]``, from the context's last token to the
+    last input (the last token of a sequence is never an input); ``targets``, sliced alike, are the tokens to score.
+    ``span_of``, shape [questions], is the distinct span of every question.
+    A mass is a span of one target: ``FIRST_SET - i`` stands for the i-th of ``sets``.
+    """
+
+    tokens: Ids
+    depth: Ids
+    end: Ids
+    rows: Ids
+    targets: Ids
+    starts: npt.NDArray[np.int64]
+    span_of: npt.NDArray[np.int64]
+    sets: tuple[TokenSet, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def build(questions: Sequence[Span | Mass]) -> Tree:
+    """The tree of ``questions``; distinct ones are numbered in its depth-first order, so they finish in that order."""
+    sets = {question.members.digest: question.members for question in questions if isinstance(question, Mass)}
+    target = {members: np.asarray([FIRST_SET - index], dtype=np.int32) for index, members in enumerate(sets)}
+    spans = [
+        question if isinstance(question, Span) else Span(question.context, target[question.members.digest])
+        for question in questions
+    ]
+    return _tree(Sequences(spans), tuple(sets.values()))
+
+
+def _tree(sequences: Sequences, sets: tuple[TokenSet, ...]) -> Tree:
+    """Every sequence adds the tokens after its common prefix with the previous one."""
+    common, lengths = sequences.common, sequences.context_lengths
+    new = lengths + sequences.inputs - common
+    first = np.cumsum(new) - new
+    nodes = int(new.sum())
+    depth = np.arange(nodes) - np.repeat(first - common, new)
+    parent, end = _nesting(common.tolist(), first.tolist(), new.tolist())
+    scored = sequences.inputs + 1
+    starts = np.concatenate([[0], np.cumsum(scored)]).astype(np.int64)
+    return Tree(
+        _new_tokens(sequences, common, first, nodes),
+        depth.astype(np.int32),
+        end,
+        _rows(ranges(lengths - 1, scored), scored, common, first, new, parent).astype(np.int32),
+        sequences.flat[ranges(sequences.start, scored)],
+        starts,
+        sequences.span_of,
+        sets,
+    )
+
+
+def _new_tokens(sequences: Sequences, common: Integers, first: Integers, nodes: int) -> Ids:
+    """The token of every node."""
+    tokens = np.empty(nodes, dtype=np.int32)
+    in_context = sequences.context_lengths - common  # how many new tokens the context has; below 0 when it has none
+    for place in np.flatnonzero(in_context > 0):
+        part = sequences.contexts[sequences.context[place]][common[place] :]
+        tokens[first[place] : first[place] + len(part)] = part
+    shared = np.maximum(-in_context, 0)
+    counts = sequences.inputs - shared
+    places = ranges(first + np.maximum(in_context, 0), counts)
+    tokens[places] = sequences.flat[ranges(sequences.start + shared, counts)]
+    return tokens
+
+
+def _nesting(common: list[int], first: list[int], new: list[int]) -> tuple[Integers, Ids]:
+    """For every sequence, which one added the token before its first new one; for every node, the end of its subtree.
+
+    A stack holds what every sequence added to the current path: (sequence, depth of its first token, its first node,
+    how many of its tokens are on the path).
+    """
+    nodes = sum(new)
+    parent, end = np.zeros(len(common), dtype=np.int64), np.full(nodes, nodes, dtype=np.int32)
+    path: list[tuple[int, int, int, int]] = []
+    for sequence, (depth, node, count) in enumerate(zip(common, first, new, strict=True)):
+        if not count:
+            continue
+        while path and path[-1][1] >= depth:
+            _, _, begin, kept = path.pop()
+            end[begin : begin + kept] = node
+        if path:
+            owner, top, begin, kept = path[-1]
+            parent[sequence] = owner
+            if top + kept > depth:
+                end[begin + depth - top : begin + kept] = node
+                path[-1] = owner, top, begin, depth - top
+        path.append((sequence, depth, node, count))
+    return parent, end
+
+
+def _rows(
+    depth: Integers, counts: Integers, common: Integers, first: Integers, new: Integers, parent: Integers
+) -> Integers:
+    """The node of every sequence at every ``depth`` it is read at, ``counts`` of them for each sequence."""
+    adding = np.maximum.accumulate(np.where(new > 0, np.arange(len(new)), 0))
+    owner = np.repeat(adding, counts)
+    while len(shared := np.flatnonzero(common[owner] > depth)):
+        owner[shared] = parent[owner[shared]]
+    return first[owner] + depth - common[owner]
+
+
+ID_BYTES = 4
+
+Integers = npt.NDArray[np.int64]
+
+
+class Sequences:
+    """The distinct ones of some spans, sorted so that sequences with a common beginning are next to each other.
+
+    A sequence is a context and the inputs of a continuation: all its tokens but the last.  ``contexts`` are the
+    distinct contexts.  Distinct span s has the context ``context[s]`` and the continuation whose tokens are
+    ``flat[start[s] : start[s] + inputs[s] + 1]``.  ``span_of``, shape [spans], is the distinct span of every span.
+    """
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        ordered, context_of = _distinct_contexts(spans)
+        self.contexts: list[Ids] = [np.frombuffer(context, dtype=np.int32) for context in ordered]
+        extended = [longer.startswith(context) for context, longer in pairwise(ordered)]
+        self._extended = np.array([*extended, False], dtype=np.bool_)
+        as_bytes = [_bytes(span.continuation) for span in spans]
+        texts = list(dict.fromkeys(as_bytes))
+        number = {text: index for index, text in enumerate(texts)}
+        code = np.asarray(context_of, dtype=np.int64) * len(texts)
+        code += np.fromiter(map(number.__getitem__, as_bytes), dtype=np.int64, count=len(spans))
+        distinct, span_of = np.unique(code, return_inverse=True)
+        context, continuation = np.divmod(distinct, max(len(texts), 1))
+        order = _order(ordered, [text[:-ID_BYTES] for text in texts], context, continuation, self._extended)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int64) // ID_BYTES
+        self.span_of: Integers = place[span_of]
+        self.flat: Ids = np.frombuffer(b"".join(texts), dtype=np.int32)
+        self.context: Integers = context[order]
+        self.start: Integers = ends[:-1][continuation[order]]
+        self.inputs: Integers = np.diff(ends)[continuation[order]] - 1
+
+    def __len__(self) -> int:
+        return len(self.context)
+
+    @cached_property
+    def context_lengths(self) -> Integers:
+        """Tokens of each sequence's context, shape [sequences]."""
+        return np.asarray([len(context) for context in self.contexts], dtype=np.int64)[self.context]
+
+    @cached_property
+    def common(self) -> Integers:
+        """How many tokens each sequence has in common with the one before it, shape [sequences]."""
+        common = np.zeros(len(self), dtype=np.int64)
+        same = np.flatnonzero(self.context[1:] == self.context[:-1]) + 1
+        common[same] = self.context_lengths[same] + self._common_inputs(same)
+        for place in (np.flatnonzero(self.context[1:] != self.context[:-1]) + 1).tolist():
+            pair = self.context[place - 1], self.context[place]
+            if self._extended[pair[0]] or self._extended[pair[1]]:  # inputs of one may go on like the other's context
+                common[place] = common_prefix([self._sequence(place - 1), self._sequence(place)])
+            else:
+                common[place] = common_prefix([self.contexts[context] for context in pair])
+        return common
+
+    def _common_inputs(self, places: Integers) -> Integers:
+        """How many inputs the sequences at ``places`` share with those before them, whose contexts are the same."""
+        shorter = np.minimum(self.inputs[places], self.inputs[places - 1])
+        first = np.cumsum(shorter) - shorter
+        steps = ranges(np.zeros_like(shorter), shorter)
+        before, own = (np.repeat(self.start[at], shorter) + steps for at in (places - 1, places))
+        differences = np.append(np.flatnonzero(self.flat[before] != self.flat[own]), len(steps))
+        return np.minimum(differences[np.searchsorted(differences, first)] - first, shorter)
+
+    def _sequence(self, place: int) -> Ids:
+        start = self.start[place]
+        return np.concatenate([self.contexts[self.context[place]], self.flat[start : start + self.inputs[place]]])
+
+
+def ranges(starts: Integers, counts: Integers) -> Integers:
+    """``start, start + 1, ...``, as many as its count, for every one of ``starts``, one after the other."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - counts), counts)
+
+
+def _bytes(ids: Ids) -> bytes:
+    return np.ascontiguousarray(ids, dtype=np.int32).tobytes()
+
+
+def _distinct_contexts(spans: Sequence[Span]) -> tuple[list[bytes], list[int]]:
+    """The distinct contexts as sorted bytes, and the index of every span's context among them.
+
+    Any order of the ids will do that keeps common prefixes together, as the order of their bytes does.
+    """
+    arrays = {id(span.context): span.context for span in spans}
+    as_bytes = {identity: _bytes(context) for identity, context in arrays.items()}
+    ordered = sorted(set(as_bytes.values()))
+    number = {context: index for index, context in enumerate(ordered)}
+    index_of = {identity: number[context] for identity, context in as_bytes.items()}
+    return ordered, [index_of[id(span.context)] for span in spans]
+
+
+def _order(
+    contexts: list[bytes],
+    inputs: list[bytes],
+    context: Integers,
+    continuation: Integers,
+    extended: npt.NDArray[np.bool_],
+) -> Integers:
+    """The order of the bytes of ``contexts[context[s]]`` and ``inputs[continuation[s]]`` joined, hardly joining any.
+
+    A sequence is sorted by the last of the sorted contexts that is not after it, then by what remains of it.  That is
+    its own context, unless other contexts extend it; only then bytes are joined.
+    """
+    last, beyond, remains = context.copy(), np.zeros_like(context), [inputs[index] for index in continuation]
+    for place in np.flatnonzero(extended[context]):
+        sequence = contexts[context[place]] + remains[place]
+        last[place] = bisect_right(contexts, sequence) - 1
+        beyond[place] = not sequence.startswith(contexts[last[place]])
+        remains[place] = sequence if beyond[place] else sequence[len(contexts[last[place]]) :]
+    rank = {text: index for index, text in enumerate(sorted(set(remains)))}
+    ranks = np.fromiter(map(rank.__getitem__, remains), dtype=np.int64, count=len(remains))
+    return np.lexsort((ranks, beyond, last))

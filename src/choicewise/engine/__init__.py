@@ -1,1 +1,0 @@
-"""Every shared token computed once: the token tree and its packs."""

@@ -1,0 +1,303 @@
+"""Lm-eval results and groups."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from choicewise.data.files import read_text
+from choicewise.errors import DataError
+from choicewise.interchange.logs.log import ROUNDING, Log, LoggedItem
+
+
+class Apart(Exception):
+    """Why the tasks of a group are logs of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The log of a task, and how many items (``size``) it has."""
+
+    log: Log
+    size: int
+
+
+@dataclass(frozen=True)
+class GroupItems:
+    """The items of several tasks, named ``TASK/ID`` with the task as subject, as our own runs of a group name them."""
+
+    logs: Sequence[Log]
+
+    def __iter__(self) -> Iterator[LoggedItem]:
+        for log in self.logs:
+            for item in log.items:
+                yield replace(item, id=f"{log.task}/{item.id}", subject=log.task)
+
+
+def outermost(results: Results, tasks: Sequence[str]) -> list[str]:
+    """The groups with a number that are in no other such group and have any of ``tasks``."""
+    leaves = {name: results.leaves(name) for name in results.groups if results.numbers(name)}
+    known = [name for name, own in leaves.items() if len(own) > 1 and {*own} & {*tasks}]
+    inner = {below for name in known for below in results.below(name)}
+    return [name for name in known if name not in inner]
+
+
+def together(group: str, results: Results, parts: Mapping[str, Part]) -> Log:
+    """The tasks of ``group`` as one log; ``parts``: those there are by their task.
+
+    Its tasks count by their items (micro) or alike (macro), as the group's own numbers do.  Raises :class:`Apart` where
+    these are neither, where tasks are absent, and where they are asked in different ways.
+    """
+    leaves = results.leaves(group)
+    if absent := [task for task in leaves if task not in parts]:
+        raise Apart(
+            f"samples that can be used are absent of {len(absent)} of its {len(leaves)} tasks, such as {absent[0]}"
+        )
+    kinds = sorted({str(results.config(task).get("output_type")) for task in leaves})
+    if len(kinds) > 1:
+        raise Apart(f"its tasks are of the output types {', '.join(kinds)}")
+    aggregations = _aggregations(group, results, {task: parts[task].size for task in leaves})
+    logs = [parts[task].log for task in leaves]
+    every = dict.fromkeys(name for log in logs for name in log.settings)
+    settings = {name: _joined([log.settings.get(name, "") for log in logs]) for name in every}
+    unused = tuple(dict.fromkeys(text for log in logs for text in log.unused))
+    if inner := [name for name in results.below(group) if results.numbers(name)]:
+        unused += (f"the numbers of {', '.join(inner)}, groups in {group}: they are of some of its subjects",)
+    return replace(
+        logs[0],
+        task=group,
+        items=GroupItems(logs),
+        settings={**settings, "tasks": f"{len(leaves)}, a subject each"},
+        null=next((log.null for log in logs if log.null is not None), None),
+        recorded={name.partition(",")[0]: value for name, value in results.numbers(group).items()},
+        unused=unused,
+        aggregations=aggregations,
+    )
+
+
+def _joined(values: Sequence[str]) -> str:
+    """What the tasks have, each once."""
+    different = list(dict.fromkeys(value for value in values if value))
+    text = "; ".join(different[:3])
+    return text if len(different) <= 3 else f"{text}; and {len(different) - 3} others"
+
+
+def _aggregations(group: str, results: Results, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """How the group's numbers follow from those of its tasks: that of the first number, then another one's.
+
+    Where a number is the same both ways, the configuration says which (lm_eval/api/group.py@4e7e0d4, aggregate).
+    """
+    fitting: list[set[str]] = []
+    for name, number in results.numbers(group).items():
+        values = {task: results.numbers(task)[name] for task in sizes if name in results.numbers(task)}
+        if len(values) < len(sizes):
+            continue
+        means = {
+            "micro": sum(values[task] * size for task, size in sizes.items()) / sum(sizes.values()),
+            "macro": sum(values.values()) / len(values),
+        }
+        fitting.append({way for way, mean in means.items() if abs(mean - number) <= ROUNDING})
+        if not fitting[-1]:
+            raise Apart(
+                f"its {name} is {number:.6g}, and its tasks have {means['micro']:.6g} over all items and "
+                f"{means['macro']:.6g} over tasks"
+            )
+    if not fitting:
+        raise Apart("none of its numbers is one of all of its tasks")
+    if common := set.intersection(*fitting):
+        return (common.pop() if len(common) == 1 else _configured(results.config(group)),)
+    first = next(ways for ways in fitting if len(ways) == 1)
+    return (*first, *({"micro", "macro"} - first))
+
+
+def _configured(config: Mapping[str, Any]) -> str:
+    listed = config.get("aggregate_metric_list")
+    every = [each for each in (listed if isinstance(listed, list) else [listed]) if isinstance(each, dict)]
+    return "macro" if every and not any(each.get("weight_by_size", True) for each in every) else "micro"
+
+
+SAMPLES = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?))?")
+"""The name of a file of samples, without its ending."""
+
+KEPT_ARGUMENTS = (
+    *("pretrained", "dtype", "revision", "peft", "delta", "subfolder", "add_bos_token", "max_length", "softmax_dtype"),
+    *("load_in_8bit", "load_in_4bit", "parallelize", "model", "tokenizer", "enable_thinking"),
+)
+"""Arguments of the model that are kept; others may be secrets."""
+
+MEANS = frozenset({"acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match"})
+"""Metrics whose total is a mean where a task does not say otherwise (lm_eval/api/metrics.py@4e7e0d4)."""
+
+MODEL = ("model_dtype", "model_revision", "model_sha", "model_num_parameters", "batch_size", "device", "limit")
+RUN = ("lm_eval_version", "transformers_version", "git_hash", "date", "chat_template_sha", "fewshot_as_multiturn")
+SEEDS = ("random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
+TASK = ("dataset_path", "dataset_name", "test_split", "validation_split", "output_type", "target_delimiter")
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What the file at ``path`` says; ``content`` is the whole of it."""
+
+    path: Path
+    content: Mapping[str, Any]
+
+    def config(self, task: str) -> Mapping[str, Any]:
+        """The configuration of ``task``; empty where the file has none."""
+        return _mapping(_mapping(self.content.get("configs")).get(task))
+
+    def has(self, task: str) -> bool:
+        """Whether the file is about ``task``."""
+        return task in _mapping(self.content.get("results")) or bool(self.config(task))
+
+    def task_of(self, samples: Path) -> str | None:
+        """The task that the name of a file of samples ends with, as the harness 0.4.0 names them."""
+        ends = [name for name in self.tasks if samples.stem == name or samples.stem.endswith(f"_{name}")]
+        return max(ends, key=len, default=None)
+
+    @property
+    def tasks(self) -> list[str]:
+        """All tasks and groups that it has numbers of."""
+        return [*_mapping(self.content.get("results"))]
+
+    @property
+    def model(self) -> str | None:
+        """The model as it was named; None where the file does not say."""
+        config = _mapping(self.content.get("config"))
+        arguments = _arguments(config.get("model_args"))
+        named = arguments.get("pretrained") or arguments.get("model") or self.content.get("model_name")
+        named = named or config.get("model")
+        if not isinstance(named, str) or not named.strip("/"):
+            return None
+        added = arguments.get("peft")
+        return _last(named) if not added else f"{_last(named)}+{_last(str(added))}"
+
+    def totals(self, task: str, filter: str) -> dict[str, float]:
+        """Metric → its total over the items of ``task`` after ``filter``."""
+        own = _mapping(_mapping(self.content.get("results")).get(task))
+        totals: dict[str, float] = {}
+        for name, value in own.items():
+            metric, _, after = str(name).partition(",")
+            plain = isinstance(value, int | float) and not isinstance(value, bool) and value == value
+            if plain and after in ("", filter) and metric not in ("alias", "samples", "sample_len"):
+                totals[metric] = float(value)
+        return totals
+
+    def numbers(self, name: str) -> dict[str, float]:
+        """``METRIC,FILTER`` → the number that a task or group has; standard errors and texts left out."""
+        own = _mapping(_mapping(self.content.get("results")).get(name))
+        own = {**_mapping(_mapping(self.content.get("groups")).get(name)), **own}
+        plain = {key: value for key, value in own.items() if isinstance(value, int | float) and value == value}
+        return {
+            key: float(value)
+            for key, value in plain.items()
+            if "," in key and not isinstance(value, bool) and not key.partition(",")[0].endswith("_stderr")
+        }
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """Group → the tasks and groups that it names."""
+        listed = _mapping(self.content.get("group_subtasks"))
+        named = {str(name): own for name, own in listed.items() if isinstance(own, list) and own}
+        return {name: [str(each) for each in own] for name, own in named.items()}
+
+    def below(self, group: str) -> list[str]:
+        """The groups that ``group`` holds, and those that they hold."""
+        return [name for name in self._within(group) if name in self.groups]
+
+    def leaves(self, group: str) -> tuple[str, ...]:
+        """The tasks that ``group`` and the groups in it hold, in their order."""
+        return tuple(name for name in self._within(group) if name not in self.groups)
+
+    def _within(self, group: str) -> dict[str, None]:
+        tree, met = self.groups, dict[str, None]()
+        waiting = [*tree.get(group, ())]
+        while waiting:
+            name = waiting.pop(0)
+            if name not in met and name != group:
+                met[name] = None
+                waiting[:0] = tree.get(name, ())
+        return met
+
+    def items(self, task: str) -> int | None:
+        """How many items of ``task`` were asked; None where the file does not say."""
+        count = _mapping(_mapping(self.content.get("n-samples")).get(task)).get("effective")
+        return count if isinstance(count, int) else None
+
+    def settings(self, task: str) -> dict[str, str]:
+        """What it says of how ``task`` was asked, and of the model."""
+        config, own = _mapping(self.content.get("config")), self.config(task)
+        versions, shots = _mapping(self.content.get("versions")), _mapping(self.content.get("n-shot"))
+        kept = {"results": self.path.name, "task version": versions.get(task)}
+        kept["shots"] = shots.get(task, own.get("num_fewshot"))
+        kept |= {name: config.get(name) for name in (*MODEL, *SEEDS)}
+        kept |= {name: self.content.get(name) for name in RUN}
+        kept |= {name: own.get(name) for name in TASK}
+        arguments = _arguments(config.get("model_args"))
+        kept |= {f"model {name}": arguments.get(name) for name in KEPT_ARGUMENTS}
+        if isinstance(dtype := config.get("model_dtype"), str):
+            kept["dtype"] = dtype.removeprefix("torch.")
+        return {name: _short(value) for name, value in kept.items() if value is not None and value != ""}
+
+    def is_mean(self, task: str, metric: str) -> bool:
+        """Whether the total of ``metric`` is the mean of what its samples say."""
+        named = [each for each in self.config(task).get("metric_list") or () if isinstance(each, dict)]
+        own = next((each for each in named if each.get("metric") == metric), {})
+        return own["aggregation"] == "mean" if "aggregation" in own else metric in MEANS
+
+
+def read_results(path: Path) -> Results:
+    """The results file at ``path``.  Raises DataError where it is none."""
+    try:
+        content = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is no JSON ({error}); name the results file of the samples") from error
+    if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
+        raise DataError(f"{path} is no results file of lm-evaluation-harness 0.4: it has no results")
+    return Results(path, content)
+
+
+def find_results(samples: Path, task: str) -> Results | None:
+    """The results that belong to a file of samples: those of its time, else the only ones beside it of its task."""
+    match = SAMPLES.fullmatch(samples.stem)
+    date = match["date"] if match else None
+    beside = [path for path in sorted(samples.parent.glob("*.json")) if not path.name.startswith("samples_")]
+    if date is not None and (same := [path for path in beside if path.stem.endswith(date)]):
+        return read_results(same[0])
+    if date is not None:
+        return None
+    known = [each for each in map(_results_or_none, beside) if each is not None]
+    fitting = [each for each in known if each.has(task) or (match is None and each.task_of(samples) is not None)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _results_or_none(path: Path) -> Results | None:
+    try:
+        return read_results(path)
+    except DataError:
+        return None
+
+
+def _arguments(given: Any) -> dict[str, Any]:
+    """The model's arguments, which are text or, in newer files, an object."""
+    if isinstance(given, dict):
+        return given
+    pairs = (part.partition("=") for part in given.split(",")) if isinstance(given, str) else ()
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def _last(name: str) -> str:
+    """A model's name; of a folder on that machine, the last part alone."""
+    return name.rstrip("/").rpartition("/")[2] if name.startswith(("/", "./", "../", "~")) else name
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."

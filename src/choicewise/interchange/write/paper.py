@@ -1,0 +1,522 @@
+"""LaTeX and Markdown from one table and two jinja templates."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from choicewise import __version__
+from choicewise.interchange.export import Export, Writer, begins_with, one_file
+from choicewise.interchange.write.common import shown_runs
+from choicewise.page.study import Study
+from choicewise.protocols.protocol import METRICS
+from choicewise.report.tables import AverageTable, average_tables, plain
+from choicewise.results.rows import Row, chosen_part
+from choicewise.util.text import percent, safe
+
+LATEX_FIRST = "% tables of `choicewise export`"
+"""How the first line of every such file begins, which says whose it is."""
+
+LINES, SIGNATURES = 36, 5
+"""Lines and signatures of a table that fits on a page; one with more of them runs over several."""
+
+HEAD = 12
+"""Characters of a head on one line."""
+
+_SMALL = r"\small\setlength{\tabcolsep}{4pt}"
+"""So that four columns of values fit between margins of an inch."""
+
+_LATEX_SPECIAL = {
+    **{char: f"\\{char}" for char in "{}$&#_%"},
+    **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", "`": r"\textasciigrave{}", "'": r"\textquotesingle{}"},
+    **{'"': r"\char34{}", "\xa0": "~"},
+}
+"""What LaTeX would read as something else."""
+
+_LIGATURES = re.compile("(?<=-)-|(?<=,),|(?<=<)<|(?<=>)>")
+"""The second of two characters that fonts make one of."""
+
+_TYPED = {char: f"\\char{ord(char)}{{}}" for char in "\\{}^~`'\""} | {char: f"\\{char}" for char in "$&#_%"}
+"""The same for a typewriter face, where every character of ASCII has its own place."""
+
+_KNOWN = frozenset(map(chr, range(0xA1, 0x180))) - frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ") | frozenset("–—‘’“”†‡•…‰€™")
+"""Characters beyond ASCII that pdfTeX sets without a further package (LaTeX of 2020 and later)."""
+
+OTHER = r"\choicewisechar"
+"""The command for all other characters, which takes the character and its name."""
+
+_HEAD = r"""%s: in the preamble, \usepackage{booktabs,longtable}
+\providecommand{%s}[2]{\ifdefined\Umathchar#1\else#2\fi}%% a character, or its name where pdfTeX does not have it
+"""
+
+
+def latex_escape(text: str) -> str:
+    r"""``text`` as one line that LaTeX sets as it is; hidden characters and line ends as escapes (``\n``)."""
+    return _spelled(text, _LATEX_SPECIAL)
+
+
+def latex_code(text: str) -> str:
+    """``text`` in a typewriter face, which may go on in the next line after each bar, per cent sign and slash."""
+    shown = re.sub(r"\||\\%|/", r"\g<0>\\allowbreak{}", _spelled(text, _TYPED))
+    return rf"\texttt{{{shown}}}"
+
+
+def latex(tables: Sequence[PaperTable]) -> str:
+    """All ``tables``: floats where they fit on a page, else tables that run over several."""
+    return "\n".join([_HEAD % (LATEX_FIRST, OTHER), *map(_latex_table, tables)])
+
+
+def _latex_table(table: PaperTable) -> str:
+    signatures = sum(1 for note in table.notes if note.code)
+    return _float(table) if len(_body(table)) <= LINES and signatures <= SIGNATURES else _long(table)
+
+
+def _float(table: PaperTable) -> str:
+    lines = [
+        r"\begin{table}[tbp]",
+        r"\centering" + _SMALL,
+        _caption(table),
+        r"\begin{tabular}{" + _columns(table) + "}",
+    ]
+    lines += [r"\toprule", _head(table), r"\midrule", *_body(table), r"\bottomrule", r"\end{tabular}"]
+    lines += [r"\par\medskip", r"\begin{minipage}{\linewidth}", _notes(table.notes), r"\end{minipage}"]
+    return "\n".join([*lines, r"\end{table}", ""])
+
+
+def _long(table: PaperTable) -> str:
+    head = [r"\toprule", _head(table), r"\midrule"]
+    lines = ["{" + _SMALL, r"\begin{longtable}{" + _columns(table) + "}", _caption(table) + r"\\"]
+    lines += [*head, r"\endfirsthead", *head, r"\endhead", *_body(table), r"\bottomrule", r"\end{longtable}"]
+    return "\n".join([*lines, _notes(table.notes), r"\par}", ""])
+
+
+def _caption(table: PaperTable) -> str:
+    return rf"\caption{{{latex_escape(table.caption)}.}}\label{{tab:{table.name}}}"
+
+
+def _columns(table: PaperTable) -> str:
+    return "".join("l" if place in table.texts else "r" for place in range(len(table.heads)))
+
+
+def _head(table: PaperTable) -> str:
+    return _line(_stack(head, "l" if place in table.texts else "r") for place, head in enumerate(table.heads))
+
+
+def _stack(head: str, side: str) -> str:
+    """A head over as many lines as keep its column narrow; it may end a line after a hyphen, a slash and the like."""
+    lines = [""]
+    for piece in re.findall(r"[^-/:_ ]*[-/:_ ]?", safe(head)):
+        if lines[-1] and len(lines[-1] + piece) > HEAD:
+            lines.append("")
+        lines[-1] += piece
+    whole = r"\\".join(_guarded(latex_escape(line)) for line in lines)
+    return whole if len(lines) == 1 else rf"\shortstack[{side}]{{{whole}}}"
+
+
+def _body(table: PaperTable) -> list[str]:
+    lines = []
+    for row in table.rows:
+        stacked = any(cell.interval for cell in row)
+        lines.append(
+            _line(map(_latex_cell, row)) + ("*" if stacked else "")
+        )  # no page ends between a value and its interval
+        if stacked:
+            lines.append(_line(map(_interval, row)))
+    return lines
+
+
+def _line(cells: Iterable[str]) -> str:
+    return _guarded(" & ".join(cells)) + r" \\"
+
+
+def _guarded(line: str) -> str:
+    """``line`` so that the end of the line before does not take its first character for an option."""
+    return f"{{}}{line}" if line.startswith(("[", "*")) else line
+
+
+def _latex_cell(cell: Cell) -> str:
+    return latex_escape(cell.text) + (rf"\textsuperscript{{{_latex_marks(cell.marks)}}}" if cell.marks else "")
+
+
+def _interval(cell: Cell) -> str:
+    return rf"{{\scriptsize {latex_escape(cell.interval)}}}" if cell.interval else ""
+
+
+def _notes(notes: Sequence[Note]) -> str:
+    return "\n".join([r"\footnotesize\raggedright", *(f"{_latex_note(note)}\\par" for note in notes)])
+
+
+def _latex_note(note: Note) -> str:
+    mark = rf"\textsuperscript{{{note.mark}}}" if note.mark else ""
+    return " ".join(filter(None, (mark, latex_escape(note.text), latex_code(note.code) if note.code else "")))
+
+
+def _latex_marks(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _spelled(text: str, special: Mapping[str, str]) -> str:
+    apart = _LIGATURES.sub("\0\\g<0>", safe(text))
+    return "".join("{}" if char == "\0" else special.get(char) or _char(char) for char in apart)
+
+
+def _char(char: str) -> str:
+    return char if char.isascii() or char in _KNOWN else f"{OTHER}{{{char}}}{{U+{ord(char):04X}}}"
+
+
+def _latex_write(export: Export, out: Path) -> Sequence[str]:
+    out.write_text(latex(paper_tables(shown_runs(export))), encoding="utf-8")
+    return ()
+
+
+ACROSS = 4
+"""Columns of values that fit on a page; more of them make further tables."""
+
+NONE = "–"
+"""What stands where there is no number."""
+
+
+class Key(NamedTuple):
+    """What a value is about beside its model."""
+
+    dataset: str
+    data: str
+    part: str
+    protocol: str
+    id: str
+    metric: str
+    subject: str
+
+
+def paper_tables(study: Study) -> list[PaperTable]:
+    """Every table: shares of 1 in %, other numbers apart from them, then a table per suite of averages."""
+    own, rows = parts(study), [*study.rows, *study.apart]
+    bare = {row.model: row.model.removesuffix(f" on {row.dataset}") for row in rows}
+    tables: list[PaperTable] = []
+    for share in (True, False):
+        if kind := [row for row in rows if row.share == share]:
+            tables += _tables(kind, own, bare)
+    return [*tables, *map(_average, average_tables(study.averages))]
+
+
+def _tables(rows: Sequence[Row], own: dict[str, str], bare: dict[str, str]) -> Iterator[PaperTable]:
+    spelled, unit = _digits(rows)
+    keys = {(row.model, row.protocol, row.subject): _key(row, own[row.model]) for row in rows}
+    labels = _labels(list(dict.fromkeys(keys.values())))
+    cells = {(labels[keys[row.model, row.protocol, row.subject]], bare[row.model]): row for row in rows}
+    about = _About(rows, own, spelled, unit)
+    models = list(dict.fromkeys(bare.values()))
+    models = [model for model in models if any(model == name for _, name in cells)]
+    if len(models) == 1:
+        yield _lines(about, models[0], {label: row for (label, _), row in cells.items()})
+        return
+    names = list(labels.values())
+    down, across = (models, names) if len(models) > len(names) else (names, models)
+    flat = {(label, model) if down is names else (model, label): row for (label, model), row in cells.items()}
+    step = math.ceil(len(across) / math.ceil(len(across) / ACROSS))
+    starts = range(0, len(across), step)
+    for start in starts:
+        chosen = across[start : start + step]
+        piece = f" (part {start // step + 1} of {len(starts)})" if len(starts) > 1 else ""
+        shown = {key: row for key, row in flat.items() if key[1] in chosen}
+        yield _matrix(about, down, chosen, shown, "model" if down is models else "protocol", piece)
+
+
+class _About(NamedTuple):
+    rows: Sequence[Row]
+    own: dict[str, str]
+    spelled: Callable[[float], str]
+    unit: str
+
+    def cell(self, row: Row, marks: Marks) -> Cell:
+        """The value of ``row`` with its interval."""
+        if math.isnan(row.value):
+            return Cell(NONE, marks=marks.of(remarks(row, self.own[row.model])))
+        return Cell(self.spelled(row.value), self.interval(row), marks.of(remarks(row, self.own[row.model])))
+
+    def interval(self, row: Row) -> str:
+        """The 95 % interval, nothing where there is none."""
+        return "" if math.isnan(row.ci_low) else f"[{self.spelled(row.ci_low)}, {self.spelled(row.ci_high)}]"
+
+    def caption(self, about: str) -> str:
+        """What is shown: metrics with their unit, ``about`` whom, on which data."""
+        metrics = ", ".join(dict.fromkeys(row.metric for row in self.rows))
+        return f"{metrics}{self.unit}{about} on {_listed([row.dataset for row in self.rows])}"
+
+    def name(self, piece: str = "") -> str:
+        """A word to refer to the table by."""
+        metrics, datasets = (dict.fromkeys(getattr(row, name) for row in self.rows) for name in ("metric", "dataset"))
+        words = " ".join([*datasets, *metrics]) if len(datasets) == 1 else " ".join(metrics)
+        return re.sub("[^a-z0-9]+", "-", f"{words} {piece}".lower()).strip("-") or "table"
+
+
+def _lines(about: _About, model: str, rows: dict[str, Row]) -> PaperTable:
+    """One model: a line per protocol."""
+    marks = Marks()
+    lines = []
+    for label, row in rows.items():
+        value = about.cell(row, marks)
+        interval = value.interval.strip("[]").replace(", ", NONE) or NONE
+        numbers = [Cell(value.text, marks=value.marks), Cell(interval), Cell(f"{row.n:,}"), Cell(f"{row.missing:,}")]
+        lines.append((Cell(label), *numbers, Cell(row.id)))
+    heads = ["protocol", about.unit.removeprefix(" in ") or "value", "95 % interval", "n", "missing", "id"]
+    missing = any(row.missing for row in rows.values())
+    chosen = [place for place, head in enumerate(heads) if missing or head != "missing"]
+    cells = tuple(tuple(line[place] for place in chosen) for line in lines)
+    notes = (*marks.notes, *table_notes(list(rows.values())))
+    texts = frozenset((0, len(chosen) - 1))
+    caption = about.caption(f" of {model}")
+    return PaperTable(about.name(), caption, tuple(heads[place] for place in chosen), cells, notes, texts)
+
+
+def _matrix(
+    about: _About, down: Sequence[str], across: Sequence[str], rows: dict[tuple[str, str], Row], corner: str, piece: str
+) -> PaperTable:
+    """Values by the names ``down`` and ``across``, with n at the edge of the protocols."""
+    marks = Marks()
+    by_protocol = corner == "protocol"
+    lines = []
+    for name in down:
+        own = [rows.get((name, column)) for column in across]
+        cells = [Cell("") if row is None else about.cell(row, marks) for row in own]
+        ends = [Cell(_count(own)), Cell(_ids(own))] if by_protocol else []
+        lines.append((Cell(name), *cells, *ends))
+    heads = (corner, *across, *(("n", "id") if by_protocol else ()))
+    if not by_protocol:
+        columns = [[rows.get((name, column)) for name in down] for column in across]
+        lines += [(Cell("n"), *(Cell(_count(own)) for own in columns))]
+        lines += [(Cell("id"), *(Cell(_ids(own)) for own in columns))]
+    shown = list(rows.values())
+    notes = (*marks.notes, *table_notes(shown))
+    caption = about.caption(f" of {len(dict.fromkeys(row.model for row in shown))} models") + piece
+    return PaperTable(about.name(piece), caption, heads, tuple(lines), notes)
+
+
+def _average(shown: AverageTable) -> PaperTable:
+    """A suite: a line per model, a column per part."""
+    rows = tuple(tuple(Cell(NONE if text == "-" else text) for text in row) for row in shown.rows)
+    name = re.sub("[^a-z0-9]+", "-", shown.title.partition(":")[0].lower()).strip("-") or "suite"
+    notes = tuple(Note(f"{note}.") for note in shown.notes)
+    return PaperTable(f"{name}-average", shown.title, tuple(shown.columns), rows, notes)
+
+
+def _key(row: Row, part: str) -> Key:
+    return Key(row.dataset, row.data, part, row.protocol, row.id, row.metric, row.subject)
+
+
+def _labels(keys: Sequence[Key]) -> dict[Key, str]:
+    """What each key is called: its protocol, and what else tells it from the others."""
+    labels = {key: key.protocol for key in keys}
+    additions: list[Callable[[Key], str]] = [
+        lambda key: f", {key.subject}",
+        lambda key: f" on {key.dataset}",
+        lambda key: f" ({key.part or 'all'})",
+        lambda key: f" {key.data}",
+        lambda key: f" {key.id}",
+        lambda key: f" {key.metric}",
+    ]
+    for addition in additions:
+        names = list(labels.values())
+        alike = {name: [key for key in keys if labels[key] == name] for name in names}
+        differ = {name for name, own in alike.items() if len({addition(key) for key in own}) > 1}
+        labels = {key: name + addition(key) if name in differ else name for key, name in labels.items()}
+    return labels
+
+
+def _digits(rows: Sequence[Row]) -> tuple[Callable[[float], str], str]:
+    """How values are spelled, and their unit: one decimal of a percentage, or as many as the narrowest interval has."""
+    if not rows[0].share:
+        return plain, ""
+    halves = [50 * (row.ci_high - row.ci_low) for row in rows if row.ci_high > row.ci_low]
+    decimals = min(max(1, math.ceil(-math.log10(min(halves, default=1)))), 4)
+    return (lambda share: percent(share) if decimals == 1 else f"{100 * share:.{decimals}f}"), " in %"
+
+
+def _count(rows: Sequence[Row | None]) -> str:
+    """The n of all rows, from the least to the most."""
+    counts = sorted(row.n for row in rows if row is not None)
+    return "" if not counts else f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,}–{counts[-1]:,}"
+
+
+def _ids(rows: Sequence[Row | None]) -> str:
+    return " ".join(dict.fromkeys(row.id for row in rows if row is not None))
+
+
+def _listed(names: Sequence[str]) -> str:
+    different = list(dict.fromkeys(names))
+    return different[0] if len(different) == 1 else f"{len(different)} datasets"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell: its ``text``, the 95 % ``interval`` that stands below or after it, and the numbers of its notes."""
+
+    text: str
+    interval: str = ""
+    marks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line below a table: ``mark`` as cells have it, 0 for none; ``code``, such as a signature, is set as it is."""
+
+    text: str
+    mark: int = 0
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperTable:
+    """One table.  ``name``: a word of a-z, 0-9 and hyphens to refer to it; ``heads``: of the columns; the first column
+    is text, the others are numbers unless ``texts`` has their place."""
+
+    name: str
+    caption: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[Note, ...]
+    texts: frozenset[int] = frozenset((0,))
+
+
+class Marks:
+    """The notes of single values, each once and numbered from 1 in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def of(self, remarks: Sequence[str]) -> tuple[int, ...]:
+        """The numbers of these remarks."""
+        return tuple(self._numbers.setdefault(remark, len(self._numbers) + 1) for remark in remarks)
+
+    @property
+    def notes(self) -> list[Note]:
+        """A note for every remark."""
+        return [Note(remark, number) for remark, number in self._numbers.items()]
+
+
+def remarks(row: Row, part: str) -> list[str]:
+    """What must be said of a value beside it.  ``part``: the part of the data that the run is to ask, in words."""
+    parts = []
+    if lacking := row.selection.removeprefix(part).strip(", "):
+        parts.append(lacking)
+    if row.missing:
+        why = f": {row.missing_reasons[0].reason}" if row.missing_reasons else ""
+        parts.append(f"{row.missing:,} of {row.n + row.missing:,} items could not be scored{why}")
+    if row.invalid:
+        parts.append(f"{row.invalid:,} of {row.n:,} texts name no option and count as wrong")
+    if "gold-constant" in row.diagnosis.flags:
+        parts.append("ties, and the right choice always in one place: the tie rule decides the number")
+    return parts
+
+
+def parts(study: Study) -> dict[str, str]:
+    """Model → the part of the data that its run is to ask, in words."""
+    return {run.label: chosen_part(run.manifest.selection) for run in study.runs}
+
+
+def table_notes(rows: Sequence[Row]) -> list[Note]:
+    """The notes that every table of these rows has, whatever its layout."""
+    intervals, metrics = (dict.fromkeys(getattr(row, name) for row in rows) for name in ("interval", "metric"))
+    models = dict.fromkeys(
+        f"{row.model.removesuffix(f' on {row.dataset}')} {row.r}" + _from(row.model_source) for row in rows
+    )
+    data = dict.fromkeys(f"{row.dataset} {row.data}" + _from(row.dataset_source) for row in rows)
+    lines = [
+        f"{'; '.join(f'{name}: {METRICS[name].about}' for name in metrics)}.",
+        f"Intervals: 95 %, {', '.join(intervals)}. n: the items that a value is a mean over.",
+        f"Models: {'; '.join(models)}.",
+        f"Data: {'; '.join(data)}.",
+        f"Scored with Choicewise {__version__}; the signatures state every axis of a protocol and parse back to it.",
+    ]
+    return [*map(Note, lines), *signatures(rows)]
+
+
+def signatures(rows: Sequence[Row]) -> list[Note]:
+    """A note per protocol: its ids, its name and its signature; #I where the same texts were sent throughout."""
+    own: dict[str, list[Row]] = {}
+    for row in rows:
+        own.setdefault(row.id, []).append(row)
+    notes = []
+    for identity, alike in own.items():
+        texts, names = {row.i for row in alike}, dict.fromkeys(row.protocol for row in alike)
+        ids = f"{identity} {texts.pop()}" if len(texts) == 1 else identity
+        notes.append(Note(f"{ids} {', '.join(names)}", code=alike[0].signature))
+    return notes
+
+
+def _from(source: str) -> str:
+    return f" ({source})" if source else ""
+
+
+LATEX = Writer(
+    "tables in LaTeX for a paper (booktabs): models by protocols, 95 % intervals, signatures below",
+    _latex_write,
+    one_file(begins_with(LATEX_FIRST)),
+)
+
+MARKDOWN_FIRST = "<!-- tables of `choicewise export` -->"
+"""The first line of every such file, which says whose it is; a reader doesn't see it."""
+
+_MARKDOWN_SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$^@!]|#(?=\d)|:(?=//|\w+:)|(?<=\bwww)\.")
+"""What could begin markup within a line of text: emphasis, code, links, HTML, cells, mathematics, mentions."""
+
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def markdown_escape(text: str) -> str:
+    r"""``text`` as one line that shows as it is; hidden characters and line ends as escapes (``\n``)."""
+    return _MARKDOWN_SPECIAL.sub(r"\\\g<0>", safe(text))
+
+
+def markdown_code(text: str) -> str:
+    """``text`` as code, whatever backticks it has."""
+    shown = safe(text)
+    fence = "`" * (max(map(len, re.findall("`+", shown)), default=0) + 1)
+    pad = " " if shown[:1] in ("`", " ", "") or shown[-1:] in ("`", " ") else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def markdown(tables: Sequence[PaperTable]) -> str:
+    """All ``tables``, each with its caption above and its notes below."""
+    return "\n\n".join([MARKDOWN_FIRST, *map(_markdown_table, tables)]) + "\n"
+
+
+def _markdown_table(table: PaperTable) -> str:
+    rule = [":--" if place in table.texts else "--:" for place in range(len(table.heads))]
+    lines = [map(markdown_escape, table.heads), rule, *(map(_markdown_cell, row) for row in table.rows)]
+    grid = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    notes = "\n".join(map(_markdown_note, table.notes))
+    return f"**{markdown_escape(table.caption)}**\n\n{grid}\n\n{notes}".rstrip()
+
+
+def _markdown_cell(cell: Cell) -> str:
+    texts = [markdown_escape(cell.text) + _markdown_marks(cell.marks), cell.interval]
+    return " ".join(filter(None, texts))
+
+
+def _markdown_note(note: Note) -> str:
+    marks = _markdown_marks((note.mark,)) if note.mark else ""
+    return "- " + " ".join(
+        filter(None, (marks, markdown_escape(note.text), markdown_code(note.code) if note.code else ""))
+    )
+
+
+def _markdown_marks(numbers: Sequence[int]) -> str:
+    return " ".join(str(number).translate(_RAISED) for number in numbers)
+
+
+def _markdown_write(export: Export, out: Path) -> Sequence[str]:
+    out.write_text(markdown(paper_tables(shown_runs(export))), encoding="utf-8")
+    return ()
+
+
+MARKDOWN = Writer(
+    "tables in Markdown for a README or an issue: models by protocols, 95 % intervals, signatures below",
+    _markdown_write,
+    one_file(begins_with(MARKDOWN_FIRST)),
+)

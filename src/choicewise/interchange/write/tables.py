@@ -1,0 +1,359 @@
+"""Rows, items, scores as CSV/Parquet.
+
+Texts stand as they are: these files are for programs, and a spreadsheet could take a text for a formula.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+
+from choicewise.errors import UsageError
+from choicewise.interchange.answered import AnsweredItem, answered_items
+from choicewise.interchange.export import Export, Filled, Place, Write, Writer, begins_with, one_file
+from choicewise.interchange.write.common import model_names, not_whole, shown_runs
+from choicewise.page.reproduce import spreadsheet_text, table_csv
+from choicewise.page.study import Study
+from choicewise.protocols.readings import READINGS
+from choicewise.protocols.signature import short_signature
+from choicewise.results.measurement import Measurement
+from choicewise.results.rows import Row
+from choicewise.results.run import Run
+from choicewise.scoring.observed import row_of
+
+EMPTY = ""
+"""The null context whose log-likelihoods are the column ``unconditional``."""
+
+BATCH = 20_000
+"""Rows that are held at once."""
+
+ITEM_SCHEMA = pa.schema(
+    {name: pa.string() for name in ("model", "task", "item", "subject", "question")}
+    | {
+        "choice": pa.int16(),
+        "gold": pa.bool_(),
+        "context": pa.string(),
+        "text": pa.string(),
+        "loglikelihood": pa.float64(),
+    }
+    | {"unconditional": pa.float64(), "tokens": pa.int32(), "is_greedy": pa.bool_()},
+    metadata={b"choicewise": b"items"},
+)
+"""A row per model, task, item and choice.
+
+``task``: the protocols of a run that show the model the same prompt, by the name that they begin with, and the data
+where several are exported.  ``choice``: its index, from 0; ``gold``: whether it is right; ``context``: what stands
+before it where the choices of an item have contexts of their own, else null; ``text``: the continuation that was
+scored, with the space it starts with.  ``loglikelihood`` and ``unconditional`` (after the empty context): nats.
+"""
+
+
+def item_rows(run: Run, model: str, data: str = "") -> Iterator[dict[str, Any]]:
+    """Every choice of every item that was asked for one log-likelihood, by item and prompt.
+
+    ``model``: its name in the table; ``data``: what the names of tasks end with.
+    """
+    names, nulls = _prompts(run)
+    for prompt, item in answered_items(run, nulls):
+        yield from _rows(model, names[prompt] + data, item)
+
+
+def _prompts(run: Run) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Prompt → what it is called, and the null contexts that are wanted, of protocols that ask for a log-likelihood."""
+    asked = {name: each for name, each in run.protocols.items() if READINGS[each.reading].one_likelihood}
+    alike: dict[str, list[str]] = {}
+    nulls: dict[str, list[str]] = {}
+    for name, protocol in asked.items():
+        alike.setdefault(protocol.prompt_digest, []).append(name)
+        empty = [EMPTY] if protocol.null == EMPTY else []
+        nulls[protocol.prompt_digest] = nulls.get(protocol.prompt_digest) or empty
+    shared = {prompt: _shared(own) for prompt, own in alike.items()}
+    stems = list(shared.values())
+    names = {prompt: stem if stems.count(stem) == 1 else alike[prompt][0] for prompt, stem in shared.items()}
+    return names, nulls
+
+
+def _shared(names: Sequence[str]) -> str:
+    """What the names begin with, up to a colon or slash; the first of them where that is nothing."""
+    if len(names) == 1:
+        return names[0]
+    starts = [names[0][: mark.start()] for mark in re.finditer("[:/]", names[0])]
+    shared = [start for start in starts if all(name.startswith((f"{start}:", f"{start}/")) for name in names)]
+    return shared[-1] if shared else names[0]
+
+
+def _rows(model: str, task: str, item: AnsweredItem) -> Iterator[dict[str, Any]]:
+    about = {"model": model, "task": task, "item": item.id, "subject": item.subject, "question": item.question}
+    for place, each in enumerate(item.choices):
+        yield about | {
+            "choice": place,
+            "gold": place in item.gold,
+            "context": None if each.context == item.context else each.context,
+            "text": each.continuation,
+            "loglikelihood": _number(each.loglikelihood),
+            "unconditional": _number(each.after_null.get(EMPTY)),
+            "tokens": each.tokens,
+            "is_greedy": each.greedy,
+        }
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or value != value else value
+
+
+def _item_tables(export: Export) -> Iterator[pa.Table]:
+    waiting: list[dict[str, Any]] = []
+    several = len({run.manifest.dataset.name for run in export.runs}) > 1
+    for run, model in zip(export.runs, model_names(export.runs), strict=True):
+        for row in item_rows(run, model, f" on {run.manifest.dataset.name}" if several else ""):
+            waiting.append(row)
+            if len(waiting) == BATCH:
+                yield pa.Table.from_pylist(waiting, ITEM_SCHEMA)
+                waiting.clear()
+        run.release()
+    yield pa.Table.from_pylist(waiting, ITEM_SCHEMA)
+
+
+def _left_out(export: Export) -> list[str]:
+    """A line per run that is not complete, or has protocols that ask for no log-likelihood of each choice."""
+    lines = not_whole(export.runs)
+    for run in export.runs:
+        names = [name for name, each in run.protocols.items() if not READINGS[each.reading].one_likelihood]
+        if names:
+            lines.append(f"{run.folder}: left out {', '.join(names)}, which ask for no log-likelihood of each choice")
+    return lines
+
+
+def _ending(suffix: str, place: Place) -> Place:
+    """``place`` for files of that ending alone, by which tables are known to whoever reads them."""
+
+    def checked(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
+        if out.suffix.lower() != suffix:
+            raise UsageError(f"{out} does not end in {suffix}, by which it is known when it is read; name it so")
+        return place(out, name, content, write)
+
+    return checked
+
+
+def _write_item_csv(export: Export, out: Path) -> Sequence[str]:
+    import pyarrow.csv as pc
+
+    with pc.CSVWriter(out, ITEM_SCHEMA, write_options=pc.WriteOptions(quoting_style="needed")) as file:
+        for table in _item_tables(export):
+            file.write_table(table)
+    return _left_out(export)
+
+
+def _write_item_parquet(export: Export, out: Path) -> Sequence[str]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(out, ITEM_SCHEMA, compression="zstd") as file:
+        for table in _item_tables(export):
+            file.write_table(table)
+    return _left_out(export)
+
+
+def csv_of(columns: Sequence[str]) -> Callable[[Path], bool]:
+    """Whether a file begins with these columns."""
+    return begins_with(",".join(columns))
+
+
+ITEMS_CSV = Writer(
+    "the log-likelihood of every choice with its text, as `choicewise import` reads it; texts stand as they are",
+    _write_item_csv,
+    _ending(".csv", one_file(csv_of([f'"{name}"' for name in ITEM_SCHEMA.names]))),
+)
+
+
+def parquet_of(schema: pa.Schema) -> Callable[[Path], bool]:
+    """Whether a file is Parquet with the mark of this schema."""
+
+    def is_ours(path: Path) -> bool:
+        import pyarrow.parquet as pq
+
+        try:
+            return dict(pq.read_schema(path).metadata or {}).items() >= schema.metadata.items()
+        except (OSError, pa.ArrowException):
+            return False
+
+    return is_ours
+
+
+ITEMS_PARQUET = Writer(
+    "the log-likelihood of every choice with its text, as `choicewise import` reads it",
+    _write_item_parquet,
+    _ending(".parquet", one_file(parquet_of(ITEM_SCHEMA))),
+)
+
+SCORE_SCHEMA = pa.schema(
+    {name: pa.dictionary(pa.int32(), pa.string()) for name in ("model", "dataset", "protocol", "id", "subject", "item")}
+    | {"choice": pa.int16(), "gold": pa.bool_(), "score": pa.float64(), "predicted": pa.bool_(), "credit": pa.float64()}
+    | {"missing": pa.bool_()},
+    metadata={b"choicewise": b"scores"},
+)
+"""A row per model, dataset, protocol, item and choice.
+
+``id``: the protocol's.  ``choice``: its index, from 0.  ``gold``, ``predicted``: whether it is right, and chosen.
+``score``: null where missing, where only an upper bound is known, and for protocols that read generated text.
+``credit``: of the item, in each of its rows.
+"""
+
+
+def item_scores(run: Run, model: str) -> Iterator[pa.Table]:
+    """The scores of ``run``, whose model has that name in the tables, a table per protocol."""
+    for measured in run.measurements.values():
+        yield _scores(run, measured, model)
+
+
+def _scores(run: Run, measured: Measurement, model: str) -> pa.Table:
+    evidence = measured.evidence
+    item = row_of(evidence.item_offsets)
+    named = {"model": model, "dataset": run.manifest.dataset.name, "protocol": measured.name}
+    named["id"] = short_signature(measured.protocol)
+    everywhere = pa.array(np.zeros(len(item), dtype=np.int32))
+    choices = evidence.choices
+    choice = choices["choice"].to_numpy()
+    known = measured.known_scores
+    scores = np.full(len(item), np.nan) if known is None else known
+    columns = {
+        **{name: pa.DictionaryArray.from_arrays(everywhere, [text]) for name, text in named.items()},
+        **{name: choices[name].dictionary_encode() for name in ("subject", "item")},
+        "choice": pa.array(choice, pa.int16()),
+        "gold": evidence.right,
+        "score": pa.array(scores, from_pandas=True),
+        "predicted": measured.prediction[item] == choice,
+        "credit": pa.array(measured.credit[item], from_pandas=True),
+        "missing": measured.decisions.missing[item],
+    }
+    return pa.table({name: columns[name] for name in SCORE_SCHEMA.names}, schema=SCORE_SCHEMA)
+
+
+def _score_tables(export: Export) -> Iterator[pa.Table]:
+    for run, model in zip(export.runs, model_names(export.runs), strict=True):
+        yield from item_scores(run, model)
+        run.release()
+
+
+def _write_score_parquet(export: Export, out: Path) -> Sequence[str]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(out, SCORE_SCHEMA, compression="zstd") as file:
+        for table in _score_tables(export):
+            file.write_table(table)
+    return not_whole(export.runs)
+
+
+def _write_score_csv(export: Export, out: Path) -> Sequence[str]:
+    import pyarrow.csv as pc
+
+    with out.open("wb") as file:
+        file.write(f"{','.join(SCORE_SCHEMA.names)}\r\n".encode())
+        options = pc.WriteOptions(include_header=False, eol="\r\n", quoting_style="needed")
+        for table in _score_tables(export):
+            pc.write_csv(_spelled(table), file, options)
+    return not_whole(export.runs)
+
+
+def _spelled(table: pa.Table) -> pa.Table:
+    """The same with texts as a spreadsheet shows them and never computes them."""
+    for place, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            encoded = table[column.name].combine_chunks()
+            texts = pa.array([spreadsheet_text(text) for text in encoded.dictionary.to_pylist()], pa.string())
+            table = table.set_column(place, column.name, texts.take(encoded.indices))
+    return table
+
+
+SCORES_CSV = Writer(
+    "a row per protocol, item and choice: score, gold, prediction, credit; for a spreadsheet",
+    _write_score_csv,
+    one_file(csv_of(SCORE_SCHEMA.names)),
+)
+
+SCORES_PARQUET = Writer(
+    "a row per protocol, item and choice: score, gold, prediction, credit",
+    _write_score_parquet,
+    one_file(parquet_of(SCORE_SCHEMA)),
+)
+
+_TYPES = {
+    str: pa.string(),
+    float: pa.float64(),
+    int: pa.int64(),
+    int | None: pa.int64(),
+    float | None: pa.float64(),
+    bool: pa.bool_(),
+}
+"""Types of a column by that of the field; anything else is JSON as text."""
+
+_MARK = {b"choicewise": b"rows"}
+"""In the schema of a Parquet file: whose it is."""
+
+
+@cache
+def row_schema() -> pa.Schema:
+    """A column per field of :class:`~choicewise.results.rows.Row`, and what the averages of suites have beside them."""
+    columns = {name: _TYPES.get(kind, pa.string()) for name, kind in get_type_hints(Row).items()}
+    columns |= {"flags": pa.string(), "alarms": pa.string(), "chance": pa.float64(), "complete": pa.bool_()}
+    columns |= {"mean_of_parts": pa.float64(), "normalised": pa.bool_(), "parts": pa.string()}
+    return pa.schema(columns, metadata=_MARK)
+
+
+def row_table(study: Study) -> pa.Table:
+    """The rows of all runs under the names of their models, then the averages of suites, whose metric is ``average``.
+
+    Values are shares of 1; of the metric perplexity they are perplexities.  A number that is not there is null.
+    """
+    whole = {run.label: run.manifest.complete for run in study.runs}
+    names = {run.label: run.manifest.model.name for run in study.runs}
+    rows = [
+        {**replace(row, model=names[row.model]).as_json(), "complete": whole[row.model]}
+        for row in (*study.rows, *study.apart)
+    ]
+    averages = [each.as_json() for each in study.averages]
+    schema = row_schema()
+    return pa.Table.from_pylist([_plain(each, schema) for each in (*rows, *averages)], schema)
+
+
+def _plain(row: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
+    return {field.name: _value(row.get(field.name), field.type) for field in schema}
+
+
+def _value(value: Any, kind: pa.DataType) -> Any:
+    if isinstance(value, str) or value is None or kind != pa.string():
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write_row_csv(export: Export, out: Path) -> Sequence[str]:
+    table = row_table(shown_runs(export))
+    out.write_text(table_csv(table.column_names, table.to_pylist()), encoding="utf-8", newline="")
+    return ()
+
+
+def _write_row_parquet(export: Export, out: Path) -> Sequence[str]:
+    import pyarrow.parquet as pq
+
+    pq.write_table(row_table(shown_runs(export)), out, compression="zstd")
+    return ()
+
+
+ROWS_CSV = Writer(
+    "the rows of `choicewise report` in full for a spreadsheet; a text that it would compute begins with an apostrophe",
+    _write_row_csv,
+    one_file(csv_of(row_schema().names)),
+)
+
+ROWS_PARQUET = Writer(
+    "the rows of `choicewise report` in full, for pandas, Polars, DuckDB or R",
+    _write_row_parquet,
+    one_file(parquet_of(row_schema())),
+)

@@ -1,0 +1,446 @@
+"""The seven compute paths and their order.
+
+``torch.nn.attention.flex_attention`` compiles the rule of visibility into the kernel.  On a CUDA device that is one
+launch per layer, where :class:`~choicewise.models.local.paths.TreePath` needs one per segment; on a CPU, where
+compiling takes half a minute and gains nothing, it runs uncompiled and serves as a test of the rule.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from transformers import DynamicCache
+
+from choicewise.engine import Pack, Tree, build, next_pack, next_path
+from choicewise.errors import ModelError
+from choicewise.models.local import attention, plain
+from choicewise.models.local import generation as decoding
+from choicewise.models.local.attention import AttentionOptions, KeysValues, Reach, TreePass, visible
+from choicewise.models.local.causal_lm import GREEDY, LIKELIEST, CausalLM, Readout, to_device
+from choicewise.models.local.generation import DecodePass, Draft, decode
+from choicewise.questions import Answers, Generation, Ids, Mass, Span
+
+
+class ComputePath(ABC):
+    """One way to score and generate.  ``cost`` says in words how many tokens it sends through the model."""
+
+    name: str
+    cost: str
+
+    def __init__(self, lm: CausalLM) -> None:
+        self.lm = lm
+
+    @abstractmethod
+    def score(self, questions: Sequence[Span | Mass]) -> Answers:
+        """The answer to every question."""
+
+    def generate(
+        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
+    ) -> Answers:
+        """The tokens of every generation, as they end (:class:`choicewise.models.local.generation.Draft`).
+
+        Limits are at least 1.  Log-probabilities are those of the raw logits.  Here every round scores one more token
+        of every greedy generation, and samples come one at a time with the model's own cache.
+        """
+        drafts = {index: Draft(generation, ends, token_bytes) for index, generation in enumerate(generations)}
+        greedy = {index: draft for index, draft in drafts.items() if draft.generation.sampling is None}
+        while greedy:
+            contexts = [
+                np.append(draft.generation.context, np.asarray(draft.tokens, np.int32)) for draft in greedy.values()
+            ]
+            indexes = list(greedy)
+            for number, scores in self.score([Span(context, LIKELIEST) for context in contexts]):
+                draft = greedy[indexes[number]]
+                draft.add(int(scores.tokens[0]), float(scores.logprobs[0]), int(scores.ranks[0]))
+                if draft.ended:
+                    del greedy[indexes[number]]
+                    yield indexes[number], draft.scores
+        for index, generation in enumerate(generations):
+            if generation.sampling is not None:
+                with self.lm.work.expecting(2 * generation.inputs), self.lm.counting():
+                    sampled = decoding.sample(self.lm.model, self.lm.vocabulary, generation, ends, token_bytes)
+                yield index, sampled
+
+    def objection(self) -> str | None:
+        """After ``score``: why the numbers can't be trusted even where they agree, or None."""
+        return None
+
+
+Rung = Callable[[CausalLM, int], ComputePath]
+"""Makes a compute path from a model and the most tokens of one pack."""
+
+BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
+"""Tokens of a pack at first, halved where memory runs out: on a CPU few, because its caches are small."""
+
+MASKED_TOKENS = 512
+"""Packs with a dense mask cost the square of their length."""
+
+PAIRS = 2**24
+"""Pack times path at most: after a very long path packs are short, so that masks do not outgrow the model."""
+
+
+class PackedPath(ComputePath):
+    """Scores pack by pack; ``forward`` says how a pack goes through the model.
+
+    ``budget``: the most tokens of a pack, halved whenever memory runs out.
+    """
+
+    def __init__(self, lm: CausalLM, budget: int) -> None:
+        super().__init__(lm)
+        self.budget = budget
+
+    @abstractmethod
+    def forward(self, tree: Tree, pack: Pack, past: KeysValues) -> tuple[torch.Tensor, KeysValues]:
+        """Hidden states of the pack, shape [nodes, width], and the next pack's ``past``.
+
+        ``past``: keys and values along the path to the pack, one pair per layer, each of shape [1, heads, path, width].
+        """
+
+    @torch.inference_mode()
+    def score(self, questions: Sequence[Span | Mass]) -> Answers:
+        """The answers, pack by pack; every node of their tree is computed once."""
+        tree = build(questions)
+        readout = Readout(self.lm, tree)
+        self.lm.work.planned += len(tree)
+        yield from self.run_packs(tree, lambda pack, hidden: readout.read(pack.start, hidden))
+        yield from readout.finish()
+
+    def run_packs(self, tree: Tree, read: Callable[[Pack, torch.Tensor], Answers]) -> Answers:
+        """What ``read`` yields for every pack and its hidden states, with smaller packs where memory runs out."""
+        past: KeysValues = []
+        path, start = np.empty(0, dtype=np.int32), 0
+        while start < len(tree):
+            pack = next_pack(tree, start, path, min(self.budget, max(attention.SEGMENT, PAIRS // (len(path) + 1))))
+            try:
+                hidden, next_past = self.forward(tree, pack, past)
+                answers = list(read(pack, hidden))
+            except (RuntimeError, MemoryError) as error:
+                self._shrink(error, len(pack))
+                continue
+            yield from answers
+            past, path, start = next_past, next_path(pack), pack.stop
+
+    def inputs(self, tree: Tree, pack: Pack) -> dict[str, Any]:
+        """The pack as one row: its tokens, and their depths as positions."""
+        nodes = slice(pack.start, pack.stop)
+        return {
+            "input_ids": self.lm.tensor(tree.tokens[nodes])[None],
+            "position_ids": self.lm.tensor(tree.depth[nodes])[None],
+        }
+
+    def _shrink(self, error: Exception, tokens: int) -> None:
+        """Halve the budget where ``error`` says that memory ran out; raise any other error again."""
+        if not out_of_memory(error):
+            raise error
+        if tokens == 1:
+            raise ModelError(
+                "there is not enough memory for one token of one prompt: "
+                "use a smaller model, a narrower dtype, or a device with more memory"
+            ) from error
+        self.budget = tokens // 2
+        if self.lm.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether an exception means that memory ran out, on a device or on the host."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+class TreePath(PackedPath):
+    """The tree's own attention function inside the model: hardly a masked product is computed."""
+
+    name = "tree"
+    cost = "every unique token once"
+    pass_type = TreePass
+    _calls = 0
+    _states: KeysValues | None = None
+
+    def objection(self) -> str | None:
+        """A layer that never called the tree's attention function computed something else."""
+        if self._calls == self.lm.layers:
+            return None
+        return f"the model called the tree's attention {self._calls} times for {self.lm.layers} layers"
+
+    def forward(self, tree: Tree, pack: Pack, past: KeysValues) -> tuple[torch.Tensor, KeysValues]:
+        """One pass with the tree's attention."""
+        tree_pass = self.pass_type(tree, pack, past, self._states)
+        with self.lm.attention(attention.NAME), attention.running(tree_pass.attend):
+            inputs = self.inputs(tree, pack)
+            # A two-dimensional mask keeps transformers from guessing sequences out of the positions.
+            ones = torch.ones_like(inputs["input_ids"])
+            hidden = self.lm.body(**inputs, attention_mask=ones, use_cache=False)[0][0]
+        self._calls = tree_pass.calls
+        return hidden, tree_pass.next_past
+
+    @torch.inference_mode()
+    def generate(
+        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
+    ) -> Answers:
+        """Contexts are computed once, and those that end in one pack are continued together from its keys and values.
+
+        Some generations at a time: what is kept of each grows with its length.
+        """
+        tree = build([Span(generation.context, LIKELIEST) for generation in generations])
+        nodes, known = tree.rows[tree.span_of], min(self.lm.vocabulary, len(token_bytes) or self.lm.vocabulary)
+        self.lm.work.planned += len(tree) + sum(generation.limit - 1 for generation in generations)
+
+        def read(pack: Pack, hidden: torch.Tensor) -> Answers:
+            ending = np.flatnonzero((nodes >= pack.start) & (nodes < pack.stop))
+            size = min(self.budget, TOGETHER)
+            for part in (ending[start : start + size] for start in range(0, len(ending), size)):
+                drafts = [Draft(generations[index], ends, token_bytes) for index in part]
+                rows = hidden.index_select(0, self.lm.tensor(nodes[part] - pack.start, hidden.device))
+                decode(self.lm, DecodePass(tree, pack, nodes[part], self._states or []), rows, drafts, known)
+                for index, draft in zip(part.tolist(), drafts, strict=True):
+                    self.lm.work.planned -= draft.generation.limit - draft.steps
+                    yield index, draft.scores
+
+        self._states = []
+        try:
+            yield from self.run_packs(tree, read)
+        finally:
+            self._states = None
+
+
+TOGETHER = 128
+"""Generations that go on together: more gain little, and each needs memory for its keys and values."""
+
+
+class FlexPass(TreePass):
+    """A pack whose rows see their ancestors by a rule instead of masks."""
+
+    def output(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+        """One kernel for all rows."""
+        if options.sinks is not None:
+            raise ValueError("flex attention has no place for attention sinks")
+        softcap, reach, kind = options.softcap, options.reach, (options.reach, query.device)
+        if kind not in self.masks:
+            self.masks[kind] = block_mask(self.tree, self.pack, reach, query.device)
+
+        def capped(weight: Tensor, *place: Tensor) -> Tensor:
+            return weight if softcap is None else torch.tanh(weight / softcap) * softcap
+
+        output = _kernel(query.device.type)(
+            query,
+            key,
+            value,
+            score_mod=None if softcap is None else capped,
+            block_mask=self.masks[kind],
+            scale=options.scaling,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        return output.transpose(1, 2)
+
+
+class FlexPath(TreePath):
+    """The tree in one attention kernel per layer."""
+
+    name = "flex"
+    pass_type = FlexPass
+
+
+LADDER: dict[str, Rung] = {
+    "flex": FlexPath,
+    "tree": TreePath,
+    "mask": lambda lm, tokens: MaskPath(lm, min(tokens, MASKED_TOKENS)),
+    "additive mask": lambda lm, tokens: MaskPath(lm, min(tokens, MASKED_TOKENS), additive=True),
+    "prefix": lambda lm, tokens: PrefixPath(lm),
+    "sequence": lambda lm, tokens: SequencePath(lm),
+    "plain": lambda lm, tokens: PlainPath(lm),
+}
+
+
+def compute_path(rung: str, lm: CausalLM, batch_tokens: int | None = None) -> ComputePath:
+    """The path of the rung called ``rung``, in packs of ``batch_tokens`` tokens or what suits the device."""
+    return LADDER[rung](lm, batch_tokens or BATCH_TOKENS.get(lm.device.type, BATCH_TOKENS["cpu"]))
+
+
+def rungs(device: str) -> dict[str, Rung]:
+    """The rungs worth trying on a kind of device, fastest first."""
+    return {name: rung for name, rung in LADDER.items() if name != "flex" or device == "cuda"}
+
+
+def block_mask(tree: Tree, pack: Pack, reach: Reach, device: torch.device) -> BlockMask:
+    """Which keys (places of the pack) every row of the pack sees: itself and its ancestors within reach."""
+    nodes = pack.nodes()
+    rows = np.arange(pack.start, pack.stop, dtype=np.int32)
+    lowest = to_device(reach.lowest(tree.depth[rows]), device)
+    node, end, depth = (to_device(array, device) for array in (nodes, tree.end[nodes], tree.depth[nodes]))
+    start = pack.start
+
+    def visible(batch: Tensor, head: Tensor, row: Tensor, place: Tensor) -> Tensor:
+        row_node = row + start
+        return (node[place] <= row_node) & (row_node < end[place]) & (depth[place] >= lowest[row])
+
+    return create_block_mask(visible, None, None, len(rows), len(nodes), device=device)
+
+
+@cache
+def _kernel(device: str) -> Callable[..., Any]:
+    return torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
+
+
+class MaskPath(PackedPath):
+    """A four-dimensional mask for the model's own attention; one per kind of layer where it has several kinds."""
+
+    cost = "every unique token once, with every pair of a pack's tokens masked"
+
+    def __init__(self, lm: CausalLM, budget: int, *, additive: bool = False) -> None:
+        super().__init__(lm, budget)
+        self.name = "additive mask" if additive else "mask"
+        self._additive = additive
+        self._reach = declared(lm.model.config.get_text_config())
+
+    def forward(self, tree: Tree, pack: Pack, past: KeysValues) -> tuple[torch.Tensor, KeysValues]:
+        """One pass with a cache of the path."""
+        cache = DynamicCache()
+        for layer, (key, value) in enumerate(past):
+            cache.update(key, value, layer)
+        masks = {kind: self._mask(tree, pack, reach) for kind, reach in self._reach.items()}
+        mask = masks.get("", masks)
+        inputs = self.inputs(tree, pack)
+        hidden = self.lm.body(**inputs, attention_mask=mask, past_key_values=cache, use_cache=True)[0][0]
+        keep = {device: to_device(pack.keep, device) for device in {layer.keys.device for layer in cache.layers}}
+        return hidden, [
+            (layer.keys.index_select(2, keep[layer.keys.device]), layer.values.index_select(2, keep[layer.keys.device]))
+            for layer in cache.layers
+        ]
+
+    def _mask(self, tree: Tree, pack: Pack, reach: Reach) -> torch.Tensor:
+        rows = np.arange(pack.start, pack.stop, dtype=np.int32)
+        mask = to_device(visible(tree, rows, pack.nodes(), reach), self.lm.device)[None, None]
+        if not self._additive:
+            return mask
+        dtype = self.lm.model.dtype
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+
+
+def declared(config: Any) -> dict[str, Reach]:
+    """How far each kind of layer looks, by the configuration; the kind is "" where there is only one."""
+    window, chunk = getattr(config, "sliding_window", None), getattr(config, "attention_chunk_size", None)
+    known = {
+        "full_attention": Reach(),
+        "sliding_attention": Reach(window=window),
+        "chunked_attention": Reach(chunk=chunk),
+    }
+    kinds = set(getattr(config, "layer_types", None) or [])
+    if kinds and kinds <= known.keys():
+        return {kind: known[kind] for kind in kinds}
+    return {"": Reach(window=window)}
+
+
+STATES = ("past_key_values", "cache_params", "state")
+"""The names under which models return, and take back, their state after the tokens so far."""
+
+
+def branches(tree: Tree) -> list[tuple[int, int]]:
+    """The runs of nodes [start, stop) that each follow their parent directly; together they are the tree."""
+    starts = np.flatnonzero(np.diff(tree.depth, prepend=np.int32(0)) != 1)
+    return list(pairwise([*map(int, starts), len(tree)]))
+
+
+class PrefixPath(ComputePath):
+    """Every branch of the tree from a copy of its prefix's state: a cache or a recurrent state."""
+
+    name = "prefix"
+    cost = "every unique token about once, one branch at a time"
+    worth: float = 16
+    """Tokens that a prefix must save to be worth a copy of the state and a forward pass of its own."""
+
+    @torch.inference_mode()
+    def score(self, questions: Sequence[Span | Mass]) -> Answers:
+        """The answers, branch by branch; prefixes that save less than ``worth`` are computed again."""
+        tree = build(questions)
+        readout = Readout(self.lm, tree)
+        path = np.empty(tree.depth.max(initial=-1) + 1, dtype=np.int32)
+        states: list[tuple[int, dict[str, Any]]] = [(0, {})]
+        runs = branches(tree)
+        begins = tree.depth[np.asarray([start for start, _ in runs], dtype=np.int64)]
+        self.lm.work.planned += len(tree) + (int(begins.sum()) if self.worth == math.inf else 0)
+        for index, (start, stop) in enumerate(runs):
+            depth = int(begins[index])
+            while states[-1][0] > depth:
+                states.pop()
+            path[depth : depth + stop - start] = tree.tokens[start:stop]
+            at, state = states[-1][0], copy.deepcopy(states[-1][1])
+            needed = _needed(begins[index + 1 :], at, self.worth)
+            for end in [*needed, depth + stop - start]:
+                if end == at:
+                    continue
+                hidden, state = self._continue(path[at:end], state)
+                if end > depth:
+                    repeated = max(depth - at, 0)
+                    yield from readout.read(start + at + repeated - depth, hidden[repeated:])
+                at = end
+                if end in needed:
+                    states.append((end, copy.deepcopy(state)))
+        yield from readout.finish()
+
+    def _continue(self, tokens: Ids, state: dict[str, Any]) -> tuple[torch.Tensor, dict[str, Any]]:
+        output = self.lm.body(input_ids=self.lm.tensor(tokens)[None], use_cache=True, **state)
+        after = {name: output[name] for name in STATES if output.get(name) is not None}
+        if not after:
+            raise ValueError("the model returns no state to continue from")
+        return output[0][0], after
+
+
+def _needed(begins: Ids, at: int, worth: float) -> list[int]:
+    """Depths beyond ``at`` from which later branches will start, while this branch's tokens are still their prefix."""
+    lowest = np.minimum.accumulate(begins)
+    depths: list[int] = []
+    for depth in np.unique(lowest[lowest > at]):
+        if depth - (depths[-1] if depths else at) >= worth:
+            depths.append(int(depth))
+    return depths
+
+
+class SequencePath(PrefixPath):
+    """Every sequence in full, one at a time; one that begins another is not run by itself."""
+
+    name = "sequence"
+    cost = "every distinct sequence in full, one at a time"
+    worth = math.inf
+
+    def _continue(self, tokens: Ids, state: dict[str, Any]) -> tuple[torch.Tensor, dict[str, Any]]:
+        return self.lm.body(input_ids=self.lm.tensor(tokens)[None], use_cache=False)[0][0], state
+
+
+class PlainPath(ComputePath):
+    """The reference itself, for a model on which no other path is right."""
+
+    name = "plain"
+    cost = "every span in full, one at a time, with the vocabulary at every token"
+
+    def generate(
+        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
+    ) -> Answers:
+        """The tokens, one generation at a time."""
+        for index, generation in enumerate(generations):
+            way = plain.generate if generation.sampling is None else plain.sample
+            most = generation.limit * generation.inputs - generation.limit * (generation.limit - 1) // 2
+            with self.lm.work.expecting(most), self.lm.counting():
+                answer = way(self.lm.model, self.lm.vocabulary, generation, ends, token_bytes)
+            yield index, answer
+
+    def score(self, questions: Sequence[Span | Mass]) -> Answers:
+        """The answers in order."""
+        self.lm.work.planned += sum(question.inputs for question in questions)
+        for index, question in enumerate(questions):
+            with self.lm.counting():
+                if isinstance(question, Span) and question.continuation[0] == GREEDY:
+                    asked = Generation(question.context, 1)
+                    answer = plain.generate(self.lm.model, self.lm.vocabulary, asked, ())
+                else:
+                    answer = plain.score(self.lm.model, self.lm.vocabulary, question)
+            yield index, answer

@@ -1,0 +1,253 @@
+"""HF and SentencePiece tokenizers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from choicewise.errors import ModelError
+from choicewise.models.local.files import read_chat_template, read_json
+from choicewise.questions import Ids
+from choicewise.tokens.chat_template import ChatTemplate
+from choicewise.tokens.encode import find_split_rule
+from choicewise.tokens.tokenizer import numbered_words, token_bytes
+
+MASKS = ("[MASK]", "<mask>")
+"""The names of the token that hides others, in tokenizers of published masked models."""
+
+
+_VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")
+"""Files of which transformers makes a tokenizer, besides SentencePiece's."""
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The files that :class:`HfTokenizer` reads; ModelError without a ``tokenizer.json`` or a SentencePiece file."""
+    spelled = sentencepiece_file(folder)
+    if spelled is None and not (folder / "tokenizer.json").is_file():
+        if any((folder / name).is_file() for name in _VOCABULARIES):
+            raise ModelError(
+                f'{folder} holds no tokenizer.json; make one: python -c "from transformers import AutoTokenizer as T; '
+                f"T.from_pretrained('{folder}').save_pretrained('{folder}')\""
+            )
+        raise ModelError(
+            f"{folder} holds no tokenizer.json; copy tokenizer.json and tokenizer_config.json into it from the model"
+            " that it was trained from: `hf download ORG/NAME tokenizer.json tokenizer_config.json"
+            f" --local-dir {folder}`"
+        )
+    first = "tokenizer.json" if spelled is None else spelled.name
+    names = (first, "tokenizer_config.json", "special_tokens_map.json", "config.json")
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
+class HfTokenizer:
+    """The tokenizer that ``folder/tokenizer.json`` describes, exactly as the file says.
+
+    Where there is a SentencePiece file alone, it is what transformers makes of that, and every text that is encoded is
+    held against the original (:class:`~choicewise.models.local.tokenizer.Original`).
+
+    The file is read by the ``tokenizers`` library, not by ``AutoTokenizer``: transformers 5 rebuilds some classes
+    (``LlamaTokenizer``, ``Qwen2Tokenizer``) from the vocabulary alone and then splits ``" A"`` otherwise than the
+    published file does.  For every class that takes the file as it is, :meth:`encode` equals the tokenizer's own call;
+    as there, ``add_bos_token`` in ``tokenizer_config.json`` does not change what the file adds by default.  The names
+    of BOS and EOS come from ``tokenizer_config.json`` or ``special_tokens_map.json``; only where neither names one,
+    their ids come from ``config.json``.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """Read the tokenizer of ``folder``; ModelError when there is none or it can't be used."""
+        self._folder = folder = Path(folder)
+        spelled = sentencepiece_file(folder)
+        self._backend = _backend(folder / "tokenizer.json") if spelled is None else convert(folder, spelled)
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._original = None if spelled is None else Original(spelled, self._backend)
+        content = json.loads(self._backend.to_str())
+        self.token_bytes: Sequence[bytes] = token_bytes(content)
+        self.cut = find_split_rule(content) if spelled is None else None  # so that whole texts are checked
+        self.bos_id, self.eos_id = _bos_and_eos(folder, self._backend)
+        model = content["model"]
+        unknown = model.get("unk_id")
+        self.unknown_id = unknown if isinstance(unknown, int) else _id(model.get("unk_token"), self._backend)
+        self.mask_id = _mask(folder, self._backend, content)
+        self._splits = content.get("pre_tokenizer") is not None
+        identity = f"{json.dumps(content, sort_keys=True, ensure_ascii=False)}\n{self.bos_id} {self.eos_id}"
+        self.digest = hashlib.sha256(identity.encode()).hexdigest()
+
+    @cached_property
+    def chat(self) -> ChatTemplate | None:
+        """The chat template of the folder; ModelError where it is none."""
+        return read_chat_template(self._folder)
+
+    def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
+        """Token ids of each text, never truncated or padded; ``special`` adds what the file adds by default."""
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=special)
+        tokens = [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
+        if self._original is not None:
+            added = [np.asarray(encoding.special_tokens_mask, dtype=np.bool_) for encoding in encodings]
+            self._original.check(texts, [own[~mask] for own, mask in zip(tokens, added, strict=True)])
+        return tokens
+
+    def words(self, texts: Sequence[str]) -> list[Ids]:
+        """For each token of each text the number of its word, as the file splits a text before it looks tokens up.
+
+        So a word is what ``word_ids`` of transformers calls one; a special token is one by itself.  Where the file does
+        not split, a word begins with its white space.
+        """
+        if not self._splits:
+            spelled = ([self.token_bytes[token] for token in ids] for ids in self.encode(texts, special=False))
+            return [numbered_words(piece[:1].isspace() or not piece for piece in pieces) for pieces in spelled]
+        encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        numbers = ([None, *encoding.word_ids] for encoding in encodings)
+        return [numbered_words(one is None or one != before for before, one in pairwise(each)) for each in numbers]
+
+    def decode(self, ids: Ids) -> str:
+        """The text of ``ids`` without special tokens, a dummy space kept; bytes not UTF-8 become U+FFFD.
+
+        Ids beyond the tokenizer's, which a model with a padded vocabulary may find likeliest, stand for no text.
+        """
+        known = len(self.token_bytes)
+        return b"".join(self.token_bytes[token] for token in ids if token < known).decode(errors="replace")
+
+
+def _backend(path: Path) -> Any:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ModelError("tokenizers is not installed; run: pip install 'choicewise[hf]'") from error
+    path, *_ = tokenizer_files(path.parent)
+    try:
+        with path.open("rb"):  # whose errors say more
+            pass
+        backend = tokenizers.Tokenizer.from_file(str(path))
+    except OSError:
+        raise
+    except Exception as error:  # the library raises plain Exception for every malformed file
+        raise ModelError(f"{path} is not a tokenizer: {error}; fetch the file again") from error
+    return backend
+
+
+def _bos_and_eos(folder: Path, backend: Any) -> tuple[int | None, int | None]:
+    names = _read(folder / "special_tokens_map.json") | _read(folder / "tokenizer_config.json")
+    bos, eos = (_id(names.get(f"{role}_token"), backend) for role in ("bos", "eos"))
+    if bos is None and eos is None:
+        config = _read(folder / "config.json")
+        bos, eos = (_first(config.get(f"{role}_token_id")) for role in ("bos", "eos"))
+    return bos, eos
+
+
+def _mask(folder: Path, backend: Any, content: Mapping[str, Any]) -> int | None:
+    """The id of the mask: as the files name it, else a special token with one of the usual names."""
+    names = _read(folder / "special_tokens_map.json") | _read(folder / "tokenizer_config.json")
+    if (named := _id(names.get("mask_token"), backend)) is not None:
+        return named
+    special = {token["content"]: token["id"] for token in content.get("added_tokens") or () if token["special"]}
+    return next((int(special[name]) for name in MASKS if name in special), None)
+
+
+def _id(name: Any, backend: Any) -> int | None:
+    """The id of a special token, which the files name by its text or as an object with ``content``."""
+    text = name.get("content") if isinstance(name, dict) else name
+    token = backend.token_to_id(text) if isinstance(text, str) else None
+    return None if token is None else int(token)
+
+
+def _first(ids: Any) -> int | None:
+    """One id where a configuration may list several, the first being the usual one."""
+    if isinstance(ids, list):
+        ids = ids[0] if ids else None
+    return ids if isinstance(ids, int) else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = read_json(path) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+NAMES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+"""What such files are called."""
+
+SHOWN = 6
+"""Tokens that an error shows, from the first one that differs."""
+
+
+def sentencepiece_file(folder: Path) -> Path | None:
+    """The SentencePiece file in a folder without ``tokenizer.json``; None where there is none."""
+    files = [folder / name for name in NAMES if (folder / name).is_file()]
+    return files[0] if files and not (folder / "tokenizer.json").is_file() else None
+
+
+def convert(folder: Path, file: Path) -> Any:
+    """The tokenizer of ``folder`` as transformers converts its SentencePiece ``file``: a ``tokenizers.Tokenizer``.
+
+    ``tokenizer_class`` in ``tokenizer_config.json`` decides how, which is why the texts of a run are checked
+    (:class:`Original`).  Raises ModelError where a package is missing or the file is none.
+    """
+    for module, package in (("sentencepiece", "sentencepiece"), ("google.protobuf", "protobuf")):
+        if not _is_installed(module):
+            raise ModelError(
+                f"{folder} holds no tokenizer.json, and to convert {file.name} {package} is missing; run: "
+                "pip install 'choicewise[sentencepiece]'"
+            )
+    from transformers import AutoTokenizer
+
+    from choicewise.models.local.files import quiet
+
+    try:
+        with quiet():
+            converted = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return converted.backend_tokenizer
+    except Exception as error:  # files are malformed in every way there is
+        raise ModelError(f"{file} can't be converted: {error}; fetch the file again") from error
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # what it is a part of
+        return False
+
+
+class Original:
+    """The encoder in a SentencePiece ``file``, against which ``converted``, the tokenizer made of it, is held."""
+
+    def __init__(self, file: Path, converted: Any) -> None:
+        from sentencepiece import SentencePieceProcessor
+
+        self._file, self._converted = file, converted
+        self._encoder = SentencePieceProcessor(model_file=str(file))
+        pieces = [self._encoder.id_to_piece(token) for token in range(self._encoder.get_piece_size())]
+        self._id_of = np.asarray([-1 if (own := converted.token_to_id(piece)) is None else own for piece in pieces])
+        self._special = [token.content for token in converted.get_added_tokens_decoder().values()]
+
+    def check(self, texts: Sequence[str], tokens: Sequence[Ids]) -> None:
+        """ModelError, with an example, where ``tokens`` of one of ``texts`` are not the original's.
+
+        A space that a text begins with does not count: by itself the original puts another before it, and what
+        transformers makes of it does not.  Texts that hold special tokens, which the original knows nothing of, are
+        left out.
+        """
+        plain = [index for index, text in enumerate(texts) if not any(token in text for token in self._special)]
+        originals = self._encoder.encode([texts[index].removeprefix(" ") for index in plain])
+        for index, original in zip(plain, originals, strict=True):
+            due = self._id_of[original] if original else np.empty(0, dtype=np.int64)
+            if not np.array_equal(due, tokens[index]) and texts[index] != " ":
+                self._refuse(texts[index], tokens[index], original)
+
+    def _refuse(self, text: str, tokens: Ids, original: Sequence[int]) -> None:
+        ours = [self._converted.id_to_token(int(token)) for token in tokens]
+        due = [self._encoder.id_to_piece(token) for token in original]
+        same = next((at for at, pair in enumerate(zip(ours, due, strict=False)) if pair[0] != pair[1]), len(due))
+        rest = slice(same, same + SHOWN)
+        raise ModelError(
+            f"{self._file}, converted as transformers does, splits {text[:80]!r} otherwise than SentencePiece itself: "
+            f"token {same} and those after it are {ours[rest]}, not {due[rest]}; name the model's tokenizer_class in "
+            "tokenizer_config.json, or use the tokenizer.json of whoever made the model"
+        )

@@ -1,0 +1,262 @@
+"""Many requests at once (httpx AsyncClient + adaptive limit)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from typing import Final
+
+from choicewise.models.server.http import AGAIN, JSON, MOST_AT_ONCE, Client, Passing, ServerFailed, Unanswerable, failed
+from choicewise.models.server.routes import Call, Route
+from choicewise.questions import Answers, Question, Span, TokenScores
+
+
+def ask(client: Client, route: Route, questions: Sequence[tuple[int, Question]], model: str | None) -> Answers:
+    """(index, answer) of every one of ``questions`` (index, question), as answers are complete.
+
+    A question of which a part can't be answered is unanswered, with the reason.  ``model``: the name that every answer
+    must give.  Raises ServerFailed where the server fails.
+    """
+    assembly = _Assembly(client, route, questions)
+    calls = list[Call]()
+
+    def requests() -> Iterator[ServerRequest]:
+        for call in route.calls(questions):
+            calls.append(call)
+            yield ServerRequest(call.path, call.body)
+
+    for place, answer in answered(client, requests(), model=model):
+        yield from assembly.take(calls[place], answer)
+        calls[place] = _DONE  # prompts are long, and there are many
+
+
+def ask_now(client: Client, route: Route, question: Question, model: str | None = None) -> TokenScores:
+    """The answer to one question; raises Unanswerable and ServerFailed where there is none."""
+    assembly = _Assembly(client, route, [(0, question)])
+    for call in route.calls([(0, question)]):
+        answer = client.post(call.path, call.body, model=model)
+        for _, scores in assembly.take(call, answer):
+            if scores.missing is not None:
+                raise Unanswerable(scores.missing)
+            return scores
+    raise Unanswerable("nothing was asked")
+
+
+class _Assembly:
+    """Answers to questions, put together from parts in any order."""
+
+    def __init__(self, client: Client, route: Route, questions: Sequence[tuple[int, Question]]) -> None:
+        self._client, self._route = client, route
+        self._questions = dict(questions)
+        self._known = {index: dict[int, TokenScores]() for index, _ in questions}
+
+    def take(self, call: Call, answer: object) -> Answers:
+        """The answers that are complete with this one."""
+        try:
+            if isinstance(answer, Unanswerable):
+                raise answer
+            assert isinstance(answer, dict)
+            scores = self._client.read(call.read, answer)
+        except Unanswerable as error:
+            for index in {part.question for part in call.parts}:
+                if self._known.pop(index, None) is not None:
+                    yield index, unanswered(self._questions[index], error.reason)
+            return
+        for part, one in zip(call.parts, scores, strict=True):
+            if (known := self._known.get(part.question)) is None:
+                continue
+            known[part.number] = one
+            question = self._questions[part.question]
+            if len(known) == self._route.parts(question):
+                parts = [known[number] for number in sorted(known)]
+                del self._known[part.question]
+                yield part.question, self._route.joined(question, parts)
+
+
+def unanswered(question: Question, reason: str) -> TokenScores:
+    """No answer to ``question``, for this ``reason``."""
+    return TokenScores.unanswered(reason, question.continuation if isinstance(question, Span) else ())
+
+
+_DONE = Call("", {}, (), lambda answer: ())
+
+FAILED_IN_A_ROW: Final = 5
+"""Different requests without an answer, and none with one in between, after which the server is in doubt."""
+
+
+def answered(
+    client: Client, requests: Iterable[ServerRequest], *, model: str | None = None, most: int = MOST_AT_ONCE
+) -> Iterator[tuple[int, JSON | Unanswerable]]:
+    """(place of the request in ``requests``, its answer), each once, in the order in which answers come.
+
+    Requests begin in the given order, read from ``requests`` as they are needed, ``most`` at once and fewer where the
+    server takes fewer: the client keeps that limit from call to call (``concurrency_limit``).
+    ``model``: the name that every answer must give, where it gives one.
+
+    A request that can't be answered has an Unanswerable for an answer.  That is held back until another request is
+    answered.  Where that does not happen before the end, or before ``FAILED_IN_A_ROW`` have failed (also in several
+    calls), the request that the client saw answered last is made again: where it is answered, the fault is those
+    requests'; where it is not, it is the server's, and nothing is known of them.  Raises ServerFailed then, where
+    ``FAILED_IN_A_ROW`` fail at a server that never answered any, and where no request can be answered.
+
+    Closing the generator, or an exception in the thread that reads it, ends everything under way.
+    """
+    limit, unanswered = client.concurrency, _Unanswered(client)
+    queue = enumerate(requests)
+    threads = RequestThreads(client, model)
+    try:
+        more, ready = True, list[tuple[int, JSON | Unanswerable]]()
+        while more or threads.under_way or ready:
+            while more and threads.under_way < min(limit.limit, most) and time.monotonic() >= limit.resume:
+                following = next(queue, None)
+                if more := following is not None:
+                    threads.begin(*following)
+            if ready:  # the server has work again while these are read
+                yield from ready
+                ready.clear()
+                continue
+            pause = limit.resume - time.monotonic() if more and threads.under_way < min(limit.limit, most) else None
+            if not threads.under_way and pause is None:
+                continue
+            match threads.next_event(pause):
+                case Passing(busy=True) as fault:
+                    limit.overloaded(fault.begun, time.monotonic(), fault.wait)
+                case Ended(index, request, _, Unanswerable() as reason):
+                    if failure := unanswered.add(index, request.path, reason):
+                        yield from threads.remaining_answers()
+                        raise failure
+                case Ended(_, _, _, BaseException() as error):
+                    yield from threads.remaining_answers()
+                    raise error
+                case Ended(index, _, took, dict() as answer):
+                    limit.answered(took, threads.under_way + 1)
+                    ready = [*unanswered.settled(), (index, answer)]
+        if failure := unanswered.at_end():
+            raise failure
+        yield from unanswered.settled()
+    finally:
+        threads.end()
+
+
+class _Unanswered:
+    """Requests without an answer, of which it is not known yet whether the server or they are at fault."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._held = list[tuple[int, Unanswerable]]()
+        self._path = ""
+
+    def add(self, index: int, path: str, reason: Unanswerable) -> ServerFailed | None:
+        """Another, of a request to ``path``; the failure where it is the server's fault."""
+        self._held.append((index, reason))
+        self._path = path
+        self._client.unanswered += 1
+        return self._failure() if self._client.unanswered >= FAILED_IN_A_ROW else None
+
+    def at_end(self) -> ServerFailed | None:
+        """The failure where the last requests have no answer and that is the server's fault."""
+        return self._failure() if self._held and self._client.has_answered(self._path) else None
+
+    def settled(self) -> Iterator[tuple[int, Unanswerable]]:
+        """All of them: it is not the server's fault."""
+        yield from self._held
+        self._held = []
+
+    def _failure(self) -> ServerFailed | None:
+        count, (_, reason) = self._client.unanswered, self._held[-1]
+        if (again := self._client.again(self._path)) is None:
+            return None
+        several = f"{count} requests in a row have no answer" if count > 1 else "a request has no answer"
+        return failed(f"{self._client.address.url}: {several} ({reason.reason}) {again}; {AGAIN}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRequest:
+    """``body``, to be posted to ``path`` (:meth:`~choicewise.models.server.address.ServerAddress.at`)."""
+
+    path: str
+    body: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of the request ``index`` in ``took`` seconds: its answer, an Unanswerable, or what ends all."""
+
+    index: int
+    request: ServerRequest
+    took: float
+    answer: JSON | BaseException
+
+
+class RequestThreads:
+    """Begins requests, each in a thread, which are daemons: nothing waits for them at the end of the program.
+
+    Its methods are for one thread alone, which reads the events.
+    """
+
+    def __init__(self, client: Client, model: str | None) -> None:
+        self._client, self._model = client, model
+        self._tasks = SimpleQueue[tuple[int, ServerRequest] | None]()
+        self._events = SimpleQueue[Passing | Ended]()
+        self._threads = list[Thread]()
+        self._stopped = Event()
+        self.under_way = 0
+
+    def begin(self, index: int, request: ServerRequest) -> None:
+        """Make ``request``; its events have its ``index``."""
+        self.under_way += 1
+        if self.under_way > len(self._threads):
+            self._threads.append(Thread(target=self._run, name="choicewise request", daemon=True))
+            self._threads[-1].start()
+        self._tasks.put((index, request))
+
+    def next_event(self, seconds: float | None) -> Passing | Ended | None:
+        """What happens next; None where nothing happens within so many ``seconds``."""
+        try:
+            event = self._events.get(timeout=None if seconds is None else max(0.0, seconds))
+        except Empty:
+            return None
+        if isinstance(event, Ended):
+            self.under_way -= 1
+        return event
+
+    def remaining_answers(self) -> Iterator[tuple[int, JSON]]:
+        """The answers that have come and were not read yet."""
+        while (event := self.next_event(0)) is not None:
+            if isinstance(event, Ended) and isinstance(event.answer, dict):
+                yield event.index, event.answer
+
+    def end(self) -> None:
+        """End what is under way, and the threads."""
+        self._stopped.set()
+        if self.under_way:
+            self._client.abandon()
+        for _ in self._threads:
+            self._tasks.put(None)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None and not self._stopped.is_set():
+            index, request = task
+            begun = time.monotonic()
+            answer: JSON | BaseException
+            try:
+                answer = self._ask(request)
+            except Unanswerable as reason:
+                answer = reason.with_traceback(None)  # thousands may be kept, and must not keep what they came of
+            except BaseException as error:
+                answer = error
+            self._events.put(Ended(index, request, time.monotonic() - begun, answer))
+            del task, request, answer
+
+    def _ask(self, request: ServerRequest) -> JSON:
+        return self._client.ask(
+            "POST",
+            request.path,
+            request.body,
+            model=self._model,
+            on_fault=self._events.put,
+            stopped=self._stopped.is_set,
+        )

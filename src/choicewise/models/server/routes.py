@@ -1,0 +1,346 @@
+"""Route interface, prompts, fields."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+
+from choicewise.engine import FIRST_SET, Tree, build
+from choicewise.models.server.http import JSON, Unanswerable
+from choicewise.questions import NOT_FIRST, UNKNOWN, Ids, Mass, Question, Span, TokenScores, TokenSet
+from choicewise.tokens.chat_template import ServedChat
+from choicewise.tokens.tokenizer import Tokenizer
+
+
+class Part(NamedTuple):
+    """Part ``number`` of question ``question``, an index among those asked."""
+
+    question: int
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The tokens of a ``prefix``, and what is wanted after it.
+
+    ``tokens``: wanted next token → the parts of questions that ask for it; ``sets``: the same of sets of tokens.
+    """
+
+    prefix: list[int]
+    tokens: dict[int, list[Part]]
+    sets: list[tuple[TokenSet, list[Part]]]
+
+
+def nodes(questions: Sequence[tuple[int, Span | Mass]]) -> Iterator[Node]:
+    """Every prefix at which one of ``questions`` (index, question) reads, in depth-first order and each once.
+
+    So a server that keeps the prompts it saw last has read most of every prefix before.  Part ``j`` of a span is its
+    ``j``-th token; a mass is one part.
+    """
+    if not questions:
+        return
+    tree = build([question for _, question in questions])
+    asked = defaultdict[int, list[int]](list)
+    for (index, _), span in zip(questions, tree.span_of.tolist(), strict=True):
+        asked[span].append(index)
+    order = np.argsort(tree.rows, kind="stable")
+    span_of = np.searchsorted(tree.starts, order, side="right") - 1
+    path = np.empty(int(tree.depth.max()) + 1, dtype=np.int32)
+    start = done = 0
+    rows = tree.rows[order]
+    while start < len(order):
+        row = int(rows[start])
+        stop = int(np.searchsorted(rows, row, side="right"))
+        new = slice(done, row + 1)
+        path[tree.depth[new]] = tree.tokens[new]  # of several at one depth the last counts, an ancestor of the node
+        done = row + 1
+        yield _node(tree, path[: tree.depth[row] + 1].tolist(), order[start:stop], span_of[start:stop], asked)
+        start = stop
+
+
+def _node(tree: Tree, prefix: list[int], places: np.ndarray, spans: np.ndarray, asked: dict[int, list[int]]) -> Node:
+    node = Node(prefix, {}, [])
+    for place, span in zip(places.tolist(), spans.tolist(), strict=True):
+        number, target = place - int(tree.starts[span]), int(tree.targets[place])
+        parts = [Part(index, number) for index in asked[span]]
+        if target > FIRST_SET:
+            node.tokens.setdefault(target, []).extend(parts)
+        else:
+            node.sets.append((tree.sets[FIRST_SET - target], parts))
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is posted to ``path``, and how its answer is read.
+
+    ``read`` gives the scores of each of ``parts``, in order, and raises Unanswerable where the answer is not what was
+    asked for.
+    """
+
+    path: str
+    body: dict[str, Any]
+    parts: Sequence[Part]
+    read: Callable[[JSON], Sequence[TokenScores]]
+
+
+class OnePart:
+    """The part of a way of asking that says that an answer comes whole."""
+
+    def parts(self, question: Question) -> int:
+        """One."""
+        return 1
+
+    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
+        """The one part."""
+        return parts[0]
+
+
+class Route(Protocol):
+    """A way of asking.  ``cost``: in words, what it costs; ``supports``: the kinds of question it answers."""
+
+    @property
+    def name(self) -> str:
+        """How it asks, in a few words."""
+
+    @property
+    def cost(self) -> str:
+        """What it costs, in words."""
+
+    @property
+    def supports(self) -> frozenset[type]:
+        """The kinds of question that it answers."""
+
+    def objection(self, question: Question) -> str | None:
+        """Why it can't answer ``question``, of a kind that it supports; None where it can."""
+
+    def parts(self, question: Question) -> int:
+        """Of how many parts the answer to ``question`` is put together."""
+
+    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+        """The requests for ``questions`` (index among those asked, question), in the order that is best for a cache.
+
+        Every part of every question is in exactly one of them.
+        """
+
+    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
+        """The answer to ``question`` from its parts."""
+
+
+ABOVE = 1e-6
+"""Nats by which a log-probability may exceed 0, as rounding makes it."""
+
+_ID = re.compile("token_id:[0-9]{1,9}")
+
+STAND_IN = -9000.0
+"""Log-probabilities at and below it stand for others: vLLM writes -9999 for minus infinity and for unknown ones."""
+
+
+def number(value: Any) -> float:
+    """``value`` as a log-probability (nats, at most 0); raises Unanswerable where it can be none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unanswerable(f"the server gives {_shown(value)} in place of a log-probability")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Unanswerable(f"the server gives {value} as a log-probability")
+    if value > ABOVE:
+        raise Unanswerable(f"the server gives {_shown(value)} as a log-probability, which is above 0")
+    if value <= STAND_IN:
+        raise Unanswerable(
+            f"the server gives {_shown(value)} as a log-probability, which stands for one that it does not know"
+        )
+    return min(float(value), 0.0)
+
+
+def choice(answer: JSON) -> Mapping[str, Any]:
+    """The one choice of an answer; Unanswerable where there are more or none, or it has another ``index`` than 0."""
+    given = items(answer, "choices")
+    if len(given) != 1:
+        raise Unanswerable(f"the server answers with {len(given)} choices in place of 1")
+    index = given[0].get("index") if isinstance(given[0], dict) else None
+    if isinstance(index, bool) or index != 0:
+        raise Unanswerable(f"the server numbers its choices wrongly ({_shown(index)})")
+    only: Mapping[str, Any] = given[0]
+    return only
+
+
+def items(where: Any, name: str) -> list[Any]:
+    """The list that the object ``where`` holds as ``name``; Unanswerable where there is none."""
+    value = where.get(name) if isinstance(where, dict) else None
+    if not isinstance(value, list):
+        raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
+    return value
+
+
+def part(where: Any, name: str) -> Mapping[str, Any]:
+    """The object that the object ``where`` holds as ``name``; Unanswerable where there is none."""
+    value = where.get(name) if isinstance(where, dict) else None
+    if not isinstance(value, dict):
+        raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
+    return value
+
+
+def text(where: Any, name: str) -> str:
+    """The text that the object ``where`` holds as ``name``; Unanswerable where there is none."""
+    value = where.get(name) if isinstance(where, dict) else None
+    if not isinstance(value, str):
+        raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
+    return value
+
+
+def check_prompt(answer: JSON, tokens: int) -> None:
+    """Raise Unanswerable where the server says that it read another number of tokens than the ``tokens`` sent."""
+    usage = answer.get("usage")
+    counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    if isinstance(counted, int) and not isinstance(counted, bool) and counted != tokens:
+        more = "an added BOS?" if counted == tokens + 1 else "another tokenizer, or a text that it cuts?"
+        raise Unanswerable(f"the server read {_shown(counted)} tokens where {tokens} were sent ({more})")
+
+
+def check_ids(given: Sequence[Any], sent: Sequence[int]) -> None:
+    """Raise Unanswerable where the tokens that a server names are not those ``sent``."""
+    if len(given) != len(sent):
+        raise Unanswerable(
+            f"the server gives log-probabilities of {len(given)} tokens where {len(sent)} were asked for"
+        )
+    for place, (one, other) in enumerate(zip(given, sent, strict=True)):
+        if one != other:
+            raise Unanswerable(f"the server gives a log-probability of token {_shown(one)}, not {other}, at {place}")
+
+
+def named_id(name: str) -> int | None:
+    """The id in ``token_id:ID``, as servers name tokens that are asked for by id; None for any other name.
+
+    An id has at most nine digits, so that it fits into 32 bits.
+    """
+    return int(name.removeprefix("token_id:")) if _ID.fullmatch(name) else None
+
+
+def named_logprobs(listed: Any) -> dict[int, float]:
+    """id → log-probability of an object whose names are ``token_id:ID``; Unanswerable for other names."""
+    if not isinstance(listed, dict):
+        raise Unanswerable(f"the server gives {_shown(listed)} in place of the log-probabilities of a token")
+    ids = {named_id(name): value for name, value in listed.items()}
+    if None in ids or len(ids) != len(listed):
+        raise Unanswerable("the server names tokens by their text though asked to name them by id")
+    return {token: value for token, value in ids.items() if token is not None}
+
+
+def rank(logprob: float, listed: Any) -> int:
+    """0 where none of the ``listed`` likeliest tokens (name → nats) is likelier, else what is known of the rank."""
+    if not isinstance(listed, dict) or not listed:
+        return UNKNOWN
+    return 0 if logprob >= max(map(number, listed.values())) else NOT_FIRST
+
+
+def is_text(spelled: bytes) -> bool:
+    """Whether ``spelled`` is UTF-8 by itself."""
+    try:
+        spelled.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _shown(value: Any) -> str:
+    """What stands in place of something, in a few characters."""
+    return "nothing" if value is None else repr(value)[:40]
+
+
+PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+"""The most likely token of the model's own distribution, whatever the server's defaults are."""
+
+
+class Prompts(Protocol):
+    """``name``: how prompts are sent, in a word or two.  ``front``: tokens that the server puts before every prompt."""
+
+    name: str
+    front: tuple[int, ...]
+
+    def prompt(self, tokens: Sequence[int]) -> list[int] | str | None:
+        """What is sent for ``tokens``, those of ``front`` included; None where nothing gives just these."""
+
+    def objection(self, tokens: Sequence[int]) -> str | None:
+        """Why nothing gives just these ``tokens``; None where something does."""
+
+
+class TokenPrompts:
+    """Tokens are sent as they are."""
+
+    name = "tokens"
+    front: tuple[int, ...] = ()
+
+    def prompt(self, tokens: Sequence[int]) -> list[int]:
+        """The ``tokens``."""
+        return list(tokens)
+
+    def objection(self, tokens: Sequence[int]) -> str | None:
+        """None."""
+        return None
+
+
+class TextPrompts:
+    """Texts are sent that ``tokenizer`` encodes to just these tokens; the server puts ``front`` before them.
+
+    So a server with the same tokenizer reads the tokens that were meant, and what no text gives is not asked.
+    """
+
+    name = "texts"
+
+    def __init__(self, tokenizer: Tokenizer, front: tuple[int, ...]) -> None:
+        self._tokenizer, self.front = tokenizer, front
+
+    def prompt(self, tokens: Sequence[int]) -> str | None:
+        """The text of ``tokens`` after the front."""
+        count = len(self.front)
+        if tuple(tokens[:count]) != self.front:
+            return None
+        ids = np.asarray(tokens[count:], dtype=np.int32)
+        text = b"".join(self._tokenizer.token_bytes[token] for token in ids).decode(errors="replace")
+        spellings = [text, text[1:]] if text.startswith(" ") else [text]  # some tokenizers put a space in front
+        for spelling, encoded in zip(spellings, self._encoded(spellings), strict=True):
+            if np.array_equal(encoded, ids):
+                return spelling
+        return None
+
+    def objection(self, tokens: Sequence[int]) -> str | None:
+        """Why no text gives just these ``tokens``."""
+        if tuple(tokens[: len(self.front)]) != self.front:
+            return (
+                f"the server puts {list(self.front)} before every text (BOS), which these tokens do not begin with; use"
+                " a protocol that begins with BOS, or a server that adds none"
+            )
+        if self.prompt(tokens) is None:
+            return "the server takes prompts as texts, and no text has just these tokens"
+        return None
+
+    def _encoded(self, texts: list[str]) -> list[Ids]:
+        return self._tokenizer.encode(texts, special=False)
+
+
+class Chats:
+    """Reads the messages back that :class:`~choicewise.tokens.chat_template.ServedChat` made a text of."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def messages(self, context: Ids) -> list[dict[str, str]] | None:
+        """The messages that ``context`` spells, as a server takes them; None where it is no chat."""
+        if not isinstance(self._tokenizer.chat, ServedChat):
+            return None
+        messages = ServedChat.messages(self._tokenizer.decode(context).removeprefix(" "))
+        return None if messages is None else [message._asdict() for message in messages]
+
+    def objection(self, context: Ids) -> str | None:
+        """Why a chat endpoint can't be asked about ``context``; None where it can."""
+        messages = self.messages(context)
+        if messages is None:
+            return "the server takes chats only, and this is none; ask it as a chat"
+        if messages[-1]["role"] != "user":
+            return "the server's chat does not go on with what the assistant has begun to say"
+        return None

@@ -1,0 +1,467 @@
+"""Chart value, theme, frame, labels.
+
+Colours are named as variables of CSS, which pages define for light and dark; files and notebooks get those of paper.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from choicewise.errors import UsageError
+from choicewise.report.comparison import change_text
+from choicewise.util.jsonio import json_value
+from choicewise.util.text import disarmed, percent, safe
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from choicewise.results.compare import Axis
+
+
+MIME = "application/vnd.vegalite.v6+json"
+"""What notebooks call such a specification."""
+
+_VERSION = "6.4"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawn chart: what is seen in it (``title``), how to read it (``caption``), and its specification for pages.
+
+    A notebook shows it as it is.  ``page_spec``: without these texts, its colours variables of CSS.
+    """
+
+    name: str
+    title: str
+    page_spec: Mapping[str, Any]
+    caption: str = ""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The Vega-Lite specification that stands alone: with its title, on white, in literal colours."""
+        alone = deepcopy(dict(self.page_spec))
+        padding = dict(alone["padding"])
+        room = padding["left"] + alone["width"] + padding["right"] - 24
+        heading = [cut(line, room / TITLE) for line in folded(safe(self.title), room / TITLE)][:2]
+        notes = folded(self.caption, room / SMALL)
+        lines = (
+            {"text": heading, "fontSize": TITLE, "lineHeight": TITLE + 4, "fontWeight": 600},
+            {"text": notes, "fontSize": SMALL, "lineHeight": SMALL + 4, "color": SOFT},
+        )
+        under = len(notes) * (SMALL + 4) + 6
+        above = len(heading) * (TITLE + 4) + under + 4
+        for text, top in zip(lines, (above, under), strict=True):
+            place = {"x": {"value": 12 - padding["left"]}, "y": {"value": -padding["top"] - top}}
+            look = {"type": "text", "align": "left", "baseline": "top", "aria": False}
+            alone["layer"] = [*alone["layer"], {"data": {"values": [{}]}, "mark": look | text, "encoding": place}]
+        padding["top"] += above + 12
+        about = f"{cut(self.title, 4 * SAID)}. {alone['description']}"
+        return coloured({**alone, "description": about, "padding": padding, "background": LIGHT[PAPER]})
+
+    def for_page(self) -> dict[str, Any]:
+        """The specification without title and background, its colours the variables of the theme."""
+        return deepcopy(dict(self.page_spec))
+
+    def svg(self) -> str:
+        """The chart as an SVG image."""
+        return str(_renderer().vegalite_to_svg(self.spec, vl_version=_VERSION))
+
+    def page_svg(self) -> str:
+        """The SVG image of :meth:`for_page`, to stand in a page's own text; it has no ``style`` attributes."""
+        return str(_renderer().vegalite_to_svg(self.for_page(), vl_version=_VERSION))
+
+    def png(self) -> bytes:
+        """The chart as a PNG image, with twice as many pixels as the SVG has."""
+        return bytes(_renderer().vegalite_to_png(self.spec, vl_version=_VERSION, scale=2))
+
+    def pdf(self) -> bytes:
+        """The chart as a page of PDF."""
+        return bytes(_renderer().vegalite_to_pdf(self.spec, vl_version=_VERSION))
+
+    def json(self) -> str:
+        """The specification as JSON."""
+        return json.dumps(self.spec, ensure_ascii=False, indent=1)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        shown = {MIME: self.spec, "text/plain": repr(self)}
+        try:
+            return shown | {"image/svg+xml": self.svg()}
+        except UsageError as error:
+            return shown | {"text/plain": f"{self!r}; {error.message}"}
+
+    def __repr__(self) -> str:
+        return f"<Chart {self.name}: {self.title}>"
+
+
+def _renderer() -> ModuleType:
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise UsageError("drawing charts needs vl-convert-python; pip install 'choicewise[page]'") from error
+    return vl_convert
+
+
+Record = dict[str, Any]
+"""One row of a chart's data: its ``kind`` says which layer draws it, NaN is null."""
+
+Records = Sequence[Record]
+
+WIDTH = 760
+"""Pixels of a chart unless the caller says otherwise."""
+
+NARROW = 560
+"""Below so many pixels, names stand above their rows instead of beside them."""
+
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+
+PERCENT_AXIS: Mapping[str, Any] = {
+    "values": [0, 0.25, 0.5, 0.75, 1],
+    "labelExpr": "format(100 * datum.value, '.0f') + ' %'",
+    "title": None,
+}
+
+POINTS_AXIS: Mapping[str, Any] = {
+    "labelExpr": "(datum.value > 0 ? '+' : datum.value < 0 ? '−' : '') + format(100 * abs(datum.value), '.0f')",
+    "tickCount": 7,
+    "title": "points",
+}
+
+
+def rank_axis(models: int) -> dict[str, Any]:
+    """The axis of ranks: whole numbers, the first and the last among them."""
+    step = next(size for size in (1, 2, 5, 10, 20, 25, 50, 100, 10**6) if models / size <= 12)
+    between = [rank for rank in range(step, models, step) if rank > 1 and models - rank >= step / 2]
+    return {"values": list(dict.fromkeys([1, *between, models])), "format": "d", "title": "rank (1 is the best)"}
+
+
+def frame(
+    values: Records,
+    layers: Sequence[Mapping[str, Any]],
+    *,
+    width: int,
+    left: int,
+    right: int,
+    top: int,
+    bottom: int,
+    height: Any,
+    about: str,
+) -> dict[str, Any]:
+    """The specification of a chart that is ``width`` pixels wide with its margins, whatever the texts in them.
+
+    ``about``: what it shows, in words, for those who hear it.
+    """
+    return {
+        "$schema": _SCHEMA,
+        "description": about,
+        "width": max(width - left - right, 40),
+        "height": height,
+        "autosize": {"type": "none"},
+        "padding": {"left": left, "right": right, "top": top, "bottom": bottom},
+        "config": dict(CONFIG),
+        "data": {"values": [_harmless(record) for record in values]},
+        "layer": list(layers),
+    }
+
+
+def _harmless(record: Record) -> Record:
+    """The record as JSON can hold it."""
+    return {name: harmless(value) if isinstance(value, str) else json_value(value) for name, value in record.items()}
+
+
+def layer(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> dict[str, Any]:
+    """A layer that draws the records of one ``kind``; marks without a description are hidden from screen readers."""
+    alike = {"field": "kind", "equal": kind}
+    return {
+        "transform": [{"filter": each} for each in (alike, *filters)],
+        "mark": {"aria": "description" in encoding, **mark},
+        "encoding": encoding,
+    }
+
+
+def where(field: str, value: Any) -> dict[str, Any]:
+    """A filter of records."""
+    return {"field": field, "equal": value}
+
+
+def number(field: str, **more: Any) -> dict[str, Any]:
+    """A channel for a number."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def lane(field: str = "lane", last: int | None = None, **more: Any) -> dict[str, Any]:
+    """The vertical channel of charts in lanes, which are counted from 0 at the top.
+
+    ``last``: the last lane, to be given in one layer where there are empty ones.
+    """
+    scale: dict[str, Any] = {"type": "band", "paddingInner": 0, "paddingOuter": 0}
+    if last is not None:
+        scale["domain"] = list(range(last + 1))
+    return {"field": field, "type": "ordinal", "axis": None, "scale": scale, **more}
+
+
+def around_zero(least: float, edges: Iterable[float]) -> dict[str, Any]:
+    """The scale of differences: from the lowest to the highest of ``edges``, at least ``least`` either side of zero."""
+    known = [edge for edge in edges if not math.isnan(edge)]
+    domain = [min([-least, *known]), max([least, *known])]
+    return {"domain": domain, "nice": True, "zero": True}
+
+
+def words(field: str) -> dict[str, Any]:
+    """A channel for text."""
+    return {"field": field, "type": "nominal"}
+
+
+def note(**more: Any) -> dict[str, Any]:
+    """A mark for small grey text."""
+    return {"type": "text", "fontSize": SMALL, "color": SOFT, "baseline": "middle", **more}
+
+
+def named(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> list[dict[str, Any]]:
+    """Layers of text that stays readable on lines: a rim in the colour of the paper, and the text on it."""
+    rim = {**mark, "stroke": PAPER, "strokeWidth": 4, "strokeJoin": "round", "color": PAPER}
+    return [layer(kind, rim, *filters, **encoding), layer(kind, mark, *filters, **encoding)]
+
+
+def row_words(kind: str, fields: Sequence[str], left: int, width: int, **look: Any) -> list[dict[str, Any]]:
+    """Two lines of text on either side of a row's marks, or above them where the chart is narrow.
+
+    ``fields``: upper and lower on the left, then on the right; ``look``: of the upper ones.
+    """
+    narrow = width < NARROW
+    first, second = (0.17, 0.42) if narrow else (0.32, 0.68)
+    beside, edge = {"value": 0 if narrow else 12 - left}, {"value": "width" if narrow else width - left - 12}
+    upper, lower = lane("lane", bandPosition=first), lane("lane", bandPosition=second)
+    name = {"type": "text", "baseline": "middle", "color": INK, **look}
+    title, detail, result, size = map(words, fields)
+    return [
+        *named(kind, {**name, "align": "left"}, x=beside, y=upper, text=title),
+        *named(kind, note(align="left"), x=beside, y=lower, text=detail),
+        *named(kind, {**name, "align": "right"}, x=edge, y=upper, text=result),
+        *named(kind, note(align="right"), x=edge, y=lower, text=size),
+    ]
+
+
+def hairline(**more: Any) -> dict[str, Any]:
+    """A mark for a thin grey line."""
+    return {"type": "rule", "color": LINE, "strokeWidth": 1, **more}
+
+
+DESCRIPTION: Mapping[str, Any] = words("description")
+"""What a screen reader says about a mark."""
+
+FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, Arimo, 'Liberation Sans', Arial, sans-serif"
+"""What the reader's system has; Arimo is what the renderer of files has."""
+
+SMALL: Final = 11
+NORMAL: Final = 12
+TITLE: Final = 14
+"""Sizes in pixels: notes and axes, names, the title of a chart that stands alone."""
+
+INK: Final = "var(--ink)"
+SOFT: Final = "var(--quiet)"
+LINE: Final = "var(--line)"
+ACCENT: Final = "var(--accent)"
+MARK: Final = "var(--mark)"
+PAPER: Final = "var(--paper)"
+MODELS: Final = tuple(f"var(--model-{place})" for place in range(1, 9))
+SHAPES: Final = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "triangle-down",
+    "cross",
+    "triangle-right",
+    "triangle-left",
+)
+"""Of models in this order: nobody has to tell them apart by colour alone."""
+
+LIGHT: Final[Mapping[str, str]] = {
+    INK: "#1a1a1a",
+    SOFT: "#595959",
+    LINE: "#dadada",
+    ACCENT: "#0a58a6",
+    MARK: "#8a8a8a",
+    PAPER: "#ffffff",
+    **dict(
+        zip(
+            MODELS,
+            ("#0072b2", "#d55e00", "#009e73", "#b8578e", "#000000", "#b07800", "#2f8fc4", "#8c8100"),
+            strict=True,
+        )
+    ),
+}
+"""Colours on white: those of Okabe and Ito, the pale ones darkened until thin lines show (3 : 1 and more)."""
+
+DARK: Final[Mapping[str, str]] = {
+    INK: "#e8e8e6",
+    SOFT: "#a6a8ab",
+    LINE: "#383b40",
+    ACCENT: "#7db7f2",
+    MARK: "#85888d",
+    PAPER: "#15171a",
+    **dict(
+        zip(
+            MODELS,
+            ("#4aa8e0", "#f08040", "#2bc096", "#e39cc3", "#f2f2f2", "#e69f00", "#86cdf3", "#f0e442"),
+            strict=True,
+        )
+    ),
+}
+"""The same on a dark page."""
+
+CONFIG: Final[Mapping[str, Any]] = {
+    "font": FONT,
+    "background": None,
+    "view": {"stroke": None},
+    "axis": {
+        "aria": False,
+        "domain": False,
+        "ticks": False,
+        "grid": True,
+        "gridColor": LINE,
+        "labelColor": SOFT,
+        "labelFontSize": SMALL,
+        "labelFlush": False,
+        "labelPadding": 6,
+        "titleColor": SOFT,
+        "titleFontSize": SMALL,
+        "titleFontWeight": "normal",
+        "titlePadding": 6,
+    },
+    "text": {"color": INK, "fontSize": NORMAL},
+}
+
+
+def styles(colours: Mapping[str, str] = LIGHT) -> str:
+    """Declarations of CSS that give the variables these colours."""
+    return " ".join(f"{name[4:-1]}: {colour};" for name, colour in colours.items())
+
+
+def coloured(spec: Any, colours: Mapping[str, str] = LIGHT) -> Any:
+    """The specification with literal colours for the variables; its data are left as they are."""
+    if isinstance(spec, Mapping):
+        return {name: part if name == "values" else coloured(part, colours) for name, part in spec.items()}
+    if isinstance(spec, list | tuple):
+        return [coloured(part, colours) for part in spec]
+    return colours.get(spec, spec) if isinstance(spec, str) else spec
+
+
+_NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
+"""What no XML file may hold."""
+
+_LAST_WORD = re.compile(r"[^-_/: ]*$")
+
+
+SAID = 60
+"""Width of a name in what is said of a mark, in sizes of its font."""
+
+_NARROW, _WIDE = frozenset("fijlrtI.,:;'|!()[]-/ "), frozenset("mwMW@%")
+
+
+def em(text: str) -> float:
+    """About how wide ``text`` is, in sizes of its font; rather too wide than too narrow."""
+    return sum(map(_em, text))
+
+
+def _em(char: str) -> float:
+    if unicodedata.east_asian_width(char) in "WF":
+        return 1.05
+    if char in _NARROW:
+        return 0.36
+    return 0.9 if char in _WIDE else 0.7 if char.isupper() else 0.58
+
+
+def cut(text: str, most: float) -> str:
+    """``text`` on one line with nothing hidden in it, at most ``most`` sizes of its font wide.
+
+    The middle is left out: names of models and protocols differ at their beginning and at their end.
+    """
+    return _cut(text if len(text) <= 400 else text[:200] + "…" + text[-200:], most)
+
+
+def cut_apart(names: Iterable[str], most: float) -> dict[str, str]:
+    """Every name :func:`cut`; where several would look the same, what all of these begin with is left out first."""
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        groups.setdefault(cut(name, most), []).append(name)
+    shown = {}
+    for text, alike in groups.items():
+        prefix = len(_LAST_WORD.sub("", _shared_start(alike))) if len(alike) > 1 else 0
+        for name in alike:
+            shown[name] = cut(f"…{name[prefix:]}", most) if prefix else text
+    return shown
+
+
+def _shared_start(names: Sequence[str]) -> str:
+    first, last = min(names), max(names)
+    same = (place for place, chars in enumerate(zip(first, last, strict=False)) if chars[0] != chars[1])
+    return first[: next(same, len(first))]
+
+
+def harmless(text: str) -> str:
+    """``text`` in full, with escapes for hidden characters and without those that no file may hold."""
+    return _NO_CHARACTERS.sub("\ufffd", disarmed(text))
+
+
+@lru_cache(maxsize=4096)
+def _cut(text: str, most: float) -> str:
+    shown = safe(harmless(text))
+    if em(shown) <= most:
+        return shown
+    room, head, tail = (most - 1.0) / 2, "", ""
+    for char in shown:
+        if em(head + char) > room:
+            break
+        head += char
+    for char in reversed(shown):
+        if em(char + tail) > room:
+            break
+        tail = char + tail
+    return f"{head}…{tail}"
+
+
+def shared_prefix(protocols: Sequence[str]) -> str:
+    """``mmlu/`` where all protocols are of that benchmark, so that nothing is said by repeating it; else nothing."""
+    prefixes = {name.partition("/")[0] for name in protocols}
+    return f"{prefixes.pop()}/" if len(prefixes) == 1 and all("/" in name for name in protocols) else ""
+
+
+def folded(text: str, most: float) -> list[str]:
+    """Words on lines at most ``most`` sizes of their font wide."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and em(f"{lines[-1]} {word}") <= most:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def change(axis: Axis, most: float) -> str:
+    """From what to what an axis changes, ``sum → char_mean``, at most ``most`` sizes of the font wide."""
+    text = change_text(axis).removeprefix(f"{axis.axis} ")
+    if em(text) <= most:
+        return text
+    left, arrow, right = text.partition(" → ")
+    room = most - em(arrow)
+    shorter = min(em(left), em(right), room / 2)
+    return arrow.join(cut(side, shorter if em(side) <= shorter else room - shorter) for side in (left, right))
+
+
+def share(value: float) -> str:
+    """A share of 1 as ``21.7 %``; ``no number`` for NaN."""
+    return "no number" if math.isnan(value) else f"{percent(value)} %"
+
+
+def bounds(low: float, high: float) -> str:
+    """``, 95 % interval 17.6 to 26.6``; nothing where there is none."""
+    return "" if math.isnan(low) or math.isnan(high) else f", 95 % interval {percent(low)} to {percent(high)}"

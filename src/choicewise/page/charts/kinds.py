@@ -1,0 +1,230 @@
+"""Chart names and options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from choicewise.errors import UsageError, did_you_mean
+from choicewise.page.charts import bump, lanes, strip
+from choicewise.page.charts.bump import shown_models
+from choicewise.page.charts.chart import WIDTH, Chart
+from choicewise.page.study import ShownRun, Study, leads, pairs
+from choicewise.results.ladder import ladder as climb
+from choicewise.results.ladder import main_effects
+from choicewise.results.outcomes import measured_as
+from choicewise.results.rows import Row
+from choicewise.util.text import count, safe
+
+
+def draw(name: str, study: Study, **choices: Any) -> Chart:
+    """The chart called ``name`` of the runs of ``study``; ``choices`` as the fields of :class:`~.choices.Choices`.
+
+    Raises UsageError for a name or choice that nobody knows, and for a chart that these runs can't give; it says what
+    the chart needs and which charts can be drawn.
+    """
+    kind = find_kind(name)
+    known = [field.name for field in fields(Choices)]
+    for choice in choices:
+        if choice not in known:
+            raise UsageError(f"no chart has a choice {choice!r}; {did_you_mean(choice, known)}")
+        if choice not in (*kind.uses, "width"):
+            has = f"; it has {', '.join(kind.uses)}" if kind.uses else ""
+            raise UsageError(f"the chart {name} has no use for {choice}{has}")
+    if reason := kind.lacks(study):
+        others = [each.name for each in KINDS if each.name != name and not each.lacks(study)]
+        instead = f"; these runs can be drawn as {', '.join(others)}" if others else ""
+        raise UsageError(f"the chart {name} needs {kind.needs}: {reason}{instead}")
+    return kind.draw(study, Choices(**choices))
+
+
+def find_kind(name: str) -> Kind:
+    """The declaration of the chart called ``name``; UsageError for one that nobody knows."""
+    kinds = {kind.name: kind for kind in KINDS}
+    if name not in kinds:
+        known = ", ".join(f"{kind.name} ({kind.about})" for kind in KINDS)
+        raise UsageError(f"no chart is called {name!r}; the charts are {known}")
+    return kinds[name]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """``models``: by name, of those among the runs.  ``start`` and ``end``: protocols.  ``protocol``: one to point out,
+    or to draw alone.  ``rank``: ranks, or values; None: what the chart shows by itself.  ``width``: in pixels.
+    """
+
+    models: Sequence[str] = ()
+    start: str | None = None
+    end: str | None = None
+    protocol: str | None = None
+    rank: bool | None = None
+    width: int = WIDTH
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A chart: ``about`` in a few words, ``needs`` likewise, ``uses`` the fields of choices that mean something to it.
+
+    ``lacks`` says in words why the runs of a study can't give it, nothing where they can; ``draw`` raises UsageError
+    for choices that are not right or not made.
+    """
+
+    name: str
+    about: str
+    needs: str
+    uses: tuple[str, ...]
+    draw: Callable[[Study, Choices], Chart]
+    lacks: Callable[[Study], str]
+
+
+def _strip(study: Study, choices: Choices) -> Chart:
+    run = _one(study, choices)
+    chosen = [] if choices.protocol is None else [_protocol(run, choices.protocol)]
+    records = strip.values(run.rows, chosen)
+    numbers = count(sum(not math.isnan(row.value) for row in run.rows), "number")
+    spec = strip.spec(records, bool(choices.rank), choices.width)
+    caption = strip.CAPTION_OWN if choices.rank else strip.caption(records)
+    return Chart("strip", f"{_about(run)}: {numbers}", spec, caption)
+
+
+def _ladder(study: Study, choices: Choices) -> Chart:
+    run = _one(study, choices)
+    if choices.start is None or choices.end is None:
+        raise UsageError(f"a ladder has two ends; name its first and its last protocol, {_such_as(run)}")
+    climbed = climb(run.outcomes, choices.start, choices.end)
+    title = f"{_about(run)}: from {safe(choices.start)} to {safe(choices.end)}"
+    return Chart("ladder", title, lanes.ladder_spec(lanes.ladder_values(climbed), choices.width), lanes.LADDER_CAPTION)
+
+
+def _effects(study: Study, choices: Choices) -> Chart:
+    run = _one(study, choices)
+    records = lanes.effects_values(main_effects(run.outcomes))
+    title = f"{_about(run)}: what each axis of the protocols does"
+    return Chart("effects", title, lanes.effects_spec(records, choices.width), lanes.EFFECTS_CAPTION)
+
+
+def _bump(study: Study, choices: Choices) -> Chart:
+    first = None if choices.protocol is None else _protocol(study.runs[0], choices.protocol)
+    highlight = [_run(study, model).label for model in choices.models]
+    shown = shown_models(study.rows, highlight)
+    chosen = Study(tuple(run for run in study.runs if run.label in shown))
+    ahead = leads(chosen, pairs(chosen))
+    records = bump.values(study.rows, ahead, highlight, first)
+    rank = choices.rank is not False
+    return Chart("bump", _together(study), bump.spec(records, rank, choices.width), bump.CAPTION)
+
+
+def _ranks(study: Study, choices: Choices) -> Chart:
+    if choices.protocol is None:
+        return Chart(
+            "ranks",
+            _together(study),
+            lanes.ranks_spec(lanes.ranks_values(study.rows), choices.width),
+            lanes.RANKS_CAPTION,
+        )
+    name = _protocol(study.runs[0], choices.protocol)
+    spec = lanes.ranks_spec(lanes.ranks_values(study.rows, name), choices.width)
+    return Chart("ranks", f"{_together(study)}: {safe(name)}", spec, lanes.CAPTION_ONE)
+
+
+def _pair(study: Study, choices: Choices) -> Chart:
+    chosen = [_run(study, model) for model in choices.models] or list(study.runs)
+    if len(chosen) != 2:
+        raise UsageError(f"the chart pair is about two models; name two of {_listed(study)}")
+    left, right = chosen
+    (compared,) = pairs(Study(tuple(chosen)))
+    if compared.reason:
+        raise UsageError(f"{left.label} and {right.label} can't be compared: {compared.reason}")
+    records = lanes.pair_values(left.label, right.label, compared.contests)
+    title = f"{left.label} minus {right.label} on {left.manifest.dataset.name}"
+    return Chart("pair", title, lanes.pair_spec(records, choices.width), lanes.PAIR_CAPTION)
+
+
+def _about(run: ShownRun) -> str:
+    return f"{run.label} on {run.manifest.dataset.name}, {count(run.items, 'item')}"
+
+
+def _together(study: Study) -> str:
+    datasets = dict.fromkeys(run.manifest.dataset.name for run in study.runs)
+    return f"{count(len(study.runs), 'model')} on {', '.join(datasets)}"
+
+
+def _listed(study: Study) -> str:
+    return ", ".join(map(safe, study.labels[:10])) + (", ..." if len(study.runs) > 10 else "")
+
+
+def _such_as(run: ShownRun) -> str:
+    """Two of its protocols, those of the lowest and the highest value."""
+    known = sorted((row for row in run.rows if not math.isnan(row.value)), key=lambda row: row.value)
+    return f"such as {known[0].protocol} and {known[-1].protocol}" if known else "of those in the run"
+
+
+def _run(study: Study, model: str) -> ShownRun:
+    for run in study.runs:
+        if model in (run.label, run.manifest.model.name):
+            return run
+    raise UsageError(f"no run is of the model {model!r}; {did_you_mean(model, study.labels)}")
+
+
+def _one(study: Study, choices: Choices) -> ShownRun:
+    if len(choices.models) > 1:
+        raise UsageError(f"{len(choices.models)} models were named; the chart is about one")
+    if not choices.models and len(study.runs) > 1:
+        raise UsageError(f"the chart is about one model; name one of {_listed(study)}")
+    return _run(study, choices.models[0]) if choices.models else study.runs[0]
+
+
+def _protocol(run: ShownRun, name: str) -> str:
+    if name not in run.protocols:
+        raise UsageError(f"the run of {safe(run.label)} has no protocol {name!r}; {did_you_mean(name, run.protocols)}")
+    return name
+
+
+def _no_number(study: Study) -> str:
+    if any(not math.isnan(row.value) for row in study.rows):
+        return ""
+    return "none of its numbers is a share of 1" if study.apart else "no item was scored"
+
+
+def _one_protocol(study: Study) -> str:
+    most = max((len(run.protocols) for run in study.runs), default=0)
+    return "" if most > 1 else f"there is {count(most, 'protocol')}"
+
+
+def _no_pair(study: Study) -> str:
+    try:
+        main_effects(study.runs[0].outcomes)
+    except UsageError as error:
+        return error.message
+    return ""
+
+
+def _one_run(study: Study) -> str:
+    return "" if len(study.runs) > 1 else "there is one run; name the runs of other models as well"
+
+
+def _no_order(study: Study) -> str:
+    if reason := _one_run(study):
+        return reason
+    if len(study.datasets) > 1:
+        names = (study.runs[places[0]].manifest.dataset.name for places in study.datasets.values())
+        data = [f"{safe(name)} #D{digest[:6]}" for name, digest in zip(names, study.datasets, strict=True)]
+        return f"the runs are on different data; name those on one of {', '.join(data)}"
+    measured: dict[tuple[str, ...], list[Row]] = {}
+    for row in study.rows:
+        if not math.isnan(row.value):
+            measured.setdefault(measured_as(row), []).append(row)
+    return "" if any(len(rows) > 1 for rows in measured.values()) else "no two of the runs measured the same"
+
+
+KINDS = (
+    Kind("strip", "all numbers of a model", "a number", ("models", "protocol", "rank"), _strip, _no_number),
+    Kind("ladder", "from one number to another", "two protocols", ("models", "start", "end"), _ladder, _one_protocol),
+    Kind("effects", "what each axis does", "protocols that differ in one axis", ("models",), _effects, _no_pair),
+    Kind("bump", "models over protocols", "several models", ("models", "protocol", "rank"), _bump, _no_order),
+    Kind("ranks", "does the order hold", "several models", ("protocol",), _ranks, _no_order),
+    Kind("pair", "two models compared", "two models", ("models",), _pair, _one_run),
+)
+"""In the order of the page."""

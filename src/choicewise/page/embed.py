@@ -1,0 +1,170 @@
+"""Jinja environment, embedded data, figures."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from choicewise.page.charts.chart import Chart
+from choicewise.util import text
+from choicewise.util.jsonio import page_json
+from choicewise.util.text import disarmed, percent, quoted, shown
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+TEMPLATES = Path(__file__).parent / "templates"
+STATIC = Path(__file__).parent / "static"
+
+LINKED = ("https://", "http://")
+"""How an address begins that may become a link."""
+
+
+@cache
+def environment() -> Environment:
+    """Of all templates.  What is undefined is an error, and texts are escaped for HTML.
+
+    Texts of data and models hold control characters, which change what a reader sees: their visible escapes are
+    printed instead.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "percent": percent,
+        "error": text.error,
+        "points": text.points,
+        "count": text.count,
+        "listed": text.listed,
+        "shortened": text.shortened,
+        "visible": shown,
+        "shell": quoted,
+        "pair_with": lambda value, other: (value, other),
+    }
+    made.globals |= {"interval": text.interval, "ranks": text.ranks}
+    made.tests |= {"address": is_address}
+    return made
+
+
+def is_address(text: str) -> bool:
+    """Whether ``text`` is the address of a page, and nothing that a browser would run."""
+    return text.startswith(LINKED) and not any(char.isspace() for char in text)
+
+
+def static_text(*names: str) -> str:
+    """The static files called so, one after the other."""
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in names)
+
+
+def _printable(value: Any) -> Any:
+    from markupsafe import Markup
+
+    return disarmed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+LONG = 100_000
+"""Characters from which on data are compressed: they repeat themselves a lot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """``text`` of a script element of this type, whose ``name`` is its id."""
+
+    name: str
+    type: str
+    text: str
+
+
+def embedded(name: str, content: Any, plain: bool = False) -> Embedded:
+    """``content`` for the page's script (``plain`` as of json_text); no character of the text can end its element."""
+    text = page_json(content, plain)
+    if len(text) < LONG:
+        return Embedded(name, "application/json", text)
+    return Embedded(name, "application/octet-stream", b64encode(zlib.compress(text.encode(), 9)).decode())
+
+
+WIDE, SLIM = 960, 400
+"""Pixels of the drawings for wide and for narrow screens; the page shows them as wide as its column."""
+
+Record = dict[str, Any]
+Spec = Callable[[Sequence[Record], int], dict[str, Any]]
+"""The chart of such values, so many pixels wide."""
+
+_BARE = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
+"""What groups of marks have that say nothing themselves: a screen reader would come to an image without words."""
+
+_SIZED = re.compile(r'^<svg [^>]*?\bwidth="([\d.]+)"')
+
+
+@dataclass
+class Specifications:
+    """Specifications without data, each once; states of charts name them by their places."""
+
+    known: list[dict[str, Any]] = field(default_factory=list)
+    _places: dict[str, int] = field(default_factory=dict)
+
+    def state(self, draw: Spec, values: Sequence[Record]) -> dict[str, Any]:
+        """What the page's script needs to draw these values: places of specifications, wide and slim, and the data."""
+        specs = [draw(values, width) for width in (WIDE, SLIM)]
+        # a chart may complete its data, such as by places of names, which don't depend on its width
+        return {
+            "spec": [self._place(spec) for spec in specs],
+            "about": specs[0]["description"],
+            "values": specs[0]["data"]["values"],
+        }
+
+    def _place(self, spec: Mapping[str, Any]) -> int:
+        kept = {name: part for name, part in spec.items() if name not in ("data", "description")}
+        text = json.dumps(kept, sort_keys=True)
+        if text not in self._places:
+            self._places[text] = len(self.known)
+            self.known.append(kept)
+        return self._places[text]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The two drawings of one chart; ``scrolls``: the slim one is wider than a narrow screen."""
+
+    wide: Markup
+    slim: Markup
+    scrolls: bool
+
+
+def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
+    """The chart of these values as SVG that can stand in a page's own text."""
+    from markupsafe import Markup
+
+    wide, slim = (_BARE.sub("", Chart("", "", draw(values, width)).page_svg()) for width in (WIDE, SLIM))
+    size = _SIZED.match(slim)
+    return Drawing(Markup(wide), Markup(slim), size is not None and float(size[1]) > SLIM + 20)
+
+
+@cache
+def renderer_script() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script that defines ``vegaEmbed``.
+
+    They come with vl-convert-python and are of the University of Washington Interactive Data Lab and contributors.
+    """
+    import vl_convert
+
+    notice = (
+        "/* Vega, Vega-Lite, Vega-Embed: https://vega.github.io, BSD-3-Clause, University of Washington and others */"
+    )
+    return f"{notice}\n{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}"

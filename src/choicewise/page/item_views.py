@@ -1,0 +1,352 @@
+"""Items: index and detail."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from choicewise.page.study import ShownRun, Study
+from choicewise.results.explain import AskedPrompt, Explanation, ItemDecision, ScoredContinuation, explain_items
+from choicewise.results.run import open_run
+from choicewise.results.tables import item_batches
+from choicewise.scoring.observed import Integers, Mask
+from choicewise.util.text import disarmed, shortened, shown, shown_line
+
+MOST_RUNS = 24
+"""Runs whose answers to every item are on a page: a bit for every item and protocol."""
+
+AT_ONCE = 100
+"""Items that are read together, and that stand in one part of the page or beside it."""
+
+SUBJECTS = 6
+"""Subjects of the items in full inside a page, where there are many items: each subject lies in blocks of its own."""
+
+FEW, EXPLAINED = 1_000, 600
+"""Items of all runs together that are explained without thinking of blocks, and at most inside a page."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What one run answered: ``right`` and ``measured``, bool [protocols, items] in the order of the index."""
+
+    protocols: tuple[str, ...]
+    right: Mask
+    measured: Mask
+
+    @cached_property
+    def rights(self) -> Integers:
+        """Protocols under which each item is right, int64 [items]."""
+        return np.asarray(self.right.sum(axis=0), dtype=np.int64)
+
+    @cached_property
+    def measures(self) -> Integers:
+        """Protocols under which each item was scored, int64 [items]."""
+        return np.asarray(self.measured.sum(axis=0), dtype=np.int64)
+
+    @property
+    def flips(self) -> Integers:
+        """Protocols in the minority about each item, int64 [items]: 0 where all agree whether it is right."""
+        return np.minimum(self.rights, self.measures - self.rights)
+
+
+@dataclass(frozen=True)
+class ItemIndex:
+    """The items that ``runs`` on one dataset asked, in the order of the data; ``answered`` has an entry per run."""
+
+    ids: tuple[str, ...]
+    subjects: tuple[str, ...]
+    questions: tuple[str, ...]
+    golds: tuple[tuple[int, ...], ...]
+    answered: tuple[Answered, ...]
+
+    @cached_property
+    def flips(self) -> Integers:
+        """The flips of all runs together, int64 [items]."""
+        return np.sum([each.flips for each in self.answered], axis=0, dtype=np.int64)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Places of the items, those that flip most first."""
+        return [int(place) for place in np.argsort(-self.flips, kind="stable")]
+
+
+@dataclass(frozen=True)
+class Items:
+    """The items of one dataset.
+
+    ``places``: its runs in the study, no more than there is room for; ``index``: a line per item.
+    """
+
+    dataset: str
+    places: tuple[int, ...]
+    index: ItemIndex
+
+
+def study_items(study: Study) -> list[Items]:
+    """The items of every dataset of the study."""
+    chosen = [(digest, places[:MOST_RUNS]) for digest, places in study.datasets.items()]
+    return [
+        Items(digest, tuple(places), index_items([study.runs[place] for place in places])) for digest, places in chosen
+    ]
+
+
+def index_data(items: Items, protocols: Sequence[str]) -> dict[str, Any]:
+    """The index for the page's script: columns, and a bit for each item and protocol."""
+    index, number = items.index, {name: place for place, name in enumerate(protocols)}
+    subjects = list(dict.fromkeys(index.subjects))
+    place_of = {subject: place for place, subject in enumerate(subjects)}
+    runs = []
+    for place, each in zip(items.places, index.answered, strict=True):
+        whole = [bool(row.all()) for row in each.measured]
+        runs.append(
+            {
+                "run": place,
+                "protocols": [number[name] for name in each.protocols],
+                "right": each.rights.tolist(),
+                "of": each.measures.tolist(),
+                "bits": [packed(row) for row in each.right],
+                "asked": ["" if all_ else packed(row) for all_, row in zip(whole, each.measured, strict=True)],
+            }
+        )
+    return {
+        "ids": index.ids,
+        "subjects": subjects,
+        "subject": [place_of[subject] for subject in index.subjects],
+        "questions": index.questions,
+        "gold": index.golds,
+        "flips": index.flips.tolist(),
+        "runs": runs,
+    }
+
+
+def first_rows(items: Items) -> list[list[str]]:
+    """The items that flip most, as the page shows them without a script."""
+    index = items.index
+    return [
+        [
+            index.ids[place],
+            index.questions[place],
+            index.subjects[place],
+            *(f"{each.rights[place]} of {each.measures[place]}" for each in index.answered[:4]),
+        ]
+        for place in index.order[:12]
+    ]
+
+
+def inside(items: Items) -> list[int]:
+    """The places of the items that a page holds in full where there is room, those that flip most first."""
+    index, runs = items.index, len(items.places)
+    few = len(index.ids) * runs <= FEW
+    subjects: set[str] = set()
+    chosen = []
+    for place in index.order:
+        subject = index.subjects[place]
+        if few or subject in subjects or len(subjects) < SUBJECTS:
+            subjects.add(subject)
+            chosen.append(place)
+        if len(chosen) * runs >= EXPLAINED:
+            break
+    return chosen
+
+
+def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple[list[int], dict[str, Any]]]:
+    """The items at the ``chosen`` places of the index in full, so many at once: the places, and their data."""
+    protocols = list(study.protocols)
+    for start in range(0, len(chosen), AT_ONCE):
+        places = list(chosen[start : start + AT_ONCE])
+        ids = [items.index.ids[place] for place in places]
+        explained: dict[str, list[tuple[int, Explanation]]] = {name: [] for name in ids}
+        for place in items.places:
+            for explanation in _explained(study.runs[place], ids):
+                explained[explanation.item].append((place, explanation))
+        texts = Texts()
+        full = [item_detail(each, protocols, texts) for each in explained.values() if each]
+        yield places, {"texts": texts.pieces, "items": full}
+
+
+def _explained(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
+    wanted = pa.array(ids, pa.string())
+    asked = {id(each.items): each.ids.combine_chunks() for each in run.outcomes.outcomes}
+    known = {item for own in asked.values() for item in wanted.filter(pc.is_in(wanted, own)).to_pylist()}
+    return explain_items(open_run(run.folder), [name for name in ids if name in known])
+
+
+LONGEST = 20_000
+"""Characters of one text that a page shows; of a longer one it says how much is left out."""
+
+MOST_TOKENS = 200
+"""Tokens of one continuation that a page shows."""
+
+NO_TEXT = "(the log has no text of it)"
+"""Of a continuation in another tool's log."""
+
+
+class Texts:
+    """Texts of prompts in pieces, each piece once: the shots of an item are those of most of its subject."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def add(self, text: str) -> list[int]:
+        """The places of the pieces of ``text``, whose white space is made visible."""
+        whole = shown(text[:LONGEST])
+        if len(text) > LONGEST:
+            whole += f"\n… {len(text) - LONGEST:,} more characters"
+        places = []
+        for piece in _pieces(whole):
+            if piece not in self._places:
+                self._places[piece] = len(self.pieces)
+                self.pieces.append(piece)
+            places.append(self._places[piece])
+        return places
+
+
+def item_detail(explained: Sequence[tuple[int, Explanation]], protocols: Sequence[str], texts: Texts) -> dict[str, Any]:
+    """One item as ``explained`` by one or several runs, each with its place on the page.
+
+    ``protocols``: all names on the page; the data name them by their places.  Others are left out: their numbers are
+    no shares of 1.
+    """
+    number = {name: place for place, name in enumerate(protocols)}
+    first = explained[0][1]
+    return {
+        "id": disarmed(first.item),
+        "subject": disarmed(first.subject),
+        "question": shown(first.question[:LONGEST]),
+        "choices": [shown_line(choice[:LONGEST]) for choice in first.choices],
+        "gold": first.gold,
+        "runs": {
+            str(place): {
+                "asked": [_item_detail_asked(each, number, texts) for each in explanation.asked],
+                "decided": [_decided(each, number) for each in explanation.decided if each.protocol in number],
+            }
+            for place, explanation in explained
+        },
+    }
+
+
+def _pieces(text: str) -> list[str]:
+    """The paragraphs of ``text``, each with the empty lines after it; together they are the text."""
+    parts = text.split("⏎\n⏎\n")
+    return [f"{part}⏎\n⏎\n" for part in parts[:-1]] + parts[-1:]
+
+
+def _item_detail_asked(asked: AskedPrompt, number: dict[str, int], texts: Texts) -> dict[str, Any]:
+    notes = {
+        f"{asked.shots} shots": asked.shots is not None,
+        f"{asked.shots_dropped} more dropped to fit": asked.shots_dropped,
+        f"{asked.tokens_dropped} tokens cut off": asked.tokens_dropped,
+        "rescored in float32": asked.rescored,
+        disarmed(f"not shown: {', '.join(asked.unused)}"): asked.unused,
+        disarmed(f"not asked: {asked.missing}"): asked.missing is not None,
+    }
+    return {
+        "protocols": [number[name] for name in asked.protocols if name in number],
+        "how": f"{asked.reading}, boundary {asked.boundary}",
+        "notes": [words for words, true in notes.items() if true],
+        "context": None if asked.context is None else texts.add(asked.context),
+        "scored": [_scored(each, texts) for alike in asked.beside for each in alike],
+    }
+
+
+def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
+    doubts = {
+        "a token straddles the end of the context": scored.merged,
+        "not the tokens of the whole text encoded at once": scored.noncanonical,
+        "the tokens do not spell their text": scored.lossy,
+        f"{scored.unknown} unknown tokens": scored.unknown,
+        f"{scored.bos} BOS tokens": scored.bos > 1,
+        f"{scored.tokens_dropped} tokens of the context cut off": scored.tokens_dropped,
+        disarmed(f"missing: {scored.missing}"): scored.missing,
+        "no more than an upper bound is known": scored.at_most,
+        f"{len(scored.tokens) - MOST_TOKENS} more tokens": len(scored.tokens) > MOST_TOKENS,
+    }
+    text = scored.continuation if scored.generated is None else scored.generated
+    text = NO_TEXT if text is None else text
+    about: dict[str, Any] = {
+        "choice": -1 if scored.generated is not None else scored.choice,
+        "text": shown_line(text[:LONGEST]),
+        "total": _rounded(scored.total),
+        "tokens": [[shown_line(token.text), _rounded(token.logprob)] for token in scored.tokens[:MOST_TOKENS]],
+    }
+    further = {
+        "part": scored.part or None,
+        "null": None if scored.null is None else shown_line(scored.null),
+        "context": None if scored.context is None else texts.add(scored.context),
+        "value": _rounded(scored.value),
+        "most": scored.at_most or None,
+        "before": _rounded(scored.before),
+        "after": _rounded(scored.after),
+        "doubts": [words for words, true in doubts.items() if true] or None,
+    }
+    return about | {name: value for name, value in further.items() if value is not None}
+
+
+def _decided(decided: ItemDecision, number: dict[str, int]) -> list[Any]:
+    """Protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, the scores in three digits.
+
+    And, where some of these are upper bounds, 1 for each that is.
+    """
+    tie = 2 if decided.tied else 1 if decided.near_tie else 0
+    scores = None if decided.scores is None else [_rounded(score) for score in decided.scores]
+    about = [number[decided.protocol], decided.prediction, _rounded(decided.credit), tie, scores]
+    return [*about, [int(bound) for bound in decided.at_most]] if any(decided.at_most) else about
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
+
+
+QUESTION = 72
+"""Characters of a question that stand in the list."""
+
+
+def index_items(runs: Sequence[ShownRun]) -> ItemIndex:
+    """The index of the items of ``runs``, which are about one dataset."""
+    about: dict[str, tuple[str, str, tuple[int, ...]]] = {}
+    for run in runs:
+        asked = pa.array(sorted(_item_index_asked(run) - about.keys()), pa.string())
+        for batch in item_batches(run.folder, ("item", "subject", "question", "gold")) if len(asked) else ():
+            for row in batch.filter(pc.is_in(batch["item"], asked)).to_pylist():
+                about.setdefault(row["item"], (row["subject"], row["question"], tuple(row["gold"])))
+    ids = pa.array(about, pa.string())
+    return ItemIndex(
+        tuple(about),
+        tuple(subject for subject, _, _ in about.values()),
+        tuple(shortened(" ".join(question[: 4 * QUESTION].split()), QUESTION) for _, question, _ in about.values()),
+        tuple(gold for _, _, gold in about.values()),
+        tuple(_answered(run, ids) for run in runs),
+    )
+
+
+def packed(items: Mask) -> str:
+    """A bit per item, the first one the highest of the first byte, in base64."""
+    return b64encode(np.packbits(items).tobytes()).decode()
+
+
+def _item_index_asked(run: ShownRun) -> set[str]:
+    tables = {id(each.items): each.items for each in run.outcomes.outcomes}
+    return {item for table in tables.values() for item in table["item"].to_pylist()}
+
+
+def _answered(run: ShownRun, ids: pa.Array) -> Answered:
+    outcomes = run.outcomes.outcomes
+    right = np.zeros((len(outcomes), len(ids)), dtype=np.bool_)
+    measured = np.zeros_like(right)
+    places: dict[int, Integers] = {}
+    for number, each in enumerate(outcomes):
+        if id(each.items) not in places:
+            places[id(each.items)] = pc.index_in(each.ids.combine_chunks(), ids).to_numpy().astype(np.int64)
+        at = places[id(each.items)]
+        right[number, at] = (each.values > 0.5)[each.codes]  # NaN is not greater
+        measured[number, at] = (~np.isnan(each.values))[each.codes]
+    return Answered(tuple(each.name for each in outcomes), right, measured)

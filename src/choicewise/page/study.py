@@ -1,0 +1,349 @@
+"""Several runs as one study; pairs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from choicewise.protocols.protocol import Protocol
+from choicewise.records import Manifest
+from choicewise.results.measurement import same_items, shared_items
+from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, alike, bounded, ranked
+from choicewise.results.rows import Row, run_id
+from choicewise.results.run import Run
+from choicewise.results.summary import Summary, read_summary, summarize
+from choicewise.results.sweep import Average, averages, run_folders, sweeps
+from choicewise.scoring.intervals import FEWEST
+from choicewise.scoring.observed import Floats, Integers
+from choicewise.scoring.significance import (
+    Difference,
+    SignFlip,
+    holm,
+    minimum_detectable_effect,
+    paired_difference,
+    sign_flip,
+)
+from choicewise.store.manifest import is_sweep
+from choicewise.store.tables import Damage, damaged_blocks
+
+MOST_RUNS = 24
+"""Runs of which every pair is compared on a page; with more, the page says which command compares two."""
+
+LEVEL = 0.05
+"""Of significance, after Holm's correction for all protocols of a pair."""
+
+Lead = tuple[str, str, str]
+"""(protocol, model, model): the first is significantly ahead of the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A under one protocol against B; ``detectable``: the difference that so many items show with probability 0.8.
+
+    ``other_texts``: the two were sent other texts about the same items, so that no test is made.  ``p_holm``: corrected
+    for all protocols that can differ; of those that can't (:mod:`choicewise.results.outcomes`) the first is tested.
+    """
+
+    protocol: str
+    difference: Difference
+    test: SignFlip
+    detectable: float
+    other_texts: bool
+    p_holm: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two runs by their places; ``reason``: why they can't be compared, nothing where they can; ``tests``: how many."""
+
+    left: int
+    right: int
+    reason: str
+    contests: tuple[Contest, ...] = ()
+    tests: int = 0
+
+    @property
+    def ahead(self) -> tuple[int, int]:
+        """Protocols under which the left, and the right, is significantly better after Holm's correction."""
+        clear = [each.difference.value for each in self.contests if each.p_holm <= LEVEL]
+        return sum(value > 0 for value in clear), sum(value < 0 for value in clear)
+
+
+def pairs(study: Study) -> list[Pair]:
+    """Every pair of the first runs, the earlier one on the left."""
+    credits = _Credits()
+    return [_pair(study, left, right, credits) for left, right in combinations(range(len(study.runs))[:MOST_RUNS], 2)]
+
+
+def leads(study: Study, compared: Sequence[Pair]) -> frozenset[Lead]:
+    """Who is significantly ahead of whom under which protocol, of pairs of the runs of ``study``."""
+    return frozenset(
+        (each.protocol, *(names if each.difference.value > 0 else names[::-1]))
+        for pair in compared
+        for names in [(study.labels[pair.left], study.labels[pair.right])]
+        for each in pair.contests
+        if each.p_holm <= LEVEL
+    )
+
+
+def turned(pair: Pair) -> Pair:
+    """The same pair with B on the left."""
+    contests = []
+    for each in pair.contests:
+        difference, test = each.difference, each.test
+        low, high = -difference.ci_high, -difference.ci_low
+        other = replace(difference, value=-difference.value, ci_low=low, ci_high=high)
+        flipped = replace(test, left_only=test.right_only, right_only=test.left_only)
+        contests.append(replace(each, difference=other, test=flipped))
+    reason = pair.reason.replace("A: ", "\0").replace("B: ", "A: ").replace("\0", "B: ")
+    return Pair(pair.right, pair.left, reason, tuple(contests), pair.tests)
+
+
+def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
+    one, other = study.runs[left], study.runs[right]
+    if reason := _incomparable(one, other):
+        return Pair(left, right, reason)
+    shared = _shared(one, other)
+    if not shared:
+        named = next(iter(one.protocols), "-"), next(iter(other.protocols), "-")
+        return Pair(left, right, f"they share no protocol; A has {named[0]}, B has {named[1]}")
+    compared = [(mine, theirs, credits.compare(mine, theirs)) for mine, theirs in shared]
+    apart = [
+        same_items(mine, theirs) and one.row_of[mine.name].i != other.row_of[theirs.name].i for mine, theirs in shared
+    ]
+    first = {digest: own[0] for own in alike([one.outcomes.firsts, other.outcomes.firsts]) for digest in own}
+    ps = {
+        mine.protocol.digest: test.p
+        for (mine, _, (_, test, _)), other_texts in zip(compared, apart, strict=True)
+        if first[mine.protocol.digest] == mine.protocol.digest and not other_texts and not math.isnan(test.p)
+    }
+    adjusted = dict(zip(ps, holm(np.array(list(ps.values()))).tolist(), strict=True))
+    contests = [
+        Contest(
+            mine.name,
+            *numbers,
+            other_texts,
+            math.nan if other_texts else adjusted.get(first[mine.protocol.digest], math.nan),
+        )
+        for (mine, _, numbers), other_texts in zip(compared, apart, strict=True)
+    ]
+    return Pair(left, right, "", tuple(contests), len(ps))
+
+
+def _incomparable(one: ShownRun, other: ShownRun) -> str:
+    mine, theirs = one.manifest.dataset, other.manifest.dataset
+    if mine.digest == theirs.digest:
+        return ""
+    names = (f"{each.name} #D{each.digest[:6]}" for each in (mine, theirs))
+    return "the data differ, A: {}, B: {}".format(*names)
+
+
+def _shared(one: ShownRun, other: ShownRun) -> list[tuple[Outcome, Outcome]]:
+    theirs: Mapping[str, Outcome] = {each.protocol.digest: each for each in other.outcomes.outcomes}
+    return [(mine, theirs[mine.protocol.digest]) for mine in one.outcomes.outcomes if mine.protocol.digest in theirs]
+
+
+@dataclass
+class _Credits:
+    """Compares outcomes; which items are shared, and their subjects, is worked out once for all protocols."""
+
+    _aligned: dict[tuple[int, int], tuple[list[Integers], Integers | None]] = field(default_factory=dict)
+
+    def compare(self, one: Outcome, other: Outcome) -> tuple[Difference, SignFlip, float]:
+        key = id(one.items), id(other.items)
+        if key not in self._aligned:
+            self._aligned[key] = self._align(one, other)
+        places, clusters = self._aligned[key]
+        left, right = (
+            each.credit if len(place) == len(each.ids) and same_items(one, other) else each.credit[place]
+            for each, place in zip((one, other), places, strict=True)
+        )
+        difference = paired_difference(left, right, clusters)
+        detectable = math.nan if math.isnan(difference.se) else _detectable(left - right)
+        return difference, sign_flip(left, right), detectable
+
+    @staticmethod
+    def _align(one: Outcome, other: Outcome) -> tuple[list[Integers], Integers | None]:
+        _, places = shared_items((one, other))
+        subjects: Sequence[str] = one.subjects
+        names, codes = np.unique(np.array(subjects, dtype=str)[places[0]], return_inverse=True)
+        return places, codes.astype(np.int64) if len(names) >= FEWEST else None
+
+
+def _detectable(differences: Floats) -> float:
+    known = differences[~np.isnan(differences)]
+    return minimum_detectable_effect(float(known.std(ddof=1)), len(known))
+
+
+@dataclass(frozen=True)
+class ShownRun:
+    """One run.  ``label``: its name here, no other run has it; rows and outcomes have it as their model's name.
+
+    ``rows``: one per protocol and group, with ranks and their intervals where other runs measured the same.
+    ``apart``: the rows whose values are no shares of 1, which no chart holds; nor are they among ``outcomes``.
+    ``damages``: blocks that are left out because their files are not those that were written.
+    """
+
+    label: str
+    folder: Path
+    manifest: Manifest
+    rows: tuple[Row, ...]
+    outcomes: Outcomes
+    damages: tuple[Damage, ...] = ()
+    apart: tuple[Row, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """What its folder is called in a line: from the folder of several runs on, where it is in one."""
+        return "/".join(self.folder.parts[-3:]) if is_sweep(self.folder.parent.parent) else self.folder.name
+
+    @cached_property
+    def row_of(self) -> dict[str, Row]:
+        """The row of each protocol, by its name; the first where it has several groups."""
+        return {row.protocol: row for row in reversed(self.rows)}
+
+    @property
+    def protocols(self) -> dict[str, Protocol]:
+        """The run's protocols by name."""
+        return {each.name: each.protocol for each in self.outcomes.outcomes}
+
+    @property
+    def items(self) -> int:
+        """The most items that one of its numbers is about."""
+        return max((row.n + row.missing for row in self.rows), default=0)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything a page shows, in the order of the runs.
+
+    ``averages``: of the suites that folders of several runs were asked for.
+    """
+
+    runs: tuple[ShownRun, ...]
+    averages: tuple[Average, ...] = ()
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all runs."""
+        return [row for run in self.runs for row in run.rows]
+
+    @property
+    def apart(self) -> list[Row]:
+        """The rows of all runs whose values are no shares of 1."""
+        return [row for run in self.runs for row in run.apart]
+
+    @property
+    def named_rows(self) -> list[Row]:
+        """The rows of all runs, with the names of models alone where the data tell the runs apart."""
+        every = (*self.rows, *self.apart)
+        return [replace(row, model=row.model.removesuffix(f" on {row.dataset}")) for row in every]
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the runs."""
+        return [run.label for run in self.runs]
+
+    @cached_property
+    def datasets(self) -> dict[str, list[int]]:
+        """Digest of a dataset → the places of its runs."""
+        places: dict[str, list[int]] = {}
+        for place, run in enumerate(self.runs):
+            places.setdefault(run.manifest.dataset.digest, []).append(place)
+        return places
+
+    @cached_property
+    def protocols(self) -> dict[str, Protocol]:
+        """Every protocol of a run by its name, in the order of the runs.
+
+        Where two runs give one name to different protocols, the name stands for that of the first.
+        """
+        named: dict[str, Protocol] = {}
+        for run in self.runs:
+            for name, protocol in run.protocols.items():
+                named.setdefault(name, protocol)
+        return named
+
+
+def read_study(folders: Iterable[str | Path]) -> Study:
+    """The study of the runs in ``folders``, each named once, those on the same data together.
+
+    StoreError for what holds no run.
+    """
+    named = [Path(folder).resolve() for folder in folders]
+    summaries = {path: summarize(path) for path in run_folders(named)}
+    data = list(dict.fromkeys(each.manifest.dataset.digest for each in summaries.values()))
+    together = sorted(summaries.values(), key=lambda each: data.index(each.manifest.dataset.digest))
+    study = make_study(together, {path: _damages(each) for path, each in summaries.items()})
+    shown = [average for folder, sweep in sweeps(named) for average in averages(folder, sweep, summaries)]
+    return replace(study, averages=tuple(shown))
+
+
+def study_of(runs: Sequence[Run]) -> Study:
+    """The study of ``runs`` under the protocols that each was opened with."""
+    keeper = OutcomeKeeper()
+    return make_study([Summary(run.folder, run.manifest, tuple(run.rows()), keeper.keep(run)) for run in runs])
+
+
+def make_study(summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Damage]] | None = None) -> Study:
+    """The study of these runs: their rows ranked together, with the interval of each rank.
+
+    ``damages``: of the runs in these folders.
+    """
+    labels = _labels(summaries)
+    outcomes = [replace(each.outcomes, model=label) for label, each in zip(labels, summaries, strict=True)]
+    own = [[replace(row, model=label) for row in each.rows] for label, each in zip(labels, summaries, strict=True)]
+    rows = ranked([row for each in own for row in each])
+    if len(summaries) > 1:
+        rows = bounded(rows, outcomes)
+    runs, start = [], 0
+    for label, each, kept, mine in zip(labels, summaries, outcomes, own, strict=True):
+        damaged = tuple((damages or {}).get(each.folder, ()))
+        of_run = rows[start : start + len(mine)]
+        shares, apart = (tuple(row for row in of_run if row.share == kind) for kind in (True, False))
+        runs.append(ShownRun(label, each.folder, each.manifest, shares, kept.shares, damaged, apart))
+        start += len(mine)
+    return Study(tuple(runs))
+
+
+def _damages(summary: Summary) -> list[Damage]:
+    """Nothing is read again where a summary is kept: none is kept of a damaged run."""
+    if read_summary(summary.folder, summary.manifest) is not None:
+        return []
+    return damaged_blocks(summary.folder, summary.manifest.blocks)
+
+
+_TOLD_APART: Sequence[Callable[[Summary], str]] = (
+    lambda each: f" on {each.manifest.dataset.name}",
+    lambda each: f" #D{each.manifest.dataset.digest[:6]}",
+    lambda each: f", {_selected(each)}" if _selected(each) else "",
+    lambda each: f", {each.manifest.model.dtype}",
+    lambda each: f" {run_id(each.manifest)}",
+    lambda each: f" in {each.folder.name}",
+)
+"""What is added to the names of models until no two runs are called the same."""
+
+
+def _labels(summaries: Sequence[Summary]) -> list[str]:
+    labels = [each.manifest.model.name for each in summaries]
+    for addition in _TOLD_APART:
+        added = [label + addition(each) for label, each in zip(labels, summaries, strict=True)]
+        times = Counter(labels)
+        alike = {label for label in labels if times[label] > 1}
+        tells = {label for label in alike if len({b for a, b in zip(labels, added, strict=True) if a == label}) > 1}
+        labels = [new if label in tells else label for label, new in zip(labels, added, strict=True)]
+    times = Counter(labels)
+    return [f"{label} ({place + 1})" if times[label] > 1 else label for place, label in enumerate(labels)]
+
+
+def _selected(summary: Summary) -> str:
+    subjects, limit = summary.manifest.selection.subjects, summary.manifest.selection.limit
+    named = [] if subjects is None else [", ".join(subjects) if len(subjects) < 3 else f"{len(subjects)} subjects"]
+    return ", ".join([*named, *([] if limit is None else [f"first {limit} of each subject"])])

@@ -1,0 +1,398 @@
+"""All questions a model can be asked and the answer type (one base with key/inputs/gold)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int32]
+"""Token ids, shape [tokens]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blanks:
+    """Score tokens of ``text`` one by one: log P(text[place] | the text with a stretch hidden), one pass for each.
+
+    At ``places[j]`` the tokens from there to ``ends[j]`` (exclusive) are replaced by ``mask``; all others are visible,
+    those after it as well.  ``text`` holds what encloses it.  With ends one after the places that is the
+    pseudo-log-likelihood (Salazar et al. 2020).  ``gold`` as in :class:`~choicewise.questions.Span`.
+    """
+
+    text: Ids
+    places: Ids
+    ends: Ids
+    mask: int
+    gold: bool | None = None
+
+    @property
+    def continuation(self) -> Ids:
+        """The scored tokens."""
+        return self.text[self.places]
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same text with the same tokens hidden in the same way has the same key."""
+        rest = np.concatenate([[self.mask], self.places, self.ends]).astype(np.int32)
+        return question_key(b"blanks", self.text, rest)
+
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs, over all passes."""
+        return len(self.text) * len(self.places)
+
+    def rows(self) -> npt.NDArray[np.int32]:
+        """The text of every pass, int32 [places, tokens]."""
+        rows = np.tile(self.text, (len(self.places), 1))
+        columns = np.arange(len(self.text))
+        rows[(columns >= self.places[:, None]) & (columns < self.ends[:, None])] = self.mask
+        return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cosine:
+    """The cosine of the last hidden states of ``left`` and ``right`` at their last tokens.
+
+    Each is a sequence of its own, of at least one token.  ``gold`` as in :class:`~choicewise.questions.Span`.
+    """
+
+    left: Ids
+    right: Ids
+    gold: bool | None = None
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same two texts have the same key."""
+        return question_key(b"cosine", self.left, self.right)
+
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs."""
+        return len(self.left) + len(self.right)
+
+    @staticmethod
+    def answer(cosine: float) -> TokenScores:
+        """The answer that holds ``cosine`` and no tokens."""
+        return replace(TokenScores.of(), value=cosine)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Draw every token from the model's own distribution, at temperature 1.
+
+    ``stream`` is the seed of the random numbers, so that the same question always has the same answer.
+    """
+
+    stream: bytes
+
+    @classmethod
+    def of(cls, seed: int, item: str, number: int) -> Sampling:
+        """The stream of sample ``number`` of ``item``, which depends on no other question."""
+        return cls(hashlib.sha256(f"{seed}|{number}|{item}".encode(errors="surrogatepass")).digest())
+
+    def draw(self, weights: npt.NDArray[np.generic], position: int) -> int:
+        """The token at ``position``: an index of ``weights``, each as probable as its share of their sum.
+
+        A hash of stream and position gives a share of the sum; the first index whose cumulative sum exceeds it.
+        """
+        sums = np.cumsum(weights, dtype=np.float64)
+        return min(int(np.searchsorted(sums, self.share(position) * sums[-1], side="right")), len(sums) - 1)
+
+    def share(self, position: int) -> float:
+        """The share of the sum at which the token at ``position`` is drawn, from 0 to 1 exclusive."""
+        digest = hashlib.blake2b(self.stream + position.to_bytes(8, "little"), digest_size=8).digest()
+        return (int.from_bytes(digest, "little") >> 11) / 2**53
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generation:
+    """Generate at most ``limit`` tokens after ``context``: greedily, or as ``sampling`` says.
+
+    A greedy generation ends after the first token that ends a sequence and includes it; a sampled one ends before it.
+    Both end before the first token with which their bytes contain one of ``stops``, so both may be empty; with
+    ``keep_stop`` that token belongs to them.
+    ``right`` and ``wrong`` are the tokens of a right and a wrong answer; only the oracle fakes read them.
+    """
+
+    context: Ids
+    limit: int
+    stops: tuple[bytes, ...] = ()
+    sampling: Sampling | None = None
+    right: Ids | None = None
+    wrong: Ids | None = None
+    keep_stop: bool = False
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same tokens, limit, stops and random stream have the same key."""
+        if self.sampling is None and not self.stops:
+            return question_key(b"generate", self.context, np.asarray([self.limit], dtype=np.int32))
+        stream = b"" if self.sampling is None else self.sampling.stream
+        rest = self.limit.to_bytes(8, "little") + stream + b"\0".join(self.stops)
+        kind = (b"generate until" if self.sampling is None else b"chain") + (b" kept" if self.keep_stop else b"")
+        return question_key(kind, self.context, np.frombuffer(rest, dtype=np.uint8).astype(np.int32))
+
+    @property
+    def inputs(self) -> int:
+        """The most tokens that can be inputs: the context, and all generated ones but the last."""
+        return len(self.context) + max(self.limit - 1, 0)
+
+    def before_stop(self, tokens: Sequence[int], token_bytes: Sequence[bytes]) -> int:
+        """How many of ``tokens`` come before the first with which their bytes contain a stop; all where none does.
+
+        That token counts with ``keep_stop``.  Tokens beyond the tokenizer (``token_bytes``) have no bytes.
+        """
+        text = b""
+        for count, token in enumerate(tokens if self.stops else ()):
+            text += token_bytes[token] if token < len(token_bytes) else b""
+            if any(stop in text for stop in self.stops):
+                return count + self.keep_stop
+        return len(tokens)
+
+    def stopped(self, tokens: Sequence[int], token_bytes: Sequence[bytes]) -> bool:
+        """Whether the bytes of ``tokens`` contain a stop."""
+        return self.before_stop(tokens, token_bytes) < len(tokens)
+
+
+@dataclass(eq=False)  # not frozen, which makes a span take twice as long to make: there are millions
+class Span:
+    """Score ``continuation`` given ``context``: log P(continuation[j] | context, continuation[:j]) for every j.
+
+    Both are at least one token long: a first token has no log-probability, so an empty context text arrives here as
+    the model's prefix token (BOS, or EOS where there is none).  Choices of one request share the context array.
+    ``gold`` says whether this is a right choice; only the oracle fakes read it.  ``ranked``: how many tokens are
+    likelier matters; a model that has to ask somebody else for that does so for these spans alone.
+    """
+
+    context: Ids
+    continuation: Ids
+    gold: bool | None = None
+    ranked: bool = False
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same context and continuation have the same key, whichever protocol asks."""
+        key: str | None = self.__dict__.get("_key")
+        if key is None:  # cached_property takes a lock, and there are millions of spans
+            key = self.__dict__["_key"] = question_key(b"span", self.context, self.continuation)
+        return key
+
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs: all but the last."""
+        return len(self.context) + len(self.continuation) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskedLoss:
+    """The model's own loss on ``span``, with the labels of all tokens but the continuation's set to -100.
+
+    That is the mean negative log-likelihood per token of the continuation, in nats.  The loss needs the last token as
+    an input, too, so ``span`` has at most as many tokens as the model's window.
+    """
+
+    span: Span
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same tokens masked the same way have the same key."""
+        return question_key(b"masked", self.span.context, self.span.continuation)
+
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs."""
+        return self.span.inputs + 1
+
+    def answer(self, loss: float) -> TokenScores:
+        """The answer that gives every token of the continuation the mean that ``loss`` is; ranks are unknown."""
+        tokens = self.span.continuation
+        logprobs = np.full(len(tokens), -loss, dtype=np.float32)
+        return TokenScores(tokens, logprobs, np.full(len(tokens), -1, dtype=np.int32), loss)
+
+
+class TokenSet:
+    """A set of tokens, ``ids`` ascending; every :class:`Mass` of the same set shares one."""
+
+    def __init__(self, ids: npt.ArrayLike) -> None:
+        self.ids: Ids = np.unique(np.asarray(ids, dtype=np.int32))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """16 bytes: the same tokens have the same digest."""
+        return hashlib.blake2b(self.ids.astype("<i4").tobytes(), digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mass:
+    """The total probability of ``members`` as the next token: log of the sum of P(v | context) over v in members.
+
+    The answer has one entry: the log of that sum, and the likeliest member with its rank.  Where ``context`` is
+    computed anyway, it costs no further input token.  ``gold`` as in :class:`~choicewise.questions.Span`.
+    """
+
+    context: Ids
+    members: TokenSet
+    gold: bool | None = None
+
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs."""
+        return len(self.context)
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same set after the same tokens has the same key."""
+        return question_key(b"mass", self.context, np.frombuffer(self.members.digest, dtype="<i4"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rendition:
+    """Score ``continuation`` from its first token on, after what the encoder makes of ``source``.
+
+    log P(continuation[j] | source, start, continuation[:j]), where ``start`` is the token with which the model's
+    decoder starts every text.  ``gold`` as in :class:`~choicewise.questions.Span`.
+    """
+
+    source: Ids
+    continuation: Ids
+    gold: bool | None = None
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same continuation of the same source has the same key."""
+        return question_key(b"rendition", self.source, self.continuation)
+
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs, of encoder and decoder together: of the continuation all but the last."""
+        return len(self.source) + len(self.continuation)
+
+
+Question = Span | Mass | Generation | MaskedLoss | Cosine | Blanks | Rendition
+"""Every kind has a ``key`` (32 hex digits, the same for the same question) and ``inputs`` (a number of tokens)."""
+
+CAUSAL_KINDS: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine})
+"""What a causal language model ``supports``."""
+
+KINDS: frozenset[type] = CAUSAL_KINDS | {Blanks, Rendition}
+"""What a model ``supports`` that answers everything."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conclusion:
+    """Score ``span.continuation`` after the text of ``generation`` followed by ``span.context``.
+
+    Its tokens are known only once the text is generated, its key is known before: so a block is prepared without a
+    model, and an interrupted run knows which answers it has.
+    """
+
+    generation: Generation
+    span: Span
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same span after the same generation has the same key."""
+        keys = (bytes.fromhex(question.key) for question in (self.generation, self.span))
+        return question_key(b"conclusion", *(np.frombuffer(key, dtype=np.uint8).astype(np.int32) for key in keys))
+
+    @property
+    def inputs(self) -> int:
+        """The most tokens that can be inputs."""
+        return len(self.generation.context) + self.generation.limit + self.span.inputs
+
+    def after(self, generated: Ids) -> Span:
+        """The span to score once the generation is known to be ``generated``."""
+        context = np.concatenate([self.generation.context, generated, self.span.context])
+        return Span(context.astype(np.int32), self.span.continuation, self.span.gold)
+
+
+UNKNOWN, NOT_FIRST = -1, -2
+"""Ranks of tokens of which nothing is known, or only that another token is likelier."""
+
+
+@dataclass(slots=True, eq=False)  # not frozen, as spans are not
+class TokenScores:
+    """What a model says about the scored (or generated) tokens; all arrays have shape [tokens].
+
+    ``logprobs``: natural log-probabilities (nats), float32, from a softmax over the true vocabulary in float32.
+    ``ranks``: how many vocabulary entries have a strictly greater logit; 0 everywhere means greedy decoding agrees,
+    ``-1 - r`` means at least ``r``, so -1 (``UNKNOWN``) that nothing is known, -2 (``NOT_FIRST``) that it is not 0.
+    ``tokens``: the scored or generated ids; for a question about bytes, the bytes.
+    ``value``: the one number that answers a question without tokens: a loss in nats per token, or a cosine.
+    ``text``: what was generated, where whoever generated it names no tokens.
+    ``at_most``: whether ``logprobs`` are upper bounds, because the true ones are not given.
+    ``missing``: why there is no answer (:meth:`unanswered`).
+    """
+
+    tokens: Ids
+    logprobs: npt.NDArray[np.float32]
+    ranks: Ids
+    value: float | None = None
+    text: str | None = None
+    at_most: bool = False
+    missing: str | None = None
+
+    @classmethod
+    def unanswered(cls, reason: str, tokens: npt.ArrayLike = ()) -> TokenScores:
+        """No answer, for this ``reason``: every number is NaN, so that nothing can be computed from it."""
+        count = len(np.atleast_1d(np.asarray(tokens)))
+        scores = cls.of(tokens, np.full(count, np.nan), np.full(count, -1))
+        return replace(scores, value=math.nan, missing=reason)
+
+    @classmethod
+    def of(cls, tokens: npt.ArrayLike = (), logprobs: npt.ArrayLike = (), ranks: npt.ArrayLike = ()) -> TokenScores:
+        """The same from numbers of any kind."""
+        return cls(np.asarray(tokens, np.int32), np.asarray(logprobs, np.float32), np.asarray(ranks, np.int32))
+
+    @classmethod
+    def joined(cls, parts: Sequence[TokenScores]) -> TokenScores:
+        """The scores of consecutive tokens, put together; one part that is missing makes the whole missing."""
+        missing = next((part.missing for part in parts if part.missing is not None), None)
+        tokens = np.concatenate([part.tokens for part in parts])
+        if missing is not None:
+            return cls.unanswered(missing, tokens)
+        return cls(
+            tokens,
+            np.concatenate([part.logprobs for part in parts]),
+            np.concatenate([part.ranks for part in parts]),
+            at_most=any(part.at_most for part in parts),
+        )
+
+    def first(self, count: int) -> TokenScores:
+        """The scores of the first ``count`` tokens."""
+        shortened = TokenScores(self.tokens[:count], self.logprobs[:count], self.ranks[:count])
+        return replace(shortened, at_most=self.at_most, missing=self.missing)
+
+    @property
+    def is_nan(self) -> bool:
+        """Whether any number of the answer is NaN: the question has no answer then."""
+        return bool(np.isnan(self.logprobs).any()) or (self.value is not None and bool(np.isnan(self.value)))
+
+
+Answers = Iterator[tuple[int, TokenScores]]
+"""(index of a question among those asked, its answer), as answers become available."""
+
+_LITTLE = np.dtype("<i4")
+
+
+def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
+    """32 hex digits that identify a question by its kind, its context and the ``rest`` that it is about."""
+    global _latest
+    of_kind, of_context, begun = _latest
+    if of_context is not context or of_kind != kind:
+        begun = hashlib.blake2b(kind, digest_size=16)
+        begun.update(len(context).to_bytes(8, "little"))
+        begun.update(context.astype(_LITTLE, copy=False).tobytes())
+        _latest = kind, context, begun
+    digest = begun.copy()
+    digest.update(rest.astype(_LITTLE, copy=False).tobytes())
+    return digest.hexdigest()
+
+
+_latest: tuple[bytes, Ids | None, hashlib.blake2b] = b"", None, hashlib.blake2b()
+"""The context that was hashed last: the choices of a question share it."""

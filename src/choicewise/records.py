@@ -1,0 +1,534 @@
+"""What is stored: schemas, rows, manifest, sweep, faults (pydantic models, no I/O).
+
+Named tuples, because blocks have hundreds of thousands of them: they are cheap to make, and ``zip`` makes them columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+FLOAT32 = ":float32"
+"""Suffix of an observation's key: the same question, answered by a float32 copy of a 16-bit model."""
+
+GENERATED = -1
+"""The choice index of a generation, which belongs to no choice."""
+
+
+def _schema(row: Any) -> pa.Schema:
+    """One column per field, of the type in the field's annotation."""
+    return pa.schema([(name, kind.__metadata__[0]) for name, kind in get_type_hints(row, include_extras=True).items()])
+
+
+LATER = frozenset({"token_count", "greedy", "at_most", "missing"})
+"""Columns that files of earlier versions lack; there they are null."""
+
+Text = Annotated[str, pa.string()]
+
+Int32 = Annotated[int, pa.int32()]
+
+Indices = Annotated[Sequence[int], pa.list_(pa.int16())]
+
+
+class ItemRow(NamedTuple):
+    """A question of the run.  ``position``: its place in the table; ``fields``: its further fields, a JSON object."""
+
+    position: Int32
+    split: Text
+    item: Text
+    subject: Text
+    question: Text
+    choices: Annotated[Sequence[str], pa.list_(pa.string())]
+    gold: Indices
+    fields: Text
+
+
+TextOrNull = Annotated[str | None, pa.string()]
+
+
+class RequestRow(NamedTuple):
+    """An item under one prompt: its texts as sent after fitting, or why it could not be asked (``missing``).
+
+    ``prompt``: :attr:`choicewise.protocols.protocol.Protocol.prompt_digest`.  ``options``: the choices as shown, after
+    quirks and stripping.  ``shots`` are part of the context, ``shots_dropped`` did not fit.  ``tokens_dropped``: tokens
+    cut from the context, the greatest number over all choices.
+    """
+
+    prompt: Text
+    item: Text
+    subject: Text
+    gold: Indices
+    context: TextOrNull = None
+    continuations: Annotated[Sequence[str] | None, pa.list_(pa.string())] = None
+    options: Annotated[Sequence[str] | None, pa.list_(pa.string())] = None
+    shots: Annotated[int | None, pa.int16()] = None
+    shots_dropped: Annotated[int | None, pa.int16()] = None
+    tokens_dropped: Int32 = 0
+    missing: TextOrNull = None
+
+
+Int16 = Annotated[int, pa.int16()]
+
+Flag = Annotated[bool, pa.bool_()]
+
+
+class SpanRow(NamedTuple):
+    """Which observation answers what was asked about a choice: one row per prompt, item, choice, part and null context.
+
+    ``choice``: its index; ``GENERATED`` for a generation, which belongs to no choice.  ``part`` counts from 0 where
+    several things are asked about a choice.  ``null``: the null context, None for the request itself.  ``context``: the
+    choice's own context where it is not the request's.  ``continuation``: None where another tool's log does not have
+    it.  ``key``: of the observation, None when ``missing`` says why.
+    ``before`` and ``after``: keys of the observations whose log-probabilities are subtracted and added.  The flags are
+    those of :class:`choicewise.tokens.boundary.ChoiceQuestion`.
+    """
+
+    prompt: Text
+    item: Text
+    choice: Int16
+    part: Int16
+    null: TextOrNull = None
+    context: TextOrNull = None
+    continuation: TextOrNull = ""
+    key: TextOrNull = None
+    context_tokens: Int32 = 0
+    tokens_dropped: Int32 = 0
+    before: TextOrNull = None
+    after: TextOrNull = None
+    merged: Flag = False
+    noncanonical: Flag = False
+    lossy: Flag = False
+    unknown: Int32 = 0
+    bos: Int32 = 0
+    missing: TextOrNull = None
+
+
+Tokens = Annotated[npt.NDArray[np.int32] | Sequence[int], pa.list_(pa.int32())]
+
+
+class ObservationRow(NamedTuple):
+    """What a model answered to one question, whichever protocol asked.
+
+    ``tokens`` (ids), ``sizes`` (bytes), ``logprobs`` (nats; of a loss, their mean at each token) and ``ranks``
+    (vocabulary entries with a strictly greater logit) have one entry per scored unit.  ``text``: of a generation.
+    ``value``: a loss (nats per token) or a cosine.  Of an observation that came without tokens, as in other tools'
+    logs: ``total``, its log-likelihood (nats), ``token_count``, how many tokens it had, and ``greedy``, whether each of
+    them was the likeliest; None where ``logprobs`` say it, or nobody does.  ``at_most``: whether ``logprobs`` are upper
+    bounds.  ``missing``: why a model behind a server gave no answer; all numbers are NaN then.
+    """
+
+    key: Text
+    tokens: Tokens
+    sizes: Tokens
+    logprobs: Annotated[npt.NDArray[np.float32] | Sequence[float], pa.list_(pa.float32())]
+    ranks: Tokens
+    text: TextOrNull = None
+    value: Annotated[float | None, pa.float32()] = None
+    total: Annotated[float | None, pa.float64()] = None
+    token_count: Annotated[int | None, pa.int32()] = None
+    greedy: Annotated[bool | None, pa.bool_()] = None
+    at_most: Annotated[bool | None, pa.bool_()] = None
+    missing: TextOrNull = None
+
+
+ITEMS, REQUESTS, SPANS, OBSERVATIONS = map(_schema, (ItemRow, RequestRow, SpanRow, ObservationRow))
+
+
+class Remedy(StrEnum):
+    """What repairs a fault.  Nothing that was observed is ever deleted: it is set aside, under ``damaged/``."""
+
+    put_back = "put back"
+    """The copy of the file takes its place."""
+
+    ask_again = "ask again"
+    """The block is set aside, and the run's own line asks again what it held."""
+
+    leave_out = "leave out"
+    """The later ones of two observations are left out."""
+
+    write_again = "write again"
+    """The item table is written again from the data, as the run's own line does, the summary from the observations."""
+
+    copy = "copy"
+    """What a link names takes the place of the link."""
+
+    set_aside = "set aside"
+    remove = "remove"
+
+    by_hand = "by hand"
+    """Only a person can: the problem says what to do."""
+
+    none = "none"
+    """It does no harm: nothing depends on it, or the next run mends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``kind`` in a word or two; ``path``: where, relative to the folder; ``problem`` in words.
+
+    ``block``: the name of the block that it makes useless, empty where it makes none so.
+    """
+
+    kind: str
+    path: str
+    problem: str
+    remedy: Remedy
+    block: str = ""
+
+    @property
+    def harmful(self) -> bool:
+        """Whether it is damage, and not only worth saying."""
+        return self.remedy is not Remedy.none
+
+
+@dataclass(slots=True)
+class Examined:
+    """What an examination of the ``folder`` of a run, or of several, came to.
+
+    ``state``: complete, not complete, running (another process writes to it; then nothing else is said), lost (no
+    manifest can be read).  ``blocks``: how many there are, and ``items``: how many places they are about.
+    ``line``: what asks again what was lost.  ``done``: what was repaired, a line each.
+    """
+
+    folder: str
+    state: str
+    faults: list[Fault] = field(default_factory=list)
+    blocks: int = 0
+    items: int = 0
+    unanswered: int = 0
+    line: str = ""
+    done: list[str] = field(default_factory=list)
+
+    @property
+    def harmed(self) -> list[Fault]:
+        """The faults that are damage."""
+        return [fault for fault in self.faults if fault.harmful]
+
+
+FORMAT = "choicewise-run"
+VERSION = 3
+"""Of the format; folders of another version are refused."""
+
+MANIFEST = "manifest.json"
+ITEM_FILE = "items.parquet"
+BLOCK_FOLDER = "blocks"
+SUMMARY = "summary.parquet"
+"""What follows from the others, kept so that it need not be computed again; no run depends on it."""
+
+SWEEP = "sweep.json"
+"""What a folder of several run folders says of itself."""
+
+SWEEP_FORMAT = "choicewise-sweep"
+SWEEP_VERSION = 1
+
+ALLOWED = 0.01
+"""Nats by which a server may answer the same question otherwise, however alike the answers of its probe were.
+
+What 16-bit arithmetic makes of another cache or another version of the software; other weights differ by more."""
+
+Place = tuple[str, str, int, int]
+"""Where a block lies: split, subject, and the positions in the subject of its first item and after its last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """A file as it was written: its size in ``bytes`` and its ``sha256`` in hexadecimal."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRecord:
+    """Items ``start`` to ``stop`` (exclusive) of one subject, with what was observed of them.
+
+    ``asks``: the ways in which they were asked, by :attr:`choicewise.requests.blocks.Ask.name`.  ``files``: by name.
+    """
+
+    name: str
+    split: str
+    subject: str
+    start: int
+    stop: int
+    asks: tuple[str, ...]
+    files: dict[str, FileRecord]
+
+    @property
+    def place(self) -> Place:
+        """Split, subject, start and stop."""
+        return self.split, self.subject, self.start, self.stop
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """The model that answered; the fields are those of :class:`choicewise.models.model.Model`.
+
+    ``chat``: the digest of its chat template, empty where it has none.  ``source``: the repository on the Hub and the
+    commit that it was read from, empty for others.
+    """
+
+    name: str
+    digest: str
+    dtype: str
+    device: str
+    window: int
+    chat: str = ""
+    source: str = ""
+
+    @property
+    def asked(self) -> str:
+        """What to ask for to have it again: repository and commit where they are all of it, else the name."""
+        return self.source if self.source.startswith(f"{self.name}@") else self.name
+
+    @property
+    def arithmetic(self) -> str:
+        """What can be asked for as its dtype: what stands after the kind of quantised weights, or all of it."""
+        return self.dtype.rpartition(", ")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    """A row of a data file that was skipped, and why."""
+
+    file: str
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRecord:
+    """The data.
+
+    ``categories``: its subjects, in order, by category and subcategory, empty where it has none.  ``content``: the
+    further fields that hold what is asked (:func:`choicewise.data.items.content_fields`).  ``source``: as of a model.
+    ``read_with``: the release of another tool that read them, and which of its tasks they are; empty for none.
+    """
+
+    name: str
+    digest: str
+    skipped: tuple[SkippedRow, ...] = ()
+    categories: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    content: tuple[str, ...] = ()
+    source: str = ""
+    read_with: str = ""
+
+    @property
+    def asked(self) -> str:
+        """As of a model; nothing where the protocols say it: a benchmark's own data on the Hub, or another tool's."""
+        if self.read_with:
+            return ""
+        if not self.source:
+            return self.name
+        return self.source if self.source.startswith(f"{self.name}@") else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The part of the data that is asked: the named ``subjects``, the first ``limit`` items of each; None for all."""
+
+    subjects: tuple[str, ...] | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheckRecord:
+    """What a run keeps of the model's :class:`choicewise.models.model.SelfCheck`; the fields are those."""
+
+    rung: str
+    cost: str
+    difference: float
+    floor: float
+    noise: float
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Input tokens asked, when every choice is a sequence of its own, input tokens computed, and seconds taken.
+
+    ``requests``: to a server, which then says itself what it computed; 0 of models that ran here.
+    """
+
+    tokens_asked: int
+    tokens_computed: int
+    seconds: float
+    requests: int = 0
+
+    def __add__(self, other: Spent) -> Spent:
+        asked, computed = self.tokens_asked + other.tokens_asked, self.tokens_computed + other.tokens_computed
+        return Spent(asked, computed, self.seconds + other.seconds, self.requests + other.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRecord:
+    """How the observations were computed; None for a model without a self-check, or one that counts no tokens."""
+
+    selfcheck: SelfCheckRecord | None = None
+    spent: Spent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRecord:
+    """The server behind which the model answered, as its probe before the first question saw it.
+
+    ``model``: the server's own name of the model, and ``root`` where it says that its weights come from; ``route``: how
+    it is asked; ``software``: what it says that it is, with its version; ``tokenizer``: the name of ours.  ``probes``:
+    log-probabilities (nats) of the probe's texts, by text, and ``noise``: how far two answers to the same question
+    differ at most (nats).  ``changed``: what the same probe found to be otherwise after the last question, in words;
+    empty where it found nothing.  ``named``: what its answers call the model, where that is another name than asked.
+    """
+
+    model: str
+    route: str
+    root: str = ""
+    software: str = ""
+    tokenizer: str = ""
+    probes: Mapping[str, float] = field(default_factory=dict)
+    noise: float = 0.0
+    changed: str = ""
+    named: str = ""
+
+    def differences(self, now: ServerRecord) -> list[str]:
+        """What ``now`` is otherwise than here, in words: what is asked, and answers that differ by more than noise."""
+        named = {
+            "model": "the model",
+            "named": "the name of the model in answers",
+            "root": "its weights",
+            "route": "the way of asking",
+            "tokenizer": "the tokenizer",
+        }
+        texts = [(what, getattr(self, name), getattr(now, name)) for name, what in named.items()]
+        lines = [
+            f"{what}: {then or 'unnamed'} then, {here or 'unnamed'} now" for what, then, here in texts if then != here
+        ]
+        allowed = max(ALLOWED, 4 * max(self.noise, now.noise))
+        for text in self.probes.keys() & now.probes.keys():
+            then, here = self.probes[text], now.probes[text]
+            if not abs(then - here) <= allowed:  # so that NaN is a difference
+                lines.append(
+                    f"log P of {text[-30:]!r} after what precedes it: {then:.4f} nats then, {here:.4f} now, where up to"
+                    f" {allowed:.2g} may be noise"
+                )
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRecord:
+    """Another tool's log that a run was made of.
+
+    ``tool`` wrote it; ``settings``: what it says of itself, as text; ``recorded``: its own totals, by its own names;
+    ``unused``: what of it was not kept, in words.
+    """
+
+    tool: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    recorded: Mapping[str, float] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything a run folder says about itself.
+
+    ``model``, ``dataset`` and ``selection`` identify what was measured: a folder never continues with another.
+    ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those outside the blocks, by name.
+    ``command``: the words of a command line that say where model and data lie and what of them was asked, so that a
+    line can go on with it; none where it was not begun by one.  ``typed``: the command lines that asked for the
+    protocols, in their order, each as it was typed after the program's name; none where one of them is not known.
+    ``imported``: where no model was asked here, and all
+    that was observed comes from another tool's log.  ``server``: where the model answered from behind one.
+    ``refused``: protocols that were asked for and that the model can't be asked under, with the reason.
+    """
+
+    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012, also for the records in the fields
+
+    model: ModelRecord
+    dataset: DatasetRecord
+    selection: Selection
+    protocols: dict[str, str]
+    versions: dict[str, str]
+    engine: EngineRecord = EngineRecord()
+    blocks: tuple[BlockRecord, ...] = ()
+    complete: bool = False
+    files: dict[str, FileRecord] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    typed: tuple[tuple[str, ...], ...] = ()
+    imported: ImportRecord | None = None
+    server: ServerRecord | None = None
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def writer(self) -> str:
+        """The command whose repeated line finishes the run."""
+        return "choicewise run" if self.imported is None else "choicewise import"
+
+
+@dataclass(frozen=True, slots=True)
+class PartRecord:
+    """A part of a suite: its ``benchmark``, and the signatures of its ``protocols`` by name.
+
+    ``unscored``: why it can't be scored, empty where it can.
+    """
+
+    benchmark: str
+    protocols: dict[str, str]
+    unscored: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRecord:
+    """A suite as it was asked; the fields are those of :class:`choicewise.protocols.catalogue.Suite`."""
+
+    name: str
+    title: str
+    parts: tuple[PartRecord, ...]
+    normalised: bool
+    average: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellRecord:
+    """One model on one dataset.
+
+    ``model``: as it was named to be loaded; ``dataset``: the name of a benchmark, or where the data lie.  ``folder``:
+    of its run, relative, with ``/``.  ``asked``: a digest of all that was asked of it and with what.  ``done``: whether
+    the run is complete; ``failure``: why it is not, empty where it was not begun.
+    """
+
+    model: str
+    dataset: str
+    folder: str
+    asked: str
+    done: bool = False
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Models on datasets.
+
+    ``protocols``: what they were asked under, as it was named: entries, suites, signatures.  ``cells``: in the order of
+    the work.
+    """
+
+    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012, also for the records in the fields
+
+    protocols: tuple[str, ...] = ()
+    suites: tuple[SuiteRecord, ...] = ()
+    cells: tuple[CellRecord, ...] = ()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models, each once."""
+        return tuple(dict.fromkeys(cell.model for cell in self.cells))
+
+    @property
+    def missing(self) -> tuple[CellRecord, ...]:
+        """The cells that are not done."""
+        return tuple(cell for cell in self.cells if not cell.done)

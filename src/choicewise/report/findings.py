@@ -1,0 +1,253 @@
+"""Findings in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Group
+
+from choicewise.report.tables import rank_table
+from choicewise.results.finding import NAMED, Finding, Lead, Numbers, Reversal, ReversalContest, Turn
+from choicewise.results.rows import Row
+from choicewise.util.text import NAME, REASON, SEVERAL, are, counted, percent, probability, protocols, sentence, short
+
+
+def sentences(finding: Finding) -> list[str]:
+    """What the finding says, one to three sentences.
+
+    The spread of the numbers; who leads, where there are several models; what is not shown to be better than
+    guessing, or missing.
+    """
+    gaps, apart = _gaps(finding), _apart(finding)
+    if not finding.numbers and apart:
+        return apart
+    if not finding.count:
+        return [_no_number(finding), *apart]
+    if finding.guesses == finding.count:
+        few = all(each.few for each in finding.numbers if each.count)
+        return [*_all_guesses(finding, few), *([sentence(gaps)] if gaps else []), *apart]
+    spread = _spread(finding.numbers[0]) if len(finding.models) == 1 == len(finding.datasets) else _spreads(finding)
+    told = [*_guesses(finding), *gaps]
+    return [spread, *lead_sentences(finding), *([sentence(told)] if told else []), *apart]
+
+
+def _apart(finding: Finding) -> list[str]:
+    """The numbers that are no shares of 1."""
+    if not finding.apart:
+        return []
+    names = " and ".join(dict.fromkeys(row.metric for row in finding.apart))
+    one = len(finding.apart) == 1
+    return [
+        f"{counted(len(finding.apart), 'number')} {'is a' if one else 'are of'} {names}, and stand{'s' * one} apart."
+    ]
+
+
+def _no_number(finding: Finding) -> str:
+    rows = sum(each.unmeasured for each in finding.numbers)
+    under = "there is nothing to report" if not rows else f"no item was scored {_under(finding, rows, 'any of ')}"
+    return ": ".join(["There is no number", ", ".join([under, *_gaps(finding)])]) + "."
+
+
+def _under(finding: Finding, rows: int, any_: str = "") -> str:
+    """Under so many protocols; where a protocol has several rows, one per model or group, in so many of these."""
+    several = len(finding.numbers) > 1 or any(each.grouped for each in finding.numbers)
+    place, noun = ("in", "row") if several else ("under", "protocol")
+    return f"{place} the one {noun}" if any_ and rows == 1 else f"{place} {any_}{counted(rows, noun)}"
+
+
+def _all_guesses(finding: Finding, few: bool) -> list[str]:
+    several = f" of {counted(len(finding.models), 'model')}" if len(finding.models) > 1 else ""
+    low, high = _extremes(finding)
+    between = f"{low}" if low == high else f"between {low} and {high}"
+    numbers = "the only number is" if finding.count == 1 else f"all {finding.count:,} numbers{several} are"
+    values, chance = f"{numbers} {between} on {_items(finding.numbers)}", _chance(finding)
+    if few:
+        return [f"So few items can't tell any number from guessing{f' ({chance})' if chance else ''}: {values}."]
+    shown = f"Not shown to be better than guessing{f' ({chance})' if chance else ''}: {values}."
+    edges = [edge for each in finding.numbers if each.count for edge in each.enough]
+    if any(map(math.isnan, edges)) or max(edges) > 1:
+        return [shown]
+    low, high = percent(min(edges)), percent(max(edges))
+    some = "" if low == high else f", for some of them {high} %"
+    return [shown, f"With so many items only {low} % and more would be{some}."]
+
+
+def _spread(numbers: Numbers) -> str:
+    """One model on one dataset."""
+    model, on = short(numbers.model, NAME), _items([numbers])
+    lowest, highest = numbers.lowest, numbers.highest
+    assert lowest is not None
+    assert highest is not None
+    if numbers.count == 1:
+        interval = f" (95 % interval {percent(lowest.ci_low)} to {percent(lowest.ci_high)} %)"
+        known = "" if math.isnan(lowest.ci_low) else interval
+        return f"{model} scores {percent(lowest.value)} %{known} on {on} under {_name(lowest, numbers)}."
+    if percent(lowest.value) == percent(highest.value):
+        return (
+            f"{model} scores {percent(lowest.value)} % on {on} under all {protocols(numbers.count, numbers.grouped)}."
+        )
+    alike = not numbers.grouped and numbers.items[0] == numbers.items[1]
+    ways = "how it is asked" if alike else "how it is asked and of what"
+    return (
+        f"{model} scores between {percent(lowest.value)} % and {percent(highest.value)} % on {on}, depending on {ways} "
+        f"({numbers.count:,} numbers, median {percent(numbers.median)} %)."
+    )
+
+
+def _name(row: Row, numbers: Numbers) -> str:
+    """What a number is called: by its protocol, and by its group where there are several."""
+    protocol = short(row.protocol, NAME)
+    return f"{protocol}, {short(row.subject, NAME)}" if numbers.grouped else protocol
+
+
+def _spreads(finding: Finding) -> str:
+    """Several models, or several datasets: that of the leader where one dataset has a leader, else that of all."""
+    if len(finding.datasets) == 1 and finding.leads:
+        best = finding.leads[0].models[0]
+        return _spread(next(each for each in finding.numbers if each.model == best))
+    low, high = _extremes(finding)
+    about = counted(len(finding.models), "model") if len(finding.models) > 1 else short(finding.models[0], NAME)
+    datasets = len(finding.datasets)
+    on = f"{datasets} datasets" if datasets > 1 else _items(finding.numbers)
+    return f"{counted(finding.count, 'number')} of {about} on {on} lie between {low} and {high}."
+
+
+def _guesses(finding: Finding) -> list[str]:
+    """How many of the numbers are no better than guessing; nothing where nothing can be guessed."""
+    if all(math.isnan(each.chance) for each in finding.numbers):
+        return []
+    return [_guessed(finding)]
+
+
+def _guessed(finding: Finding) -> str:
+    if not finding.guesses:
+        return "the number is better than guessing" if finding.count == 1 else "every number is better than guessing"
+    numbers, models = counted(finding.count, "number"), len(finding.models)
+    every = f"the {numbers} of the {models} models" if models > 1 else numbers
+    told = f"{finding.guesses:,} of {every} {are(finding.guesses)} not shown to be better than guessing"
+    chance = _chance(finding)
+    return f"{told} ({chance})" if chance else told
+
+
+def _gaps(finding: Finding) -> list[str]:
+    """What is missing, if anything."""
+    parts = []
+    row, unmeasured = finding.missing, sum(each.unmeasured for each in finding.numbers)
+    if row is not None:
+        most, protocol = f"{row.missing:,} of {counted(row.n + row.missing, 'item')}", short(row.protocol, NAME)
+        if finding.lacking == 1:
+            reason = "".join(f": {short(reason.reason, REASON)}" for reason in row.missing_reasons[:1])
+            parts.append(f"{most} {are(row.missing)} missing under {protocol}{reason}")
+        else:
+            where = _under(finding, finding.lacking)
+            parts.append(f"items are missing {where}, most under {protocol} ({most})")
+    if unmeasured and finding.count:
+        parts.append(f"there is no number {_under(finding, unmeasured)}")
+    return [*parts, *(f"a run is {part}" for part in finding.incomplete)]
+
+
+def _items(numbers: Sequence[Numbers]) -> str:
+    """How many items, and of which dataset."""
+    least, most = min(each.items[0] for each in numbers), max(each.items[1] for each in numbers)
+    items = counted(most, "item") if least == most else f"{least:,} to {most:,} items"
+    names = dict.fromkeys(each.dataset for each in numbers)
+    each = " a group" if any(own.grouped for own in numbers) else ""
+    return items + each if len(names) > 1 else f"{items}{each} of {short(next(iter(names)), NAME)}"
+
+
+def _extremes(finding: Finding) -> tuple[str, str]:
+    lows = [each.lowest.value for each in finding.numbers if each.lowest]
+    highs = [each.highest.value for each in finding.numbers if each.highest]
+    return f"{percent(min(lows))} %", f"{percent(max(highs))} %"
+
+
+def _chance(finding: Finding) -> str:
+    """What guessing gives, where it is the same everywhere."""
+    chances = {percent(each.chance) for each in finding.numbers if each.count and not math.isnan(each.chance)}
+    return f"{chances.pop()} %" if len(chances) == 1 else ""
+
+
+def lead_sentences(finding: Finding) -> list[str]:
+    """Who leads, and what that turns on: one sentence, or none where there is one model."""
+    if len(finding.models) == 1:
+        return []
+    if not finding.leads:
+        return ["No two models were measured the same way, so they have no order."]
+    if len(finding.datasets) == 1:
+        (lead,) = finding.leads
+        turn = [turn_text(lead.turn)] if lead.turn and lead.leader else []
+        return [sentence([": ".join([_lead(lead, "it"), *turn])])]
+    parts = [
+        f"on {short(each.dataset, NAME)} {_lead(each, short(each.models[0], NAME))}" for each in finding.leads[:SEVERAL]
+    ]
+    more = len(finding.leads) - SEVERAL
+    return [sentence([*parts, *([f"{counted(more, 'dataset')} more in the tables"] if more > 0 else [])])]
+
+
+def _lead(lead: Lead, best: str) -> str:
+    """``best``: what the sentence calls the model that leads."""
+    every, all_ = protocols(lead.contests, lead.grouped), _all(lead)
+    rivals = short(lead.models[1], NAME) if len(lead.models) == 2 else f"the {len(lead.models) - 1} other models"
+    alone = lead.first - lead.tied
+    if not alone and len(lead.models) == 2 and lead.tied == lead.contests:
+        return f"both models score exactly the same under {all_}"
+    if not alone:
+        return f"no model is ahead of all others under {all_ if lead.contests == 1 else f'any of {every}'}"
+    ties = f" (tied under {lead.tied})" if lead.tied else ""
+    if lead.leader is None:
+        names = [short(each, NAME) for each in (lead.models[0], *lead.level)]
+        shown = " and ".join(names) if len(names) <= SEVERAL else f"{len(names)} models"
+        return f"no model leads: {shown} are each ahead of all others under {alone} of {every}"
+    if lead.first == lead.contests:
+        others = "" if len(lead.models) == 2 else "; the order of the others "
+        others += ("holds, too" if lead.same_order else "changes") if others else ""
+        return f"{best} {'leads' if lead.tied else 'is ahead of'} {rivals} under {all_}{ties}{others}"
+    behind = f", but not under {' and '.join(short(name, NAME) for name in lead.behind)}"
+    return f"{best} leads {rivals} under {lead.first} of {every}{ties}{behind if len(lead.behind) <= NAMED else ''}"
+
+
+def turn_text(turn: Turn) -> str:
+    """Of how many protocols the model leads with what tells best where it does, and of how many others."""
+    values = ", ".join(short(value, NAME // 2) for value in turn.values[:SEVERAL])
+    more = f" and {len(turn.values) - SEVERAL} more" if len(turn.values) > SEVERAL else ""
+    axis = "" if turn.axis == "family" else f"{turn.axis} "
+    others = f"{_of(turn.otherwise, turn.others)} other{'' if turn.others == 1 else 's'}"
+    return f"{_of(turn.first, turn.count)} with {axis}{values}{more}, {others}"
+
+
+def _of(first: int, count: int) -> str:
+    """So many of ``count``."""
+    if count == 1:
+        return "the one" if first else "not the one"
+    return f"all {count}" if first == count else f"{first or 'none'} of the {count}"
+
+
+def _all(lead: Lead) -> str:
+    return "the one protocol" if lead.contests == 1 else f"all {protocols(lead.contests, lead.grouped)}"
+
+
+def reversal_table(reversal: Reversal, rows: Sequence[Row]) -> Group:
+    """The two protocols in columns, every model in a row: percent and rank.  ``rows``: ranked, of all runs."""
+    protocols = reversal.start.protocol, reversal.end.protocol
+    values = {(row.model, row.protocol): (row.value, row.rank) for row in rows if row.subject == rows[0].subject}
+    models = dict.fromkeys(model for model, _ in values)
+    cells = {model: {name: values[model, name] for name in protocols if (model, name) in values} for model in models}
+    return rank_table(f"{short(reversal.dataset, NAME)}: two published ways to ask, % and rank", cells)
+
+
+def reversal_sentence(reversal: Reversal) -> str:
+    """Which of the two is better under which protocol, by how much, and how sure that is."""
+    start, end = reversal.start, reversal.end
+    questions = counted(start.n, "question") if start.n == end.n else f"{start.n:,} and {counted(end.n, 'question')}"
+    mcnemar = all(each.test.exact and not each.test.by_tie for each in (start, end))
+    return (
+        f"{short(reversal.left, NAME)} is better than {short(reversal.right, NAME)} under {_values(start)}, and worse "
+        f"under {_values(end)}: {'McNemar' if mcnemar else 'paired sign-flip'} tests over {questions}, corrected for "
+        f"all {counted(reversal.tests, 'comparison')} of two models."
+    )
+
+
+def _values(contest: ReversalContest) -> str:
+    values = f"{percent(contest.left)} % against {percent(contest.right)} %"
+    return f"{short(contest.protocol, NAME)}, {values} ({probability(contest.p)})"

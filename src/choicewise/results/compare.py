@@ -1,0 +1,303 @@
+"""Two numbers compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from choicewise.errors import UsageError
+from choicewise.protocols.between import differing
+from choicewise.protocols.protocol import NEUTRAL, Protocol
+from choicewise.protocols.signature import axis_differences, short_signature
+from choicewise.results.measurement import Flips, Measurement, flips, movement, paired_credits, shared_items
+from choicewise.results.outcomes import Outcome, Outcomes
+from choicewise.results.rows import (
+    FirstDifference,
+    engine_path,
+    first_difference,
+    read_texts,
+    run_id,
+    same_sent,
+    selection,
+    text_id,
+    token_id,
+)
+from choicewise.results.run import Run
+from choicewise.scoring.intervals import FEWEST
+from choicewise.scoring.observed import Floats
+from choicewise.scoring.significance import (
+    Difference,
+    SignFlip,
+    minimum_detectable_effect,
+    paired_difference,
+    sign_flip,
+)
+
+NAMES = frozenset({"benchmark", "rev"})
+"""Axes that say what a protocol is called, and change no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Something in which the two differ: an axis of the protocol, or part of the run's identity."""
+
+    axis: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
+class StrikingPair:
+    """Two protocols of one model that differ in one ``axis`` alone.
+
+    ``start`` is the one with the greater value; values are shares of 1, means over the ``n`` items that both score.
+    ``lost`` items lose credit from ``start`` to ``end``, most of them from right to wrong; ``gained`` items gain some.
+    ``example`` is one of those that lose.
+    """
+
+    model: str
+    axis: Axis
+    start: str
+    end: str
+    start_value: float
+    end_value: float
+    n: int
+    gained: int
+    lost: int
+    example: str
+
+
+def striking_pair(outcomes: Outcomes) -> StrikingPair | None:
+    """The pair whose values differ most; None where no two protocols differ in one axis, or none of them in value."""
+    pairs = (
+        pair for pair in combinations(outcomes.shares.outcomes, 2) if len(_axes(*(each.protocol for each in pair))) == 1
+    )
+    compared = [_compared_pair(outcomes.model, *pair) for pair in pairs]
+    striking = (each for each in compared if each is not None)
+    return max(striking, key=lambda each: each.start_value - each.end_value, default=None)
+
+
+def _axes(left: Protocol, right: Protocol) -> Sequence[str]:
+    return [axis for axis in differing(left, right) if axis not in NAMES]
+
+
+def _compared_pair(model: str, left: Outcome, right: Outcome) -> StrikingPair | None:
+    ids, credits = _credits(left, right)
+    if not len(ids) or credits[0].sum() == credits[1].sum():
+        return None
+    if credits[0].sum() < credits[1].sum():
+        left, right, credits = right, left, credits[::-1]
+    (name,) = _axes(left.protocol, right.protocol)
+    (axis,) = (Axis(*each) for each in axis_differences(left.protocol, right.protocol) if each[0] == name)
+    lost, gained = credits[1] < credits[0], credits[1] > credits[0]
+    start, end = credits.mean(axis=1).tolist()
+    flips = int(gained.sum()), int(lost.sum())
+    example = ids[int(np.flatnonzero(lost)[0])]
+    return StrikingPair(model, axis, left.name, right.name, start, end, len(ids), *flips, example)
+
+
+def _credits(left: Outcome, right: Outcome) -> tuple[list[str], Floats]:
+    """The ids and credits ([2, items]) of the items that both score."""
+    ids, places = shared_items((left, right))
+    credits = np.stack([each.credit[place] for each, place in zip((left, right), places, strict=True)])
+    known = np.flatnonzero(~np.isnan(credits).any(axis=0))
+    return ids.take(known).to_pylist(), credits[:, known]
+
+
+VERDICTS = {
+    "same measurement": "protocol, texts, model and engine agree: any difference is non-determinism",
+    "comparable": "protocol and texts agree: a paired test is allowed",
+    "other inputs": "the protocol is the same, but not the texts that were sent",
+    "not comparable": "the protocols differ: the difference comes from them as much as from the models",
+    "no shared items": "no item is in both: nothing can be compared item by item",
+}
+"""What follows from the ids that agree: protocol (P), texts (I) and tokens (T) of the shared items, and run (R)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two numbers: its folder, model and protocol, with their short ids.
+
+    ``p``, ``i``, ``t`` and ``r`` are those of :mod:`choicewise.results.rows`, of all its ``items``, which
+    ``selection`` describes, as ``value`` is; ``paired`` is the number over the items that both sides scored.
+    ``share``: whether the two are shares of 1, of which more is better.  ``logged``: whether they are of another tool's
+    log, which does not say which tokens were scored; ``texts``: whether all texts of the choices are there.
+    """
+
+    folder: str
+    model: str
+    protocol: str
+    p: str
+    i: str
+    t: str
+    r: str
+    value: float
+    items: int
+    selection: str
+    paired: float
+    share: bool
+    logged: bool = False
+    texts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Agreeing:
+    """Which ids agree, those of texts and tokens over the shared items alone.
+
+    Of requests that were rendered elsewhere, protocol and texts agree as well where the same texts were sent, and the
+    protocols differ in nothing but how these are made.
+    """
+
+    p: bool
+    i: bool
+    t: bool
+    r: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two numbers compared.
+
+    ``agree``: what the ``verdict`` follows from.  ``parting``: the first text that differs.  ``difference``: left minus
+    right over the shared items, its standard error clustered by the ``clusters`` subjects where there are enough of
+    them; ``test``: of the credits, item by item; ``detectable``: the difference that this many items would show with
+    probability 0.8, NaN where they do not vary; ``furthest``: the largest difference of a score, where both protocols
+    are the same and have scores, and ``moved``: the shared items of which any score differs.
+    """
+
+    verdict: str
+    agree: Agreeing
+    left: Side
+    right: Side
+    axes: tuple[Axis, ...]
+    parting: FirstDifference | None
+    difference: Difference
+    clusters: int | None
+    test: SignFlip
+    detectable: float
+    flips: Flips
+    furthest: float
+    moved: int | None
+
+
+def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[Comparison]:
+    """``left`` against ``right`` under every protocol they share, or under those named; two protocols within one run.
+
+    Two names with two runs compare the first protocol of ``left`` with the second of ``right``.  Raises UsageError when
+    there is nothing to compare.
+    """
+    if len(protocols) > 2:
+        raise UsageError(f"{len(protocols)} protocols were named; compare one in two runs, or two with each other")
+    if len(protocols) == 2:
+        other = right or left
+        pairs = [(_one(left, protocols[0]), _one(other, protocols[1]))]
+        return _compared_rows(left, other, pairs)
+    if right is None:
+        raise UsageError("one run was named; name another run, or two of its protocols")
+    sides = [
+        {each.protocol.digest: each for each in run.choose(protocols).measurements.values()} for run in (left, right)
+    ]
+    shared = [digest for digest in sides[0] if digest in sides[1]]
+    if not shared:
+        raise UsageError(
+            f"{left.folder} and {right.folder} share no protocol; name one of each, "
+            f"such as {next(iter(left.protocols))} and {next(iter(right.protocols))}"
+        )
+    return _compared_rows(left, right, [(sides[0][digest], sides[1][digest]) for digest in shared])
+
+
+def _one(run: Run, protocol: str) -> Measurement:
+    chosen = run.choose([protocol])
+    names = list(chosen.protocols)
+    if len(names) > 1:
+        shown = ", ".join(names[:3])
+        raise UsageError(f"{protocol} stands for {len(names)} protocols; name one of them: {shown}, ...")
+    return chosen.measurements[names[0]]
+
+
+def _compared_rows(left: Run, right: Run, pairs: Sequence[tuple[Measurement, Measurement]]) -> list[Comparison]:
+    for run, measured in zip((left, right), zip(*pairs, strict=True), strict=True):
+        read_texts(run.evidence, (each.protocol.prompt_digest for each in measured))
+    return [_compare(left, one, right, other) for one, other in pairs]
+
+
+def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: Measurement) -> Comparison:
+    pair = (left_measured, right_measured)
+    _, places = shared_items(pair)
+    subjects, credits = paired_credits(pair)
+    scored = credits[:, ~np.isnan(credits).any(axis=0)]
+    paired = [float(own.mean()) if len(own) else math.nan for own in scored]
+    if left_measured.metric.share != right_measured.metric.share:
+        raise UsageError(
+            f"{left_measured.name} and {right_measured.name} are numbers of two kinds, "
+            f"{left_measured.protocol.metric} and {right_measured.protocol.metric}; compare two of one kind"
+        )
+    sides = _side(left, left_measured, paired[0]), _side(right, right_measured, paired[1])
+    clusters = len(set(subjects)) if len(set(subjects)) >= FEWEST else None
+    most = 1.0 if left_measured.metric.share else math.inf
+    difference = paired_difference(credits[0], credits[1], subjects if clusters else None, most)
+    detectable = math.nan
+    if not math.isnan(difference.se):
+        detectable = minimum_detectable_effect(float((scored[0] - scored[1]).std(ddof=1)), difference.n)
+    axes = [Axis(*axis) for axis in axis_differences(left_measured.protocol, right_measured.protocol)]
+    axes += _identity(left, right)
+    texts, tokens = (
+        [id_of(each.evidence, each.protocol, place) for each, place in zip(pair, places, strict=True)]
+        for id_of in (text_id, token_id)
+    )
+    agree = Agreeing(sides[0].p == sides[1].p, texts[0] == texts[1], tokens[0] == tokens[1], sides[0].r == sides[1].r)
+    rendered = _differ_in_rendering(left_measured.protocol, right_measured.protocol)
+    if rendered and same_sent((left.evidence, right.evidence), pair):
+        agree = replace(agree, p=True, i=True)
+    parting = None if agree.i else first_difference((left.evidence, right.evidence), pair)
+    return Comparison(
+        *(_verdict(agree, len(places[0])), agree, *sides, tuple(axes), parting, difference, clusters),
+        *(sign_flip(*credits), detectable, flips(pair), *movement(pair)),
+    )
+
+
+def _differ_in_rendering(left: Protocol, right: Protocol) -> bool:
+    """Whether requests were rendered elsewhere, and the protocols differ in nothing but how texts are made."""
+    differing = {axis for axis, _, _ in axis_differences(left, right)}
+    return "requests" in differing and differing <= {*NEUTRAL, "benchmark", "split", "requests", "seed"}
+
+
+def _verdict(agree: Agreeing, shared: int) -> str:
+    if not shared:
+        return "no shared items"
+    if not agree.p:
+        return "not comparable"
+    if not agree.i:
+        return "other inputs"
+    return "same measurement" if agree.t and agree.r else "comparable"
+
+
+def _side(run: Run, measured: Measurement, paired: float) -> Side:
+    protocol, evidence, manifest = measured.protocol, measured.evidence, run.manifest
+    ids = short_signature(protocol), text_id(evidence, protocol), token_id(evidence, protocol), run_id(manifest)
+    number = paired if measured.metric.share else math.exp(-paired)
+    about = measured.overall, len(evidence.items), selection(manifest, measured), number
+    seen = manifest.imported is not None, not bool(np.isnan(evidence.lengths).any())
+    return Side(str(run.folder), manifest.model.name, measured.name, *ids, *about, measured.metric.share, *seen)
+
+
+def _identity(left: Run, right: Run) -> list[Axis]:
+    packages = sorted(left.manifest.versions.keys() | right.manifest.versions.keys())
+    one, other = (
+        {"data": run.manifest.dataset.digest}
+        | {f"model {name}": value for name, value in asdict(run.manifest.model).items()}
+        | {"engine path": engine_path(run.manifest)}
+        | {f"version of {package}": run.manifest.versions.get(package) for package in packages}
+        for run in (left, right)
+    )
+    return [Axis(name, _short(one[name]), _short(other[name])) for name in one if one[name] != other[name]]
+
+
+def _short(value: Any) -> str:
+    text = "-" if value is None else str(value)
+    return text[:12] if len(text) == 64 else text

@@ -1,0 +1,431 @@
+"""Per-item outcomes, alike protocols, ranks.
+
+Two kinds, both seen in what was observed and not in how the numbers came out:
+
+- Of the same observations they make scores that are the same within every item but for a positive factor or a term that
+  all its choices have, and decide by the greatest: means over bytes and over characters where the texts are ASCII, sum
+  and mean over tokens where all choices have as many.
+- By the same rules they score the same tokens after the same context, in another way of computing: a forward pass and
+  the model's own loss.  Their numbers differ by rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from itertools import combinations
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from choicewise.data.items import Categories
+from choicewise.protocols.protocol import CORRECTED, METRICS, Protocol
+from choicewise.protocols.readings import READINGS
+from choicewise.results.evidence import Reductions
+from choicewise.results.measurement import Measurement, paired_credits
+from choicewise.results.rows import Row, selection
+from choicewise.results.run import Run
+from choicewise.results.spans import ObservedPortion
+from choicewise.scoring.combine import COMBINERS
+from choicewise.scoring.intervals import rank_intervals, ranks
+from choicewise.scoring.metrics import GROUPS
+from choicewise.scoring.observed import Floats, Integers, reduce_rows
+
+
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """The same rows with the rank of each model among those measured the same way; equal values share a rank."""
+    placed = iter(ranks_among([merit(row) for row in rows], [measured_as(row) for row in rows]))
+    return [replace(row, rank=next(placed)) for row in rows]
+
+
+def merit(row: Row) -> float:
+    """A number that is greater for the better of two values of the same metric."""
+    return row.value if row.share else -row.value
+
+
+def ranks_among(values: Sequence[float], groups: Sequence[Hashable]) -> list[int | None]:
+    """The rank of each value in its group: 1 for the greatest; equal values share a rank; None for NaN, no value."""
+    members: dict[Hashable, list[int]] = {}
+    for place, group in enumerate(groups):
+        members.setdefault(group, []).append(place)
+    placed: list[int | None] = [None] * len(values)
+    for places in members.values():
+        for place, rank in zip(places, ranks([values[place] for place in places]).tolist(), strict=True):
+            placed[place] = rank or None
+    return placed
+
+
+def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None) -> list[Row]:
+    """The rows with the interval of each rank, where several of ``runs`` measured the same.
+
+    The bootstrap draws items, the same for all models; ranks of a mean over subjects weigh its items accordingly.
+    """
+    rivals: dict[tuple[str, str, str], list[tuple[str, Outcome]]] = {}
+    for run in runs:
+        for outcome in run.outcomes:
+            key = run.digest[:6], outcome.selection, outcome.protocol.digest
+            rivals.setdefault(key, []).append((run.model, outcome))
+    bounds: dict[tuple[str, ...], tuple[int, int]] = {}
+    for (data, part, digest), group in rivals.items():
+        if len(group) > 1:
+            for subject, low, high in _bounds([outcome for _, outcome in group], by):
+                for (model, _), *edges in zip(group, low, high, strict=True):
+                    bounds[model, f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
+    keys = [(row.model, row.data, row.selection, row.id[2:], row.subject) for row in rows]
+    return [
+        replace(row, rank_low=bounds[key][0], rank_high=bounds[key][1]) if key in bounds else row
+        for row, key in zip(rows, keys, strict=True)
+    ]
+
+
+def measured_as(row: Row) -> tuple[str, ...]:
+    """What rows have in common whose values can be ranked: the data, the part of it, the group and the protocol."""
+    return row.data, row.selection, row.subject, row.signature
+
+
+def _bounds(measured: Sequence[Outcome], by: str | None) -> list[tuple[str, list[int], list[int]]]:
+    """(group, lowest ranks, highest ranks), a rank per measurement."""
+    aggregation = by or measured[0].protocol.aggregation
+    subjects, credits = paired_credits(measured)
+    groups = np.array([GROUPS[aggregation](subject, measured[0].categories) for subject in subjects], dtype=object)
+    weighted = credits * _weights(subjects, credits) if aggregation == "macro" else credits
+    bounds = []
+    for group in dict.fromkeys(groups.tolist()):
+        intervals = rank_intervals(weighted[:, groups == group])
+        if intervals.n:
+            bounds.append((group, intervals.low.tolist(), intervals.high.tolist()))
+    return bounds
+
+
+def _weights(subjects: Sequence[str], credits: Floats) -> Floats:
+    """Per item, so that each subject's scored items weigh the same together; mean 1 over the scored ones."""
+    scored = ~np.isnan(credits).any(axis=0)
+    _, number = np.unique(np.asarray(subjects, dtype=str), return_inverse=True)
+    counts = np.bincount(number[scored], minlength=int(number.max()) + 1 if len(number) else 0)
+    present = max(1, int((counts > 0).sum()))
+    return scored.sum() / (present * np.maximum(counts[number], 1))
+
+
+SAME = 1e-9
+"""Credits and influences that differ by less, relative to one item, differ by rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Influence:
+    """A value under its protocol's own aggregation (of categories: the mean over items), and what it is made of.
+
+    ``ids``: of the items.  ``credit`` and ``weight``: float64 [items], the value is the sum of their products; of an
+    item that is missing the credit is NaN, the weight 0.  ``subjects``: int64 [items], a number each.  ``macro``:
+    whether it is a mean of the subjects' means.
+    """
+
+    ids: pa.ChunkedArray
+    credit: Floats
+    weight: Floats
+    subjects: Integers
+    value: float
+    macro: bool
+
+    @property
+    def n(self) -> int:
+        """How many items the value is a mean over."""
+        return int((~np.isnan(self.credit)).sum())
+
+    def each(self, within: bool) -> Floats:
+        """By how much every item moves the value away from what it would be expected to be, float64 [items].
+
+        Their squares add up to the squared standard error of the value; the squares of the differences from those of
+        another value over the same items to that of the difference.  An item is expected to be as the mean of all
+        items, drawn one by one, or ``within`` subjects that are given, as the mean of its subject; subjects with one
+        item each are taken together.  √(n / (n - 1)) makes up for the mean being that of the n items themselves.
+        """
+        return self._within if within else self._among_all
+
+    @cached_property
+    def _within(self) -> Floats:
+        return self._moved(self.subjects)
+
+    @cached_property
+    def _among_all(self) -> Floats:
+        return self._moved(np.zeros_like(self.subjects))
+
+    def _moved(self, groups: Integers) -> Floats:
+        moved, scored = np.zeros(len(self.credit)), ~np.isnan(self.credit)
+        if scored.any():
+            own = np.unique(groups[scored], return_inverse=True)[1]
+            moved[scored] = _deviations(self.credit[scored], own) * self.weight[scored]
+        return moved
+
+
+def influence(outcome: Outcome) -> Influence:
+    """The value of ``outcome``; under macro each of n items of one of S subjects weighs 1 / (S n)."""
+    credit, subjects = outcome.credit, _subjects(outcome)
+    scored, macro = ~np.isnan(credit), outcome.protocol.aggregation == "macro"
+    weight, value = np.zeros(len(credit)), math.nan
+    if scored.any():
+        groups = np.unique(subjects[scored] * macro, return_inverse=True)[1]
+        sizes = np.bincount(groups)
+        weight[scored] = 1 / (len(sizes) * sizes)[groups]
+        value = float((np.bincount(groups, weights=credit[scored]) / sizes).mean())
+    return Influence(outcome.ids, credit, weight, subjects, value, macro)
+
+
+def _deviations(credit: Floats, groups: Integers) -> Floats:
+    """How far each credit is from the mean of its group, made up for its size."""
+    sizes = np.bincount(groups)
+    groups = np.where((sizes == 1)[groups], len(sizes), groups)  # each alone, they share one
+    sizes = np.bincount(groups)
+    centre = np.bincount(groups, weights=credit) / np.maximum(sizes, 1)
+    if sizes[-1] == 1:  # the only one that has nothing of its kind to vary around
+        centre[-1] = credit.mean()
+    return (credit - centre[groups]) * np.sqrt(sizes / np.maximum(sizes - 1, 1))[groups]
+
+
+def _subjects(outcome: Outcome) -> Integers:
+    """A number per item, the same for items of one subject; int64 [items]."""
+    subjects = outcome.items["subject"].combine_chunks()
+    encoded = subjects if isinstance(subjects, pa.DictionaryArray) else subjects.dictionary_encode()
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def aligned(influences: Sequence[Influence]) -> tuple[pa.ChunkedArray, Floats, Floats]:
+    """The ids of all items, and of each value their credits and influences, float64 [values, items].
+
+    An item that a value does not know is missing there.  Within subjects, where one of the values is a mean of theirs.
+    """
+    within = any(known.macro for known in influences)
+    first, moved = influences[0], [known.each(within) for known in influences]
+    if all(first.ids is known.ids or first.ids.equals(known.ids) for known in influences):
+        return first.ids, np.array([known.credit for known in influences]), np.array(moved)
+    ids = pa.chunked_array([pc.unique(pa.concat_arrays([part for known in influences for part in known.ids.chunks]))])
+    credit = np.full((len(influences), len(ids)), np.nan)
+    each = np.zeros((len(influences), len(ids)))
+    for row, known in enumerate(influences):
+        places = pc.index_in(known.ids, ids).to_numpy()
+        credit[row, places], each[row, places] = known.credit, moved[row]
+    return ids, credit, each
+
+
+def error(each: Floats) -> float:
+    """The standard error that influences [items] make; NaN where all are the same and say nothing about how they vary.
+
+    Of one item, too.
+    """
+    if len(each) < 2 or np.ptp(each) * len(each) < SAME:
+        return math.nan
+    return float(np.sqrt((each**2).sum()))
+
+
+_FEW = 256
+"""Credits are 0, 1 and what ties are split into, so there are few different ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The decisions of one measurement; its properties are as those of the measurement.
+
+    ``items``: their ids and subjects.  ``codes``: of each credit among the ``values``.
+    ``first``: the digest of the first protocol that this one can't differ from (:mod:`~.distinct`), or its own.
+    """
+
+    name: str
+    protocol: Protocol
+    categories: Categories
+    selection: str
+    items: pa.Table
+    values: Floats
+    codes: npt.NDArray[Any]
+    predicted: npt.NDArray[Any]
+    first: str
+
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """The items' ids."""
+        return self.items["item"]
+
+    @property
+    def subjects(self) -> list[str]:
+        """The subject of every item."""
+        return list(self.items["subject"].to_pylist())
+
+    @property
+    def credit(self) -> Floats:
+        """The credit of every item, float64, NaN where it is missing."""
+        return self.values[self.codes]
+
+    @property
+    def prediction(self) -> Integers:
+        """The predicted choice of every item, int64, -1 for none."""
+        return self.predicted.astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The outcomes of one run under all its protocols."""
+
+    model: str
+    dataset: str
+    digest: str
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def shares(self) -> Outcomes:
+        """The same without the protocols whose numbers are no shares of 1, which can't be set beside the others."""
+        shares = (each for each in self.outcomes if METRICS[each.protocol.metric].share)
+        return replace(self, outcomes=tuple(shares))
+
+    @property
+    def firsts(self) -> dict[str, str]:
+        """By the digest of every protocol that of the first one that it can't differ from, or its own."""
+        return {each.protocol.digest: each.first for each in self.outcomes}
+
+
+class OutcomeKeeper:
+    """Makes outcomes of runs, whose items are kept once where several have the same."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+
+    def keep(self, run: Run) -> Outcomes:
+        """What remains of ``run`` when its evidence is released."""
+        manifest, firsts = run.manifest, first_alike(run)
+        outcomes = tuple(self._outcome(run, each, firsts) for each in run.measurements.values())
+        return Outcomes(manifest.model.name, manifest.dataset.name, manifest.dataset.digest, outcomes)
+
+    def _outcome(self, run: Run, measured: Measurement, firsts: Mapping[str, str]) -> Outcome:
+        values, codes = np.unique(measured.credit, return_inverse=True)
+        codes, predicted = small_codes(codes, len(values)), small_choices(measured.prediction)
+        named = measured.name, measured.protocol, measured.categories, selection(run.manifest, measured)
+        items = self._items(measured.evidence.about.select(["item", "subject"]))
+        return Outcome(*named, items, values, codes, predicted, firsts[measured.protocol.digest])
+
+    def _items(self, items: pa.Table) -> pa.Table:
+        for table in self._tables:
+            if table["item"].equals(items["item"]) and table["subject"].equals(items["subject"]):
+                return table
+        self._tables.append(items)
+        return items
+
+
+def small_codes(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """``codes`` of ``count`` different values in few bytes."""
+    return codes.astype(np.uint8 if count <= _FEW else np.int32)
+
+
+def small_choices(choices: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Indices of choices, -1 for none, in few bytes."""
+    return choices.astype(np.min_scalar_type(-1 - int(choices.max(initial=0))))
+
+
+COMPUTING = frozenset({"benchmark", "bos", "boundary", "reading", "aggregation", "rev"})
+"""Axes that don't matter where the tokens scored, and how many come before them, are the same."""
+
+ROUNDING = 1e-9
+"""Relative difference of float64 scores that are computed of the same numbers in different order."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+Tokens = tuple[npt.NDArray[np.uint64], ...]
+"""What was scored, a number per row each: tokens before it, its tokens, and those after the null context."""
+
+
+def alike(firsts: Sequence[Mapping[Key, Key]]) -> list[list[Key]]:
+    """The keys that all of ``firsts`` have, in the order of the first, those together that it has together."""
+    groups: dict[tuple[Key, ...], list[Key]] = {}
+    for key in firsts[0]:
+        if all(key in first for first in firsts):
+            groups.setdefault(tuple(first[key] for first in firsts), []).append(key)
+    return list(groups.values())
+
+
+def first_alike(run: Run) -> dict[str, str]:
+    """By the digest of every protocol of ``run`` that of the first one that it can't differ from, or its own."""
+    measured = {each.protocol.digest: each for each in run.measurements.values()}
+    tokens = _tokens(run, list(measured.values()))
+    firsts: dict[str, str] = {}
+    for digest, each in measured.items():
+        kept = dict.fromkeys(firsts.values())
+        firsts[digest] = next((first for first in kept if _can_not_differ(measured[first], each, tokens)), digest)
+    return firsts
+
+
+def _tokens(run: Run, measured: Sequence[Measurement]) -> dict[str, Tokens | None]:
+    """By the digest of the protocol, what was scored, where that has to be compared; None where it is not known."""
+    rivals = {
+        each.protocol.digest: each.protocol
+        for pair in combinations(measured, 2)
+        if _same_rules(pair[0].protocol, pair[1].protocol)
+        for each in pair
+    }
+    wanted: dict[str, Reductions] = {}
+    for protocol in rivals.values():
+        prompt = protocol.prompt_digest
+        wanted[prompt] = {**wanted.get(prompt, {}), ("scored tokens", protocol): partial(_scored_tokens, protocol)}
+    observed = run.evidence.gather(wanted)
+    return {
+        digest: observed[protocol.prompt_digest].columns["scored tokens", protocol]
+        for digest, protocol in rivals.items()
+    }
+
+
+def _scored_tokens(protocol: Protocol, portion: ObservedPortion) -> Tokens | None:
+    sides = [COMBINERS[protocol.reading].retrieved(protocol, portion)]
+    sides += [] if protocol.null is None else [portion.continuations(protocol.null)]
+    known = [side for side in sides if side is not None and side.totals is None]
+    if len(known) < len(sides):
+        return None
+    digests = (np.where(np.isnan(side.sums), np.uint64(1), side.digests) for side in known)
+    return (portion.context_tokens.astype(np.uint64), *digests)
+
+
+def _can_not_differ(left: Measurement, right: Measurement, tokens: Mapping[str, Tokens | None]) -> bool:
+    """Whether two measurements of a run are the same by construction."""
+    if left.protocol.prompt_digest == right.protocol.prompt_digest:
+        return same_order(left, right)
+    if not _same_rules(left.protocol, right.protocol):
+        return False
+    one, other = (tokens[each.protocol.digest] for each in (left, right))
+    same_items = np.array_equal(left.evidence.items, right.evidence.items)
+    return one is not None and other is not None and same_items and all(map(np.array_equal, one, other))
+
+
+def same_order(left: Measurement, right: Measurement) -> bool:
+    """Whether the scores of two measurements of the same observations can't order the choices of an item otherwise."""
+    one, other, offsets = left.scores, right.scores, left.evidence.item_offsets
+    if one is None or other is None or {left.protocol.decision, right.protocol.decision} != {"argmax"}:
+        return False
+    if not np.array_equal(left.decisions.credit, right.decisions.credit, equal_nan=True):  # the tie rules may differ
+        return False
+    infinite, others = (np.where(np.isfinite(scores), 0.0, scores) for scores in (one, other))
+    if not np.array_equal(infinite, others, equal_nan=True):
+        return False
+    with np.errstate(invalid="ignore", divide="ignore"):  # NaN, which is left out: infinities, and 0 / 0
+        factor, term = other / one, other - one
+    positive = (factor > 0) & (factor < np.inf) | np.isnan(factor)
+    by_factor = bool(positive.all()) and _constant(factor, factor, offsets)
+    return by_factor or _constant(term, np.where(np.isinf(one), np.nan, one), offsets)
+
+
+def _constant(values: Floats, scale: Floats, offsets: Integers) -> bool:
+    """Whether ``values`` [rows] are the same within every item, but for rounding of numbers as large as ``scale``."""
+    most, least, size = (
+        reduce_rows(ufunc, each, offsets)
+        for ufunc, each in ((np.fmax, values), (np.fmin, values), (np.fmax, np.abs(scale)))
+    )
+    return not (most - least > ROUNDING * size).any()
+
+
+def _same_rules(left: Protocol, right: Protocol) -> bool:
+    """Whether two protocols with different prompts ask for the same, so that only what was scored can differ."""
+    if left.prompt_digest == right.prompt_digest:
+        return False
+    axes = (axis.name for axis in fields(Protocol) if axis.name not in COMPUTING)
+    corrected = {left.boundary, right.boundary} & set(CORRECTED)
+    renormalised = {READINGS[each.reading].renormalised for each in (left, right)}
+    same = all(getattr(left, axis) == getattr(right, axis) for axis in axes)
+    return same and len(renormalised) == 1 and (left.boundary == right.boundary or not corrected)

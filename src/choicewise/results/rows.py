@@ -1,0 +1,608 @@
+"""The row of a report, flags, identities; ROW_SCHEMA.
+
+``#P`` the protocol (:func:`choicewise.protocols.signature.short_signature`), ``#I`` the texts that were sent, ``#T``
+what was asked and scored in tokens, ``#R`` the model and how it was computed, ``#D`` the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
+from itertools import pairwise, zip_longest
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from choicewise.protocols.draws import DRAWING, PERMUTED
+from choicewise.protocols.protocol import METRICS, Protocol
+from choicewise.protocols.signature import axis_differences, family, short_signature, signature, unused
+from choicewise.records import DatasetRecord, Manifest, Selection, SkippedRow
+from choicewise.results.evidence import Evidence, MissingReason, Name, Reductions, RunEvidence, counted, tokens_column
+from choicewise.results.measurement import (
+    Measurement,
+    check_clusters,
+    interval,
+    paired_predictions,
+    same_items,
+    shared_items,
+)
+from choicewise.results.spans import ObservedPortion
+from choicewise.results.tables import PLACEHOLDER, POSITIVE, row_bytes
+from choicewise.scoring.calibrate import order_predictions
+from choicewise.scoring.decide import Decisions, guess
+from choicewise.scoring.metrics import GROUPS, Value, micro
+from choicewise.scoring.observed import Integers, Mask, row_of
+from choicewise.scoring.significance import (
+    SIGNIFICANT,
+    guessing_p,
+    length_correlations,
+    length_p,
+    low_mass_rate,
+    permutation_consistency,
+    position_bias,
+    validity,
+)
+from choicewise.util.jsonio import json_value
+
+MANY = 3
+"""Subjects that are named; more of them are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What speaks for or against one number.  Shares of 1; NaN where not known.
+
+    ``chance``: expected accuracy of guessing.  ``most_common``: the greatest share a position has among predictions.
+    ``position_rstd``, ``position_p``: position bias.  ``length_rho``: correlation of score and length within items, and
+    ``length_p``, how likely one so large is by chance.
+    ``mass``: median probability of the continuations together; ``low_mass``: share of items where it is under 1/2.
+    ``near_tie_rate``, ``tie_rate``: items undecided numerically, and tied exactly.  ``label_text``: share of items
+    predicted differently by ``text_sibling``.  ``permutation_consistency``: share of items with the same prediction in
+    every order that ``permutation_sibling`` shows.  ``choices_only``: accuracy of ``choices_sibling``, which leaves the
+    question out, and ``choices_only_p``, how likely guessing is as good.
+    """
+
+    flags: tuple[str, ...]
+    chance: float
+    most_common: float
+    position_rstd: float
+    position_p: float
+    length_rho: float
+    length_p: float
+    mass: float
+    low_mass: float
+    near_tie_rate: float
+    tie_rate: float
+    label_text: float
+    text_sibling: str | None
+    permutation_consistency: float
+    permutation_sibling: str | None
+    choices_only: float
+    choices_only_p: float
+    choices_sibling: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number with everything that is needed to trust or distrust it.
+
+    ``data``, ``id``, ``i``, ``t`` and ``r`` are short ids of dataset and protocol, of what was sent in texts and asked
+    in tokens, and of the model as it was computed (:mod:`choicewise.results.rows`).  ``family`` says what the
+    protocol asks for (:mod:`choicewise.protocols.signature`).  ``selection`` says in words which part of the
+    data the run is about, nothing for all of it.  ``value``, ``se``, ``ci_low`` and ``ci_high`` are shares of 1 where
+    :attr:`share` says so, NaN where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and
+    ``high`` bound the value that numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the
+    items that are tied exactly, ``near_ties`` the further ones that noise leaves open; NaN and None where the effect of
+    noise is not known.  ``unlisted`` counts the items of which an answer is known as an upper bound alone, because a
+    server lists only the likeliest tokens: ``low`` and ``high`` hold whatever those answers are (then of unknown noise
+    nothing more), and the items that they leave undecided, which are in ``missing`` and not in the value.
+    ``n`` counts the items the value is a mean over, ``missing`` those that could not be scored, ``invalid`` those of
+    ``n`` whose generated text names no option, ``skipped`` the rows of the data that could not be used at all.
+
+    Items of the row with a doubt: ``shots_dropped`` and ``truncated`` lost few-shot examples or tokens, ``merged`` have
+    a token across the end of the context, ``noncanonical`` were scored in other tokens than the text's own, ``lossy``
+    in tokens that do not spell it, ``unknown`` in unknown ones.  ``diagnosis`` says what speaks against the value.
+    ``unused`` are the fields of the data with content that the protocol does not show.
+    ``missing_reasons`` and ``skipped_reasons`` say why, with a count and one example each, the most common first.
+    ``model_source`` and ``dataset_source`` name repository and commit where they came from the Hub.
+    ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
+    items.
+    """
+
+    model: str
+    dataset: str
+    data: str
+    selection: str
+    subject: str
+    protocol: str
+    signature: str
+    family: str
+    id: str
+    i: str
+    t: str
+    r: str
+    metric: str
+    value: float
+    se: float
+    interval: str
+    ci_low: float
+    ci_high: float
+    low: float
+    high: float
+    n: int
+    missing: int
+    invalid: int
+    ties: int
+    near_ties: int | None
+    noise: float | None
+    skipped: int
+    shots_dropped: int
+    truncated: int
+    merged: int
+    noncanonical: int
+    lossy: int
+    unknown: int
+    diagnosis: Diagnosis
+    unused: tuple[str, ...] = ()
+    rank: int | None = None
+    rank_low: int | None = None
+    rank_high: int | None = None
+    missing_reasons: tuple[MissingReason, ...] = ()
+    skipped_reasons: tuple[MissingReason, ...] = ()
+    model_source: str = ""
+    dataset_source: str = ""
+    unlisted: int = 0
+    server_changed: str = ""
+
+    @property
+    def share(self) -> bool:
+        """Whether the value is a share of 1, of which more is better; else less of it is (perplexity)."""
+        return self.metric not in METRICS or METRICS[self.metric].share
+
+    @property
+    def chance(self) -> float:
+        """The value that guessing is expected to have, over the row's items as the value is; NaN without any."""
+        return self.diagnosis.chance
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as JSON knows it: NaN and infinity become null, flags stand beside the numbers."""
+        content = asdict(self)
+        diagnosis = content.pop("diagnosis")
+        flags = diagnosis.pop("flags")
+        raised = {"flags": flags, "alarms": [flag for flag in flags if flag in ALARMS]}
+        return json_value({**content, "chance": self.chance, **raised, "diagnosis": diagnosis})
+
+
+def rows(
+    manifest: Manifest, measured: Measurement, by: str | None, intervals: str | None, siblings: Sequence[Measurement]
+) -> list[Row]:
+    """The rows of one measurement: under the protocol's own aggregation, or one row per group of ``by``.
+
+    ``intervals`` names another interval (``results/measurement.py``); ``siblings`` are the run's measurements.
+    The texts were read before (:func:`read_texts`).
+    """
+    protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
+    aggregation = by or protocol.aggregation
+    extremes, chances = measured.extremes(aggregation), measured.chances(aggregation)
+    group_of = {name: GROUPS[aggregation](name, measured.categories) for name in dict.fromkeys(evidence.subjects)}
+    groups = np.array([group_of[name] for name in evidence.subjects], dtype=object)
+    if intervals == "clustered":
+        check_clusters(dataset.name, groups.tolist(), evidence.subjects)
+    counted = {"invalid": measured.invalid, "unlisted": measured.unlisted, **evidence.doubts}
+    changed = "" if manifest.server is None else manifest.server.changed
+    report = []
+    for group, mean in measured.values(aggregation).items():
+        among = np.asarray(groups == group, dtype=np.bool_)
+        interval_name, value = _interval(measured, among, mean, aggregation == "macro", intervals)
+        row = Row(
+            model=manifest.model.name,
+            dataset=dataset.name,
+            data=data_id(dataset),
+            selection=selection(manifest, measured),
+            subject=group,
+            protocol=measured.name,
+            signature=signature(protocol),
+            family=family(protocol),
+            id=short_signature(protocol),
+            i=text_id(evidence, protocol),
+            t=token_id(evidence, protocol),
+            r=run_id(manifest),
+            metric=protocol.metric,
+            interval=interval_name,
+            low=extremes[group][0],
+            high=extremes[group][1],
+            near_ties=int((measured.near_ties & among).sum()) if measured.bounded[among].all() else None,
+            noise=measured.noise,
+            skipped=len(dataset.skipped),
+            **asdict(value),
+            **{name: int((items & among).sum()) for name, items in counted.items()},
+            diagnosis=diagnose(measured, among, value, chances[group], siblings, bool(changed)),
+            unused=unused(protocol, dataset.content),
+            missing_reasons=measured.missing_reasons(among),
+            skipped_reasons=skipped_reasons(dataset.skipped),
+            model_source=manifest.model.source,
+            dataset_source=dataset.source,
+            server_changed=changed,
+        )
+        report.append(row)
+    return report
+
+
+def selection(manifest: Manifest, measured: Measurement) -> str:
+    """The part of the data that a number is about, in words: subjects, a limit, or how much of it is there yet."""
+    asked, every = measured.asked
+    lacking = f"incomplete: {asked:,} of {every:,} items" if asked < every else ""
+    return ", ".join(filter(None, (chosen_part(manifest.selection), lacking or "incomplete" * (not manifest.complete))))
+
+
+def chosen_part(chosen: Selection) -> str:
+    """The part of the data that a run is to ask, in words; nothing for all of it."""
+    subjects, limit = chosen.subjects, chosen.limit
+    named = [] if subjects is None else subjects if len(subjects) <= MANY else [f"{len(subjects)} subjects"]
+    first = [] if limit is None else [f"first {limit} of each subject"]
+    return ", ".join([*named, *first])
+
+
+@lru_cache(maxsize=8)
+def skipped_reasons(skipped: tuple[SkippedRow, ...]) -> tuple[MissingReason, ...]:
+    """Why rows of the data could not be used."""
+    return counted((row.reason, f"{row.file}, row {row.row}") for row in skipped)
+
+
+def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None) -> tuple[str, Value]:
+    if not measured.metric.counted:
+        return "normal", value
+    if name is None:
+        return "wilson", value
+    scored = among & ~measured.decisions.missing
+    subjects = [measured.evidence.subjects[place] for place in np.flatnonzero(scored)]
+    low, high = interval(name, measured.decisions.credit[scored], subjects, macro)
+    return name, replace(value, ci_low=low, ci_high=high)
+
+
+DIGITS = 6
+"""Hex digits of a short id."""
+
+
+def text_id(evidence: Evidence, protocol: Protocol, places: Integers | None = None) -> str:
+    """``#I``: the texts sent about the items at ``places`` (None: all) and their right answers, in the order of ids.
+
+    It agrees for two models that were asked the same, whatever their tokenizers.  The texts were read before
+    (:func:`read_texts`); what ``protocol`` adds to them, such as other orders of the
+    options, follows from its axes.
+    """
+    seed = protocol.seed if protocol.views in DRAWING else None
+    added = (protocol.proposal, protocol.views, seed)
+    axes = "" if added == ("", "given", None) else json.dumps(added)
+    return f"#I{_digest([_ordered(evidence, evidence.columns[TEXTS], places), axes.encode()])}"
+
+
+def token_id(evidence: Evidence, protocol: Protocol, places: Integers | None = None) -> str:
+    """``#T``: the tokens that were asked and scored, those after a null context as well where the score needs it.
+
+    It agrees for two models with the same tokenizer that were asked the same, whatever their weights and type.
+    """
+    contexts = dict.fromkeys((None, protocol.null))
+    return f"#T{_digest([_ordered(evidence, evidence.columns[tokens_column(each)], places) for each in contexts])}"
+
+
+def run_id(manifest: Manifest) -> str:
+    """``#R``: the model but for its name and where it came from, the path by which it was computed, and the versions.
+
+    What a model has not (a chat template) is left out, so that ids of before it was known stay the same.
+    """
+    model = {name: value for name, value in asdict(manifest.model).items() if value != ""} | {"name": ""}
+    model.pop("source", None)
+    identity = {"model": model, "versions": manifest.versions, "engine": engine_path(manifest)}
+    return f"#R{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:DIGITS]}"
+
+
+def engine_path(manifest: Manifest) -> str:
+    """The path by which the model was computed; ``-`` where it has only one."""
+    check = manifest.engine.selfcheck
+    return "-" if check is None else check.rung
+
+
+def data_id(dataset: DatasetRecord) -> str:
+    """``#D``: the data."""
+    return f"#D{dataset.digest[:DIGITS]}"
+
+
+def _ordered(evidence: Evidence, column: npt.NDArray[Any], places: Integers | None) -> bytes:
+    order = evidence.order
+    if places is not None:
+        wanted = np.zeros(len(column), dtype=np.bool_)
+        wanted[places] = True
+        order = order[wanted[order]]
+    return column[order].tobytes()
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:DIGITS]
+
+
+MARGIN, TIED, MISSING, UNPARSED = 1e-12, 0.05, 0.01, 0.05
+"""Alarms: margins up to so much are zero; a greater share of items is tied, missing, or names no option."""
+
+LENGTH = 0.3
+"""A mean correlation with the length from which on there is a warning."""
+
+FLAGS = {
+    "served-model": "the server answered the same probe otherwise at the end: these numbers may be of two models",
+    "positive": "log-probabilities above 0 were observed, which no probability has",
+    "placeholder": "log-probabilities that nobody measured: -9999, or 0 for several choices of an item",
+    "margins": "the best and the second best score are equal in every item: nothing tells the choices apart",
+    "many-missing": f"more than {MISSING:.0%} of the items are missing",
+    "many-unparsed": f"more than {UNPARSED:.0%} of the generated texts name no option, and count as wrong",
+    "many-tied": f"more than {TIED:.0%} of the items are tied: the tie rule decides them",
+    "chance": "within one standard error of guessing",
+    "constant": f"the same position is predicted for every item (p < {SIGNIFICANT})",
+    "gold-constant": "the right choice always stands in one place and there are ties: the tie rule makes the number",
+    "position": f"positions are predicted more or less often than they are right (p < {SIGNIFICANT})",
+    "length": f"scores correlate with the length of the choices (|Spearman| >= {LENGTH}, p < {SIGNIFICANT})",
+    "mass": "the labels hold less than half of the probability for most items",
+    "near-ties": "more items are undecided numerically than the interval is wide to either side",
+    "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items differently",
+    "permutation": "30 % or more of the items are predicted differently in another order of their options",
+    "choices-only": f"with the choices alone the accuracy is better than chance (p < {SIGNIFICANT})",
+}
+"""Flag → what it means, in the order they are shown."""
+
+ALARMS = (
+    *("served-model", "positive", "placeholder", "gold-constant", "margins", "constant"),
+    *("many-missing", "many-unparsed", "many-tied", "chance"),
+)
+"""Flags that speak against the number itself, and not only for looking closer."""
+
+
+def diagnose(
+    measured: Measurement,
+    among: Mask,
+    value: Value,
+    chance: float,
+    siblings: Sequence[Measurement],
+    served_changed: bool = False,
+) -> Diagnosis:
+    """What the run's measurements (``siblings``) say of the items ``among`` (bool [items]), with mean ``value``.
+
+    ``chance``: the value that guessing is expected to have.  ``served_changed``: whether the server of the run was
+    found to be otherwise after the last question.
+    """
+    evidence = measured.evidence
+    rows = among[row_of(evidence.item_offsets)]
+    offsets = np.concatenate([[0], np.cumsum(np.diff(evidence.item_offsets)[among])])
+    decisions = Decisions(*(getattr(measured.decisions, column.name)[among] for column in fields(Decisions)))
+    signs = validity(decisions, offsets, evidence.right[rows], measured.protocol.metric)
+    several = np.diff(evidence.item_offsets) > 1
+    single = among & several & (evidence.gold_index >= 0) & measured.metric.predicted
+    position = position_bias(measured.decisions.prediction[single], evidence.gold_index[single])
+    mass = evidence.mass[among] if measured.likelihoods else np.array([])
+    low_mass = low_mass_rate(mass) if _labels(measured.protocol) else math.nan
+    known = value.n > 0 and bool(measured.bounded[among].all())
+    near_ties = float((measured.near_ties & among).sum() / value.n) if known else math.nan
+    kinds = (_is_text_of, _is_permuted, _is_choices_only_of)
+    text, permuted, choices = (nearest(measured, siblings, fits) for fits in kinds)
+    mismatch, consistency = _mismatch(text, measured, among), _consistency(permuted, measured, among)
+    alone, alone_p = _alone(choices, measured, among)
+    length, length_chance = _length(measured, rows, offsets)
+    golds = evidence.gold_index[among]
+    impossible = evidence.impossible(measured.protocol.null)[among]
+    margins = decisions.margin[~np.isnan(decisions.margin)]
+    alike = len(margins) > 1 and bool((np.abs(margins) <= MARGIN).all())
+    raised = {
+        "served-model": served_changed,
+        "positive": bool((impossible & POSITIVE).any()),
+        "placeholder": bool((impossible & PLACEHOLDER).any()),
+        "margins": alike,
+        "many-missing": value.missing > MISSING * (value.n + value.missing),
+        "many-unparsed": (measured.invalid & among).sum() > UNPARSED * value.n,
+        "many-tied": value.ties > TIED * value.n and not alike,
+        "chance": signs.at_chance,
+        "constant": signs.constant,
+        "gold-constant": value.ties > 0 and len(golds) > 1 and golds[0] >= 0 and bool((golds == golds[0]).all()),
+        "position": position.p < SIGNIFICANT,
+        "length": abs(length) >= LENGTH and length_chance < SIGNIFICANT,
+        "mass": low_mass > 0.5,
+        "near-ties": near_ties > (value.ci_high - value.ci_low) / 2,
+        "label/text": mismatch >= 0.3,
+        "permutation": consistency <= 0.7,
+        "choices-only": alone_p < SIGNIFICANT,
+    }
+    return Diagnosis(
+        flags=tuple(name for name in FLAGS if raised[name]),
+        chance=chance,
+        most_common=signs.most_common,
+        position_rstd=position.rstd,
+        position_p=position.p,
+        length_rho=length,
+        length_p=length_chance,
+        mass=float(np.nanmedian(mass)) if (~np.isnan(mass)).any() else math.nan,
+        low_mass=low_mass,
+        near_tie_rate=near_ties,
+        tie_rate=signs.tie_rate,
+        label_text=mismatch,
+        text_sibling=text.name if text else None,
+        permutation_consistency=consistency,
+        permutation_sibling=permuted.name if permuted else None,
+        choices_only=alone,
+        choices_only_p=alone_p,
+        choices_sibling=choices.name if choices else None,
+    )
+
+
+def nearest(
+    measured: Measurement, siblings: Sequence[Measurement], fits: Callable[[Protocol, Protocol], bool]
+) -> Measurement | None:
+    """The first of the siblings whose protocol fits that of ``measured`` and differs from it in the fewest axes."""
+    fitting = [each for each in siblings if fits(each.protocol, measured.protocol)]
+    return min(fitting, key=lambda each: len(axis_differences(each.protocol, measured.protocol)), default=None)
+
+
+def _labels(protocol: Protocol) -> bool:
+    return "{letter}" in protocol.continuation and "{choice}" not in protocol.continuation
+
+
+def _shows_question(protocol: Protocol) -> bool:
+    return "{question}" in protocol.question
+
+
+def _is_text_of(other: Protocol, protocol: Protocol) -> bool:
+    shows_text = _labels(protocol) and "{choice}" in other.continuation
+    return shows_text and _shows_question(other) == _shows_question(protocol)
+
+
+def _is_choices_only_of(other: Protocol, protocol: Protocol) -> bool:
+    return not _shows_question(other) and _shows_question(protocol) and _labels(other) == _labels(protocol)
+
+
+def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
+    """Whether the first asks the same with the options in several orders."""
+    return other.views in PERMUTED and _in_one_order(other) == _in_one_order(protocol)
+
+
+def _in_one_order(protocol: Protocol) -> str:
+    """The digest of the prompt with the options as given, without the seed where only the views need it."""
+    seed = None if protocol.views in DRAWING and not protocol.shots else protocol.seed
+    return replace(protocol, views="given", calibration="none", seed=seed).prompt_digest
+
+
+def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:
+    if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
+        return math.nan
+    evidence = sibling.evidence
+    views, offsets = sibling.protocol.views, evidence.item_offsets
+    predictions = order_predictions(views, evidence.part_sums, offsets, evidence.part_lows)
+    return permutation_consistency(predictions[:, among])
+
+
+def _mismatch(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:
+    if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
+        return math.nan
+    left, right = paired_predictions([measured, sibling])[:, among]
+    both = (left >= 0) & (right >= 0)
+    return float((left != right)[both].mean()) if both.any() else math.nan
+
+
+def _alone(sibling: Measurement | None, measured: Measurement, among: Mask) -> tuple[float, float]:
+    """The accuracy of the sibling on the same items, and how likely guessing is as good."""
+    if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
+        return math.nan, math.nan
+    scored = among & ~sibling.decisions.missing
+    chance = guess(sibling.evidence.item_offsets, sibling.evidence.right, sibling.protocol.metric)[scored]
+    return micro(sibling.decisions, among).value, guessing_p(sibling.credit[scored], chance)
+
+
+def _length(measured: Measurement, rows: Mask, offsets: Integers) -> tuple[float, float]:
+    """The mean correlation of score and length, and how likely one so large is by chance."""
+    if measured.scores is None:
+        return math.nan, math.nan
+    rhos = length_correlations(measured.scores[rows], measured.evidence.lengths[rows], offsets)
+    known = rhos[~np.isnan(rhos)]
+    return (float(known.mean()), length_p(known)) if len(known) else (math.nan, math.nan)
+
+
+BEFORE, SHOWN = 20, 80
+"""Characters shown of a text: before its first difference, and in all."""
+
+TEXTS: Name = ("texts",)
+"""The name of the column with :func:`text_digests`."""
+
+PARTS = ("prompt", "continuations", "choices as shown", "right answers")
+"""What is sent or decides what is right, in the order in which it is compared."""
+
+_TOLD = ("context", "continuations", "options", "gold")
+"""The columns of the requests that hold the ``PARTS``, of which the digests are made."""
+
+_SIZE = 16
+"""Bytes of the digest of an item's texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first item whose texts differ, with the two texts from shortly before the first other character.
+
+    ``part``: one of ``PARTS``, the first that differs; ``place``: characters of it that agree, counted from its start.
+    ``items``: how many of the shared items have other texts.
+    """
+
+    item: str
+    part: str
+    place: int
+    left: str
+    right: str
+    items: int
+
+
+def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
+    """Read the texts under all ``prompts`` at once, so that what is asked about them needs no further reading."""
+    wanted: Reductions = {TEXTS: text_digests}
+    evidence.gather(dict.fromkeys(prompts, wanted), texts=True)
+
+
+def first_difference(
+    runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]
+) -> FirstDifference | None:
+    """The first item of the left measurement that the right one has with other texts; None where there is none."""
+    ids, places = shared_items(pair)
+    digests = [each.evidence.columns[TEXTS][place] for each, place in zip(pair, places, strict=True)]
+    differing = np.flatnonzero(digests[0] != digests[1])
+    if not len(differing):
+        return None
+    texts = (
+        _texts(run, each, int(each.evidence.items[place[differing[0]]]))
+        for run, each, place in zip(runs, pair, places, strict=True)
+    )
+    part, (one, other) = next((part, both) for part, *both in zip(PARTS, *texts, strict=True) if both[0] != both[1])
+    first = next(place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b)
+    shown = slice(max(0, first - BEFORE), max(0, first - BEFORE) + SHOWN)
+    return FirstDifference(ids[differing[0]].as_py(), part, first, one[shown], other[shown], len(differing))
+
+
+def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
+    """A digest per item, of its id, its texts, its choices as shown and its right answers: [items] of 16 bytes."""
+    columns = [portion.about["item"], *(portion.requests[name] for name in _TOLD)]
+    rows = zip(*map(row_bytes, columns), strict=True)
+    digests = (hashlib.blake2b(b"".join(row), digest_size=_SIZE).digest() for row in rows)
+    return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
+
+
+def same_sent(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]) -> bool:
+    """Whether every shared item was asked in the same texts with the same right answers, however they were made."""
+    _, places = shared_items(pair)
+    left, right = (
+        _sent(run, each.protocol.prompt_digest)[place] for run, each, place in zip(runs, pair, places, strict=True)
+    )
+    return bool((left == right).all())
+
+
+def _sent(run: RunEvidence, prompt: str) -> npt.NDArray[np.void]:
+    """The digests of all items under a prompt, in the order of the evidence."""
+    portions = (ObservedPortion(tables, prompt) for tables in run.whole_portions())
+    return np.concatenate([np.empty(0, np.dtype((np.void, _SIZE))), *map(sent_digests, portions)])
+
+
+def sent_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
+    """The same without the choices as shown, and with the contexts that choices have of their own."""
+    columns = [portion.about["item"], *(portion.requests[name] for name in _TOLD if name != "options")]
+    own = portion.own_contexts
+    contexts = [repr(own[start:end]).encode() for start, end in pairwise(portion.item_offsets.tolist())]
+    rows = zip(*map(row_bytes, columns), contexts, strict=True)
+    digests = (hashlib.blake2b(b"".join(row), digest_size=_SIZE).digest() for row in rows)
+    return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
+
+
+def _texts(run: RunEvidence, measured: Measurement, item: int) -> tuple[str, str, str, str]:
+    """The ``PARTS`` of the item at that place of the item table; why it could not be asked in place of its prompt."""
+    (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
+    requests = ObservedPortion(tables, measured.protocol.prompt_digest).requests
+    context, *lists = (requests[name][0].as_py() for name in _TOLD)
+    continuations, options, gold = ("|".join(map(str, each or ())) for each in lists)
+    return (f"({requests['missing'][0].as_py()})" if context is None else context), continuations, options, gold

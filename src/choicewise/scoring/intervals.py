@@ -1,0 +1,259 @@
+"""Interval estimators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from choicewise.scoring.decide import Decisions
+from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
+
+_STEPS = 45
+"""Bisections, to 1e-13 of a bound's way from the mean to the end."""
+
+
+def stratified(
+    rights: Floats, sizes: Integers | Floats, level: float = 0.95, weights: Floats | None = None
+) -> tuple[float, float]:
+    """(low, high) of the interval for the mean of the subjects' accuracies, the subjects being given.
+
+    ``rights``: the credit of each subject's items together, float64 [subjects]; ``sizes``: how many items it has, at
+    least one; ``weights``: of each accuracy in a sum that takes the place of the mean.  All sums θ are in the interval
+    that the score test does not reject, with the subjects' accuracies as likely as a sum of θ lets them be (Miettinen &
+    Nurminen 1985, their correction for as many estimates as there are subjects included; Martín Andrés et al. 2011 for
+    any weights).  Of one subject it is the Wilson interval.
+
+    Mean ± 1.96 standard errors has no width where every subject is all wrong or all right, and too little near it.
+    """
+    weights = np.full(len(sizes), 1 / len(sizes)) if weights is None else weights
+    if (alone := sizes == 1).sum() > 1:  # what does not vary within a subject varies between such subjects
+        weight, size = weights[alone].sum(), weights[alone].sum() ** 2 / np.square(weights[alone]).sum()
+        rights = np.append(rights[~alone], size * (weights @ (rights * alone)) / weight)
+        weights = np.append(weights[~alone], weight)
+        sizes = np.append(sizes[~alone], size)
+    total = float(sizes.sum())
+    mean = float(weights @ (rights / sizes))
+    threshold = two_sided(level) ** 2 * total / (total - len(sizes) + 1)
+
+    def constrained(slope: float) -> float:
+        """The mean of the likeliest accuracies p where the derivative of their log-likelihood is ``slope`` · weight.
+
+        That is (right - n p) / (p (1 - p)) = slope · weight, a quadratic in p.
+        """
+        pull = slope * weights
+        linear = pull + sizes
+        root = np.sqrt(np.maximum(linear**2 - 4 * pull * rights, 0.0))
+        with np.errstate(invalid="ignore", divide="ignore"):  # where one form is 0 / 0 the other one is taken
+            p = np.where(linear > 0, 2 * rights / (linear + root), (linear - root) / (2 * pull))
+        return float(weights @ np.clip(p, 0.0, 1.0))
+
+    def bound(sign: int) -> float:
+        """Where the test statistic (mean - θ)² / variance(θ), which is slope · (mean - θ), reaches the threshold."""
+        low, high = 0.0, 1.0  # of slope / (slope + total)
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            slope = sign * total * middle / (1 - middle)
+            low, high = (low, middle) if slope * (mean - constrained(slope)) > threshold else (middle, high)
+        return constrained(sign * total * low / (1 - low))
+
+    return min(bound(1), mean), max(bound(-1), mean)
+
+
+def wilson(mean: float, n: float, level: float = 0.95, freedom: float = math.inf) -> tuple[float, float]:
+    """(low, high) of the interval for a proportion ``mean`` observed over ``n`` items (Wilson 1927).
+
+    Unlike mean ± 1.96 standard errors it keeps its level at a few dozen items and near 0 and 1.  Fractional credits
+    vary less than 0/1 credits of the same mean, so for them it is wider than needed.  NaN when ``n`` is 0.
+
+    Where the items were not drawn one by one, ``n`` is the effective size (:mod:`~.effective_size`) and ``freedom`` the
+    degrees of freedom of the variance that it follows from.
+    """
+    if n == 0:
+        return math.nan, math.nan
+    z2 = two_sided(level, freedom) ** 2
+    centre = (mean + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2 * (mean * (1 - mean) / n + z2 / (4 * n * n))) / (1 + z2 / n)
+    # The interval holds the proportion itself; rounding must not move a bound past it (or past 0 and 1).
+    return max(0.0, min(centre - half, mean)), min(1.0, max(centre + half, mean))
+
+
+def normal(mean: float, error: float, level: float = 0.95) -> tuple[float, float]:
+    """(low, high): ``mean`` ± 1.96 standard errors ``error``; NaN where the error is not known.
+
+    For credits that are neither right nor wrong, of which the Wilson interval would be too wide.
+    """
+    half = two_sided(level) * error
+    return mean - half, mean + half
+
+
+FEWEST = 10
+"""Clusters from which on a standard error is clustered; of fewer it would come out too small."""
+
+
+def standard_error(values: Floats) -> float:
+    """sd / √n with sd over n - 1; NaN for fewer than two values."""
+    return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteredError:
+    """A standard error, and the degrees of freedom of the t distribution for its interval; NaN for one cluster."""
+
+    se: float
+    freedom: float
+
+
+def clustered_error(values: Floats, clusters: Sequence[str] | Integers) -> ClusteredError:
+    """√(Σ_clusters (Σᵢ vᵢ - v̄)² / (1 - share)) / n, with ``share`` the part of the ``n`` values in the cluster.
+
+    The cluster-robust error of Miller 2024 ("Adding Error Bars to Evals") with the small-sample correction CR2, which
+    makes it unbiased for values that do not cluster, and its Satterthwaite degrees of freedom, one less than there are
+    clusters where all have the same size and fewer where not (Bell & McCaffrey 2002; Imbens & Kolesár 2016).
+    ``clusters`` names or numbers each value's cluster.  The plain standard error when every value is its own cluster.
+    """
+    numbers = np.unique(np.asarray(clusters), return_inverse=True)[1]
+    sizes = np.bincount(numbers)
+    if len(sizes) < 2:
+        return ClusteredError(math.nan, math.nan)
+    share = sizes / len(values)
+    sums = np.bincount(numbers, weights=values - values.mean())
+    se = math.sqrt(float((sums**2 / (1 - share)).sum())) / len(values)
+    crossed = share**2 / (1 - share)
+    return ClusteredError(se, 1 / float((share**2).sum() + crossed.sum() ** 2 - (crossed**2).sum()))
+
+
+def effective_size(mean: float, variance: float, most: float) -> float:
+    """The n at which a proportion ``mean`` has this ``variance``, m (1 - m) / n, but no more than ``most``.
+
+    Intervals of proportions keep their level near 0 and 1 when they are computed at it (Korn & Graubard 1998; Franco et
+    al. 2019).  ``most``: what it would be if only the weights of the items differed.  The variance of few right answers
+    is too uncertain to claim more.
+    """
+    return min(most, mean * (1 - mean) / variance) if variance > 0 else most
+
+
+def weighted_size(sizes: Integers) -> float:
+    """The effective size of a mean of subjects' means, of ``sizes`` items each that are all alike (Kish 1965)."""
+    return float(len(sizes) ** 2 / (1 / sizes).sum())
+
+
+def variance_of_means(rights: Floats, sizes: Integers) -> float:
+    """The variance of a mean of subjects' means, from the credit (``rights``) and the number of items of each.
+
+    An item alone in its subject shows no variance there and is taken to vary as much as items vary at all.
+    """
+    means = rights / sizes
+    every = means.mean() * (1 - means.mean())
+    within = np.where(sizes > 1, means * (1 - means) / np.maximum(sizes - 1, 1), every)
+    return float(within.sum()) / len(sizes) ** 2
+
+
+def two_sided(level: float, freedom: float = math.inf) -> float:
+    """How many standard errors the interval of this ``level`` reaches to either side.
+
+    Of Student's t with ``freedom`` degrees of freedom, of the normal distribution where there is no end of them.
+    """
+    if math.isinf(freedom):
+        return NormalDist().inv_cdf((1 + level) / 2)
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + level) / 2))
+
+
+def credit_range(
+    scores: Floats,
+    item_offsets: Integers,
+    gold: Mask,
+    decisions: Decisions,
+    epsilon: float | Floats,
+    low: Floats | None = None,
+) -> tuple[Floats, Floats, Mask]:
+    """Each item's least and greatest credit when every score is off by up to ``epsilon``, and whether it is open.
+
+    ``scores`` and ``gold`` have shape [rows]; ``decisions`` are made from them.  ``epsilon``, one for all or [rows], is
+    in the unit of the scores: the greatest difference between two ways of computing the same score on this model.
+    ``low``: the lowest that the scores may be, [rows], where some of them are upper bounds.
+    An item is open when more than one of its choices could be the best.  An item that is missing has NaN and False, and
+    so has one with a score whose error is not known (NaN), unless that is infinite: no error moves it.  One that only
+    the bounds leave undecided has its credits.
+    """
+    low = scores if low is None else low
+    bounds = low < scores
+    item, epsilon = row_of(item_offsets), np.broadcast_to(epsilon, scores.shape)
+    known = np.where(np.isinf(scores) & np.isnan(epsilon), 0.0, epsilon)
+    bounded = ~np.isnan(reduce_rows(np.add, known, item_offsets))
+    best = reduce_rows(np.maximum, scores, item_offsets)
+    lowest_best = reduce_rows(np.maximum, low - known, item_offsets)
+    could_win = scores + known > lowest_best[item]
+    reaching = scores + known >= lowest_best[item]  # a bound can be reached, and then it ties
+    rival = np.nan_to_num(reduce_rows(np.maximum, bounds & reaching, item_offsets)) > 0
+    could_win |= reaching & rival[item]
+    # Equal infinities stay equal whatever is added to them, but rounding may have caused them, too.
+    could_win |= (scores == best[item]) & (known > 0)
+    open_ = reduce_rows(np.add, could_win, item_offsets) > 1
+    could_win |= scores == best[item]
+    least = np.where(open_, 1 - reduce_rows(np.maximum, could_win & ~gold, item_offsets), decisions.credit)
+    most = np.where(open_, reduce_rows(np.maximum, could_win & gold, item_offsets), decisions.credit)
+    undecided = decisions.missing & ~np.isnan(best) & (np.nan_to_num(reduce_rows(np.maximum, bounds, item_offsets)) > 0)
+    known_range = (~decisions.missing | undecided) & bounded
+    least, most = np.fmin(least, decisions.credit), np.fmax(most, decisions.credit)
+    scored = known_range & ~np.isnan(least) & ~np.isnan(most)
+    return np.where(scored, least, np.nan), np.where(scored, most, np.nan), open_ & scored
+
+
+_AT_ONCE = 50
+"""Draws that are computed together."""
+
+
+ALIKE = 1e-9
+"""Values that differ by no more, absolutely and relatively, are equal: their sums were rounded in another order."""
+
+
+def ranks(values: npt.ArrayLike) -> Integers:
+    """1 for the greatest along the last axis, 0 for NaN; equal values share the better rank."""
+    values = np.asarray(values, dtype=np.float64)
+    order = np.argsort(-values, axis=-1, kind="stable")
+    falling = np.take_along_axis(values, order, axis=-1)
+    lower = ~np.isclose(falling[..., 1:], falling[..., :-1], rtol=ALIKE, atol=ALIKE)
+    places = np.pad(lower * np.arange(1, values.shape[-1]), [(0, 0)] * (values.ndim - 1) + [(1, 0)])
+    result = np.empty_like(order)
+    np.put_along_axis(result, order, 1 + np.maximum.accumulate(places, axis=-1), axis=-1)
+    return np.where(np.isnan(values), 0, result)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankIntervals:
+    """Per model the observed rank and its bootstrap interval; 1 is best, equal means share the better rank.
+
+    ``rank``, ``low``, ``high``: int64 [models]; ``n``: items every model scored; ``missing``: the others.
+    """
+
+    rank: Integers
+    low: Integers
+    high: Integers
+    n: int
+    missing: int
+
+
+def rank_intervals(credits: Floats, draws: int = 2000, seed: int = 0, level: float = 0.95) -> RankIntervals:
+    """Percentile bootstrap of ranks by mean credit; ``credits`` float64 [models, items], NaN for missing.
+
+    Every draw resamples items with replacement, the same for all models, so the pairing is kept.
+    """
+    complete = credits[:, ~np.isnan(credits).any(axis=0)]
+    n, missing = complete.shape[1], credits.shape[1] - complete.shape[1]
+    rank = ranks(complete.sum(axis=1) / max(n, 1))
+    if not n:
+        return RankIntervals(rank, rank, np.full_like(rank, len(rank)), n, missing)
+    rng = np.random.default_rng(seed)
+    # Items with the same credits of all models are one kind, and there are far fewer kinds than items.
+    kinds, counts = np.unique(complete, axis=1, return_counts=True)
+    parts = (rng.multinomial(n, counts / n, min(_AT_ONCE, draws - start)) for start in range(0, draws, _AT_ONCE))
+    drawn = np.concatenate([ranks(part @ kinds.T / n) for part in parts])
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0, method="inverted_cdf").astype(np.int64)
+    return RankIntervals(rank, low, high, n, missing)

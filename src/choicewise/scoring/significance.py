@@ -1,0 +1,486 @@
+"""Paired tests, biases, multiverse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from choicewise.scoring.decide import Decisions, guess
+from choicewise.scoring.intervals import ALIKE, clustered_error, standard_error, two_sided
+from choicewise.scoring.observed import Floats, Integers, Mask, by_length, reduce_rows, row_of
+
+HALF = 0.5
+"""Below so much probability an item's labels hold little of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """Checks of one protocol's decisions that need no model call.
+
+    ``chance``: expected accuracy of guessing evenly.  ``at_chance``: the accuracy is within one standard error of it.
+    ``constant``: every prediction is the same position, which a model without a preference would do with p < 0.01
+    (:func:`~.position_bias.constant_p`).  ``most_common``: the greatest share any position has among
+    the predictions.  ``tie_rate``: share of scored items with a tie at the top.  NaN and False without scored items.
+    """
+
+    chance: float
+    at_chance: bool
+    constant: bool
+    most_common: float
+    tie_rate: float
+
+
+def validity(decisions: Decisions, item_offsets: Integers, gold: Mask, metric: str = "acc") -> Validity:
+    """The checks of one protocol's decisions; ``gold``: which rows are right choices, bool [rows].
+
+    Items with one choice can't be guessed, nor predicted otherwise.
+    """
+    scored = ~decisions.missing
+    credit = decisions.credit[scored]
+    if not len(credit):
+        return Validity(math.nan, False, False, math.nan, math.nan)
+    chance = float(guess(item_offsets, gold, metric)[scored].mean())
+    near = len(credit) < 2 or abs(float(credit.mean()) - chance) <= standard_error(credit)
+    at_chance = near and not math.isnan(chance)
+    known = decisions.prediction >= 0
+    predicted = decisions.prediction[known]
+    most_common = float(np.bincount(predicted).max() / len(predicted)) if len(predicted) else math.nan
+    choices, right = np.diff(item_offsets)[known], reduce_rows(np.add, gold, item_offsets)[known]
+    hit = gold[item_offsets[:-1][known] + predicted]
+    constant = most_common == 1.0 and constant_p(choices, right, hit) < SIGNIFICANT
+    return Validity(chance, at_chance, constant, most_common, float(decisions.tied[scored].mean()))
+
+
+def guessing_p(credit: Floats, chance: Floats) -> float:
+    """At most how likely guessing gives as much ``credit``; ``chance``: of each item, float64 [items] both.
+
+    The tail of a binomial distribution of the same mean: that of items with different chances is no heavier (Hoeffding
+    1956).  A part of a right answer counts for nothing; NaN without items, or where an item can't be guessed.
+    """
+    if not len(credit) or np.isnan(chance).any():
+        return math.nan
+    from scipy.special import bdtrc
+
+    right = math.floor(float(credit.sum()) + 1e-9)
+    return float(bdtrc(right - 1, len(credit), float(chance.mean()))) if right else 1.0
+
+
+def low_mass_rate(mass: Floats, threshold: float = HALF) -> float:
+    """Share of items whose choices hold less than ``threshold`` of the model's probability (``option_mass`` [items]).
+
+    Where it is high the model prefers to say something else, and the order of the choices says little.
+    """
+    known = mass[~np.isnan(mass)]
+    return float((known < threshold).mean()) if len(known) else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """``log_likelihood``: Σ count · log p over the choices of ``items`` items by ``people`` people, in nats, -inf where
+    a choice that was made has probability 0; ``correlation``: Pearson's, of probabilities and shares of people over all
+    choices, NaN where either is constant."""
+
+    log_likelihood: float
+    correlation: float
+    items: int
+    people: float
+
+
+def fit(probabilities: Floats, counts: Floats, item_offsets: Integers) -> Fit:
+    """The fit of ``probabilities`` to ``counts``, both float64 [rows].  Items with NaN or a total of 0 do not count.
+
+    Item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.  The log-likelihood is without the multinomial
+    coefficients, the same for every model (Franke et al. 2024 fit choice counts of the same kind).
+    """
+    totals = reduce_rows(np.add, counts, item_offsets)
+    known = (totals > 0) & ~np.isnan(reduce_rows(np.add, probabilities, item_offsets))
+    item = row_of(item_offsets)
+    rows = known[item]
+    predicted, people = probabilities[rows], counts[rows]
+    shares = people / totals[item][rows]
+    with np.errstate(divide="ignore"):
+        terms = people[people > 0] * np.log(predicted[people > 0])
+    likelihood = float(terms.sum()) if known.any() else math.nan
+    return Fit(likelihood, _pearson(predicted, shares), int(known.sum()), float(people.sum()))
+
+
+def _pearson(left: Floats, right: Floats) -> float:
+    if not len(left):
+        return math.nan
+    x, y = left - left.mean(), right - right.mean()
+    spread = math.sqrt(float((x**2).sum()) * float((y**2).sum()))
+    return float((x * y).sum()) / spread if spread else math.nan
+
+
+def holm(p: npt.ArrayLike) -> Floats:
+    """Adjusted p-values in the order given (Holm 1979); rejecting those ≤ α errs anywhere with probability ≤ α."""
+    values = np.asarray(p, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    stepped = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted
+
+
+AT_ONCE: Final = 1 << 18
+"""Pairs of choices that are compared together: some 10 MB."""
+
+
+def length_correlations(scores: Floats, lengths: Floats, item_offsets: Integers) -> Floats:
+    """Spearman's correlation between score and length among the choices of each item, float64 [items].
+
+    NaN for an item with a missing choice, or whose choices all have the same length or score.
+    """
+    correlations = np.full(len(item_offsets) - 1, np.nan)
+    for items, rows in by_length(item_offsets):
+        step = max(1, AT_ONCE // rows.shape[1] ** 2)
+        for start in range(0, len(items), step):
+            part = slice(start, start + step)
+            correlations[items[part]] = _correlations(scores[rows[part]], lengths[rows[part]])
+    return correlations
+
+
+def length_p(correlations: Floats) -> float:
+    """How likely so large a mean correlation is where every item's could as well have the other sign; two-sided.
+
+    The normal limit of the sign-flip test with a correction for continuity: no correlation is greater than 1.
+    ``correlations``: float64 [items] without NaN.
+    """
+    spread = math.sqrt(float(np.square(correlations).sum()))
+    beyond = max(0.0, abs(float(correlations.sum())) - 1)
+    return math.erfc(beyond / spread / math.sqrt(2)) if spread else math.nan
+
+
+def _correlations(scores: Floats, lengths: Floats) -> Floats:
+    """The same of items with equally many choices: float64 [items] from [items, choices]."""
+    left, right = _ranks(scores), _ranks(lengths)
+    spread = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
+    return np.divide((left * right).sum(axis=1), spread, out=np.full(len(left), np.nan), where=spread > 0)
+
+
+def _ranks(values: Floats) -> Floats:
+    """Average ranks within each row minus their mean, float64 [items, choices].  A row with a NaN is NaN."""
+    left, right = values[:, :, None], values[:, None, :]
+    ranks = ((left > right) - (left < right).astype(np.float64)).sum(axis=2) / 2
+    return np.where(np.isnan(values).any(axis=1, keepdims=True), np.nan, ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One model's accuracy over protocols; ``flips``: share of items with different predictions."""
+
+    least: float
+    median: float
+    greatest: float
+    flips: float
+
+
+def panel(credits: Floats, predictions: Integers) -> Panel:
+    """The spread over protocols; ``credits`` and ``predictions`` have shape [protocols, items], NaN and -1 missing.
+
+    Each protocol's accuracy is over the items it scored, flips over the items that at least two of them predicted.
+    """
+    accuracies = [accuracy for accuracy in map(_mean, credits) if not math.isnan(accuracy)]
+    predicted = predictions >= 0
+    shared = predicted.sum(axis=0) > 1
+    # A protocol without a prediction (-1) counts neither as the greatest nor as the least.
+    least = np.where(predicted, predictions, np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
+    flips = _mean((predictions.max(axis=0, initial=-1) != least)[shared].astype(np.float64))
+    known = accuracies or [math.nan]
+    return Panel(min(known), float(np.median(known)), max(known), flips)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How many protocols say that left is better, that right is better, or neither; over the items both scored."""
+
+    left: int
+    right: int
+    even: int
+
+    @property
+    def share(self) -> float:
+        """Share of the protocols that agree with the most common sign; NaN without protocols."""
+        counts = (self.left, self.right, self.even)
+        return max(counts) / sum(counts) if sum(counts) else math.nan
+
+
+def sign_agreement(left: Floats, right: Floats) -> Agreement:
+    """The sign of the paired difference of two models under each protocol; credits [protocols, items], NaN missing.
+
+    A protocol under which the models share no scored item has no sign and does not count.
+    """
+    means = np.array([_mean(difference) for difference in left - right])
+    signs = np.where(np.abs(means) <= ALIKE, 0.0, np.sign(means))
+    return Agreement(*(int((signs == sign).sum()) for sign in (1, -1, 0)))
+
+
+def _mean(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Left mean minus right mean over the ``n`` items both scored; ``missing``: items that at least one did not score.
+
+    ``se`` and the interval are NaN where all items have the same difference, which says nothing about how it varies.
+    """
+
+    value: float
+    se: float
+    ci_low: float
+    ci_high: float
+    n: int
+    missing: int
+
+
+def paired_difference(
+    left: Floats, right: Floats, clusters: Sequence[str] | Integers | None = None, most: float = 1.0
+) -> Difference:
+    """left - right item by item, credits [items] with NaN for missing; normal 95 % interval (Miller 2024).
+
+    Pairing removes what makes an item hard for both.  With ``clusters`` the standard error is clustered, and the
+    interval is that of Student's t (:func:`~.clustered.clustered_error`).  ``most``: no two credits differ by more.
+    """
+    both = ~(np.isnan(left) | np.isnan(right))
+    differences = (left - right)[both]
+    n, freedom = len(differences), math.inf
+    if n and np.ptp(differences) < 1e-9:  # 1/3 - 0 and 2/3 - 1/3 are equal but for rounding
+        se = math.nan
+    elif clusters is None:
+        se = standard_error(differences)
+    else:
+        error = clustered_error(differences, np.asarray(clusters)[both])
+        se, freedom = error.se, error.freedom
+    value = float(differences.mean()) if n else math.nan
+    half = two_sided(0.95, freedom) * se
+    low, high = np.clip([value - half, value + half], -most, most).tolist()
+    return Difference(value, se, low, high, n, len(left) - n)
+
+
+def minimum_detectable_effect(sd: float, n: int, level: float = 0.95, power: float = 0.8) -> float:
+    """(z_{α/2} + z_β) sd / √n: the difference of means that is significant with probability ``power``.
+
+    ``sd``: standard deviation over the ``n`` items of what is averaged, for two models of their paired difference.
+    """
+    return (two_sided(level) + NormalDist().inv_cdf(power)) * sd / math.sqrt(n)
+
+
+SIGNIFICANT = 0.01
+"""Warnings that are the outcome of a test are raised below this p-value."""
+
+FEWEST = 20
+"""Items with a prediction from which on positions are tested."""
+
+EXACT = 1 << 14
+"""Most outcomes of which the distribution is computed exactly: some milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionBias:
+    """How unevenly the model treats the positions.
+
+    ``recalls``: per position, the share of the items with the right choice there that are predicted right; NaN without
+    such items.  ``rstd``: their standard deviation (over n), 0 without bias (Zheng et al. 2024; LLM-MCQ-Bias@da14c48).
+    ``chi_square`` and ``p``: of the test whether positions are predicted as often as they are right.  NaN when fewer
+    than two positions ever hold a right choice; ``p`` also when there are fewer than :data:`FEWEST` items.
+    ``n``: items with a prediction.
+    """
+
+    recalls: tuple[float, ...]
+    rstd: float
+    chi_square: float
+    p: float
+    n: int
+
+
+def position_bias(predictions: Integers, gold: Integers) -> PositionBias:
+    """Position bias of predicted choices against right ones, indices [items]; -1 (no prediction) does not count.
+
+    For items with one right choice.  Under the null hypothesis the predicted and the right position of an item could
+    change places: the paired test of marginal homogeneity (Stuart 1955; Maxwell 1970).  Items predicted right say
+    nothing, and items may have different numbers of choices.
+    """
+    known = predictions >= 0
+    predicted, right = predictions[known], gold[known]
+    n, positions = len(right), int(max(predicted.max(), right.max())) + 1 if known.any() else 0
+    expected = np.bincount(right, minlength=positions)
+    hits = np.bincount(right[predicted == right], minlength=positions)
+    used = expected > 0
+    recalls = np.divide(hits, expected, out=np.full(positions, np.nan), where=used)
+    if used.sum() < 2:
+        return PositionBias(tuple(recalls.tolist()), math.nan, math.nan, math.nan, n)
+    counts = np.bincount(predicted * positions + right, minlength=positions**2).reshape(positions, positions)
+    chi_square, p = _homogeneity(counts)
+    return PositionBias(
+        tuple(recalls.tolist()), float(recalls[used].std()), chi_square, p if n >= FEWEST else math.nan, n
+    )
+
+
+def _homogeneity(counts: Integers) -> tuple[float, float]:
+    """The statistic d' V⁻¹ d of the differences d of row and column sums, and its p-value; ``counts`` is square.
+
+    V is the covariance of d when every item's pair is turned round with probability 1/2, which leaves V itself as it
+    is.  Of few items p is exact over all turns, else from the χ² limit.
+    """
+    from scipy.special import chdtrc
+
+    pairs = counts + counts.T
+    np.fill_diagonal(pairs, 0)
+    values, vectors = np.linalg.eigh(np.diag(pairs.sum(axis=1)) - pairs)
+    scale = values > values.max(initial=0.0) * len(values) * np.finfo(np.float64).eps
+    if not scale.any():
+        return 0.0, 1.0
+    axes = vectors[:, scale] / np.sqrt(values[scale])
+    chi_square = float(np.square((counts.sum(axis=1) - counts.sum(axis=0)) @ axes).sum())
+    upper = [(row, column) for row, column in zip(*np.nonzero(np.triu(pairs)), strict=True)]
+    sizes = [int(pairs[pair]) for pair in upper]
+    if math.prod(size + 1 for size in sizes) > EXACT:
+        return chi_square, float(chdtrc(scale.sum(), chi_square))
+    turned = np.array(list(product(*(range(size + 1) for size in sizes))))  # the items of each pair that go one way
+    directions = np.array([axes[row] - axes[column] for row, column in upper])
+    statistics = np.square((2 * turned - sizes) @ directions).sum(axis=1)
+    chances = math.prod(_binomial(size)[turned[:, place]] for place, size in enumerate(sizes))
+    return chi_square, min(1.0, float(chances[statistics >= chi_square * (1 - 1e-9)].sum()))
+
+
+def _binomial(size: int) -> Floats:
+    """The probabilities of 0 to ``size`` heads of a fair coin, float64 [size + 1]."""
+    from scipy.special import bdtr
+
+    return np.diff(bdtr(np.arange(size + 1), size, 0.5), prepend=0.0)
+
+
+def constant_p(choices: Integers, right: Floats | Integers, hit: Mask) -> float:
+    """At most how likely a model without a preference predicts the same position for every item.
+
+    ``choices`` and ``right``: how many an item has, ``hit``: whether the position is right, [items] each.  Such a model
+    is right with the same probability everywhere, the one under which this is likeliest, and else takes any wrong
+    choice alike; times the number of positions that it could have been.
+    """
+    told = choices > right
+    hits, n = int(hit[told].sum()), int(told.sum())
+    if not n:
+        return 1.0
+    alike = np.where(hit, right, choices - right)[told]
+    likelihood = sum(count * math.log(count / n) for count in (hits, n - hits) if count) - float(np.log(alike).sum())
+    return min(1.0, int(choices.max()) * math.exp(likelihood))
+
+
+def permutation_consistency(predictions: Integers) -> float:
+    """Share of items with the same prediction in every order of the options; NaN when no item has all predictions.
+
+    ``predictions``: the option chosen, by its index in the item, int64 [orders, items]; an item with -1 in any
+    order does not count.
+    """
+    known = (predictions >= 0).all(axis=0)
+    same = (predictions == predictions[:1]).all(axis=0)
+    return float(same[known].mean()) if known.any() else math.nan
+
+
+LARGEST = 1000
+"""Largest denominator of a credit: a tie among that many choices.  Such fractions differ by far more than floats do."""
+
+STEPS = 10**8
+"""Most additions for which the distribution is computed exactly: a fraction of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignFlip:
+    """``left_only``, ``right_only``: items only one of the two has right; ``by_tie``: items whose credits differ in
+    another way, because a tie is split or credits are any numbers; ``p``: two-sided, NaN without items that both
+    scored; ``exact``: computed from the distribution itself, not from its normal limit."""
+
+    left_only: int
+    right_only: int
+    by_tie: int
+    p: float
+    exact: bool
+
+    @property
+    def differing(self) -> int:
+        """Items whose credits differ: only they have a sign to flip."""
+        return self.left_only + self.right_only + self.by_tie
+
+
+def sign_flip(left: Floats, right: Floats, steps: int = STEPS) -> SignFlip:
+    """P(|Σ ± d| ≥ |Σ d|) for the differences d of the credits [items], NaN for missing, every sign equally likely.
+
+    The permutation test of paired values (Fisher 1935).  Where all credits are 0 or 1 it is McNemar's exact test.
+    If that takes more than ``steps`` additions, or where credits are no parts of a tie but any numbers, ``p`` is from
+    the normal limit of the same distribution.
+    """
+    left_only = int(((left == 1) & (right == 0)).sum())
+    right_only = int(((left == 0) & (right == 1)).sum())
+    both = ~(np.isnan(left) | np.isnan(right))
+    plain = both.any() and all(np.isin(side[both], (0, 1)).all() for side in (left, right))
+    if plain and steps:
+        return SignFlip(left_only, right_only, 0, binomial_tail(left_only, right_only), True)
+    if not (_fractions(left[both]) and _fractions(right[both])):
+        signed = (left - right)[both]
+        spread = math.sqrt(float(np.square(signed).sum()))
+        p = math.erfc(abs(float(signed.sum())) / spread / math.sqrt(2)) if spread else 1.0
+        return SignFlip(left_only, right_only, int((signed != 0).sum()) - left_only - right_only, p, False)
+    differences = integer_differences(left[both], right[both])
+    observed, largest = abs(sum(differences)), sum(map(abs, differences))
+    exact = len(differences) * ((largest - observed) // 2 + 1) <= steps
+    p = (exact_tail if exact else normal_tail)(differences) if both.any() else math.nan
+    return SignFlip(left_only, right_only, len(differences) - left_only - right_only, p, exact)
+
+
+def _fractions(credits: Floats) -> bool:
+    """Whether all credits are whole, or parts of a tie."""
+    values = np.unique(credits)
+    if len(values) > LARGEST:
+        return False
+    return all(abs(float(Fraction(value).limit_denominator(LARGEST)) - value) < 1e-9 for value in values.tolist())
+
+
+def integer_differences(left: Floats, right: Floats) -> list[int]:
+    """left - right where they differ, in the greatest unit that makes all of them whole numbers."""
+    values, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
+    credits = [Fraction(value).limit_denominator(LARGEST) for value in values.tolist()]
+    scale = math.lcm(*(credit.denominator for credit in credits))
+    multiples = np.array([int(credit * scale) for credit in credits], dtype=object)[positions]
+    differences = [difference for difference in multiples[: len(left)] - multiples[len(left) :] if difference]
+    unit = math.gcd(*differences)
+    return [difference // unit for difference in differences]
+
+
+def exact_tail(differences: Sequence[int]) -> float:
+    """The two-sided p-value of whole differences other than 0, from the distribution of their sum over all signs.
+
+    A sum over signs is the largest one minus twice the part that is flipped, so it takes P(flipped part = 0, 1, ...) up
+    to the lower tail.
+    """
+    edge = (sum(map(abs, differences)) - abs(sum(differences))) // 2
+    flipped = np.zeros(edge + 1)
+    flipped[0] = 1.0
+    for size in map(abs, differences):
+        if size <= edge:
+            flipped[size:] += flipped[:-size]
+        flipped /= 2
+    return min(1.0, 2 * float(flipped.sum()))
+
+
+def binomial_tail(left_only: int, right_only: int) -> float:
+    """The same as :func:`exact_tail` where all differences are 1 or -1: McNemar's exact test."""
+    from scipy.special import bdtr
+
+    differing = left_only + right_only
+    return min(1.0, 2 * float(bdtr(min(left_only, right_only), differing, 0.5))) if differing else 1.0
+
+
+def normal_tail(differences: Sequence[int]) -> float:
+    """The normal limit of :func:`exact_tail`, with a continuity correction of 1: neighbouring sums differ by 2."""
+    sd = math.sqrt(sum(difference**2 for difference in differences))
+    return math.erfc(max(0, abs(sum(differences)) - 1) / sd / math.sqrt(2)) if sd else 1.0

@@ -1,1 +1,0 @@
-"""Models that people submit to a board, and the workers that evaluate them.  Nothing here answers HTTP."""

@@ -1,0 +1,276 @@
+"""The only file replacement: atomic file/folder, second copy, lock.
+
+A file (or folder) is written under a temporary name beside its place, flushed to the disk, then renamed: a kill, a
+crash or a full disk leaves the old state, and at most a file with the suffix ``.partial``, which the next run removes.
+
+The copy is written after the file itself: it says the same, or what was true one write earlier.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+
+from choicewise.errors import StoreError
+
+
+def copy_of(path: Path) -> Path:
+    """Where the copy of the file at ``path`` lies."""
+    return path.with_suffix(f".copy{path.suffix}")
+
+
+def write_twice(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` (UTF-8) in one step, then its copy likewise."""
+    write_text(path, text)
+    write_text(copy_of(path), text)
+
+
+def renew_copy(path: Path) -> None:
+    """Make the copy say what the file at ``path`` says; nothing where it does, or where the folder is read-only."""
+    text, copy = read_bytes(path), copy_of(path)
+    with suppress(OSError, StoreError):
+        if not copy.is_file() or read_bytes(copy) != text:
+            write_text(copy, text.decode("utf-8"))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep a second process out; the lock disappears with the process, however it ends.
+
+    Raises StoreError where another process has it, and where the file system has no such locks.
+    """
+    with disk_errors(path):
+        folder = os.open(path, os.O_RDONLY)
+    try:
+        if not _lock(path, folder, fcntl.LOCK_EX):
+            raise StoreError(f"another process is writing to {path}; wait for it, or choose another folder")
+        yield
+    finally:
+        os.close(folder)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process is writing to the folder now; nobody is kept out.  StoreError as :func:`locked`."""
+    try:
+        folder = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise StoreError(f"{path} can't be read: {error.strerror}; make it readable") from error
+    try:
+        return not _lock(path, folder, fcntl.LOCK_SH)
+    finally:
+        os.close(folder)
+
+
+def _lock(path: Path, folder: int, kind: int) -> bool:
+    try:
+        fcntl.flock(folder, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        # Some network file systems lock nothing, or no folders: two processes could not be kept apart there.
+        raise StoreError(
+            f"the file system of {path} can't lock it ({error.strerror}), so a second process could not be kept out; "
+            "choose a folder on a disk of this machine"
+        ) from error
+    return True
+
+
+PARTIAL = ".partial"
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError into a StoreError that says what is safe and what to do next."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            full = "the disk is full" if error.errno == errno.ENOSPC else "your quota of the disk is used up"
+            problem = f"{full} while writing {path}"
+            advice = "what was written before is safe; free some space and repeat the same run"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            problem, advice = f"{path} can't be written: {error.strerror}", "choose another folder"
+        else:
+            problem, advice = f"{path} can't be written: {error}", "what was written before is safe"
+        raise StoreError(f"{problem}; {advice}") from error
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A temporary name that replaces ``path`` in one step when the block ends well."""
+    partial = path.with_name(path.name + PARTIAL)
+    with disk_errors(path):
+        remove(partial)  # what lies there may be a link, and would be written through
+        try:
+            yield partial
+            sync(partial)
+            partial.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                remove(partial)  # it may be what fills the disk
+            raise
+        sync(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` (UTF-8) in one step."""
+    with new_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder that becomes ``path`` when the block ends well, and disappears when it does not.
+
+    A folder that is there is replaced: in one step where the system can exchange two folders.
+    """
+    partial = path.with_name(path.name + PARTIAL)
+    with disk_errors(path):
+        put_back(path)
+        remove(partial)
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+            for folder, _, files in os.walk(partial, topdown=False):
+                for name in files:
+                    sync(Path(folder, name))
+                sync(Path(folder))
+            _put_in_place(partial, path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def _put_in_place(partial: Path, path: Path) -> None:
+    if os.path.lexists(path) and not exchange(partial, path):
+        before = _before(path)
+        path.rename(before)
+        try:
+            partial.rename(path)
+        except BaseException:
+            before.rename(path)
+            raise
+    elif not os.path.lexists(path):
+        partial.rename(path)
+    sync(path.parent)
+    for old in (partial, _before(path)):
+        with suppress(OSError):  # what is new is in its place; the next write removes this
+            remove(old)
+
+
+def put_back(path: Path) -> None:
+    """Undo a replacement of the folder ``path`` that was killed between its two steps."""
+    before = _before(path)
+    if os.path.lexists(before):
+        remove(before) if os.path.lexists(path) else before.rename(path)
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(f"{path.name}.before{PARTIAL}")
+
+
+def remove(path: Path) -> None:
+    """Delete the file, the link (not what it names) or the folder at ``path``; nothing where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Flush a file's content, or a folder's names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_HERE, _EXCHANGE = -100, 2
+"""``AT_FDCWD`` and ``RENAME_EXCHANGE`` of Linux."""
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange what is at two paths, both of which exist; False, and nothing is changed, where the system can't.
+
+    Linux can on most file systems, and nothing in Python's own library asks it to.
+    """
+    try:
+        call = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(call(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+
+
+DOCUMENT = 200_000_000
+"""Bytes of a JSON document; a manifest of a million items has some hundred thousand, of a million skipped rows most."""
+
+TABLE = 8_000_000_000
+"""Bytes of a file with a table, as it lies on the disk."""
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+}
+
+
+class Refused(OSError):
+    """A file that is not read, or not unpacked; ``strerror`` says why in words that follow a colon."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(errno.EINVAL, reason)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def open_file(path: Path, limit: int | None = None) -> BufferedReader:
+    """The regular file at ``path``, or that a link there names, for reading; it has at most ``limit`` bytes.
+
+    Never waits for a pipe or a device.  Raises OSError, which is Refused for what is no regular file or too large.
+    """
+    _check(os.stat(path), limit)  # before it is opened: to open some devices does something
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _check(os.fstat(descriptor), limit)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: Path, limit: int = DOCUMENT) -> bytes:
+    """What the file at ``path`` holds.  Raises OSError as :func:`open_file`."""
+    with open_file(path, limit) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1)  # asked for more, Python would reserve the memory
+    if len(content) > size:
+        raise Refused("it grows while it is read")
+    return content
+
+
+def read_text(path: Path) -> str:
+    """The same of a JSON document, as text.  Raises UnicodeDecodeError, a ValueError, where it is not UTF-8."""
+    return read_bytes(path).decode("utf-8")
+
+
+def _check(status: os.stat_result, limit: int | None) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise Refused(f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, not a file")
+    if limit is not None and status.st_size > limit:
+        raise _too_large(status.st_size, limit)
+
+
+def _too_large(size: int, limit: int) -> Refused:
+    return Refused(f"it has {size:,} bytes, and at most {limit:,} are read")

@@ -1,0 +1,56 @@
+"""The only JSON writer: NaN to null, safe for HTML, safe for lines (pydantic_core.to_json(inf_nan_mode='null'))."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from choicewise.util.text import disarmed
+
+_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+"""Characters that some readers take for the end of a line, though JSON does not ask to escape them."""
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """``value`` as JSON, NaN and infinity as null; without ``indent`` one line, without its end."""
+    text = json.dumps(json_value(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    return text.translate(_BREAKS)
+
+
+def json_value(value: Any) -> Any:
+    """``value`` in dicts and lists, with null for what JSON has no word for: NaN and infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, dict):
+        return {key: json_value(inner) for key, inner in value.items()}
+    return [json_value(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+
+
+def page_json(content: Any, plain: bool = False) -> str:
+    """``content`` as JSON without spaces.  No character of it can end a script element or begin a tag.
+
+    Control and invisible characters in texts become visible escapes, numbers that JSON does not know become null, and
+    numbers keep six digits, more than any chart or table shows.  ``plain``: all of that is so already.
+    """
+    text = json.dumps(content if plain else _plain(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(_ESCAPES)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return disarmed(value)
+    if isinstance(value, float):
+        return None if not math.isfinite(value) else int(value) if value.is_integer() else float(f"{value:.6g}")
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value

@@ -1,0 +1,287 @@
+"""NEW the only CSV/Parquet writer of rows.
+
+A few kilobytes can stand for terabytes: a dictionary of one long text and a billion references to it, pages that
+compress well, lists of a billion nulls.  What the end of the file says of sizes is not what a reader goes by, so the
+heads of all pages are read instead, which are, and which say how many values a page has and how long it is unpacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from choicewise.util.files import Refused
+
+AT_ONCE = 4_000_000_000
+"""Bytes that a table may take in memory at once; more where it has a twentieth of that on the disk."""
+
+IN_ALL = 100_000_000_000
+"""Bytes that it may take in all, where it is read piece by piece."""
+
+_RATIO = 20
+_PAGES = 1_000_000
+"""Pages of a file."""
+
+_FOOTER = 10_000_000
+"""Bytes of the end of a file that says where everything lies."""
+
+_BOOLEAN, _INT32, _INT64, _INT96, _FLOAT, _DOUBLE, _TEXT, _FIXED = range(8)
+_WIDTHS = {_BOOLEAN: 1, _INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8, _TEXT: 4}
+_LEVELS = 4
+"""Bytes of what says of a value whether it is there and which list it belongs to."""
+
+_DATA, _INDEX, _DICTIONARY, _DATA_2 = range(4)
+_PLAIN, _PLAIN_DICTIONARY, _LENGTHS, _REFERENCES = 0, 2, 6, 8
+"""Encodings of texts: as they are, as references (of both versions), lengths and then texts."""
+
+_HEADS = (1 << 12, 1 << 17, 1 << 24)
+"""Bytes that are read to have the head of a page, until it is there."""
+
+
+def open_parquet(file: BinaryIO) -> pq.ParquetFile:
+    """The Parquet file.  Raises Refused where its footer is too large, ArrowException or OSError for what is none."""
+    content = _tail(file)[0]
+    if len(content) > _FOOTER:
+        raise Refused(f"its footer has more than {_FOOTER:,} bytes")
+    try:
+        return pq.ParquetFile(file)
+    except UnicodeDecodeError as error:
+        raise Refused(f"its columns have no names ({error})") from error
+
+
+def unpacked(file: BinaryIO, columns: Sequence[str] | None = None, whole: bool = True) -> int:
+    """Bytes that the ``columns`` (None: all) of a Parquet ``file`` take in memory; at most.
+
+    Raises Refused where that is too much, of all of it where it is read as a ``whole``, else of one row group, and
+    where the file is damaged.
+    """
+    content, size = _tail(file)
+    limit, total, pages = max(AT_ONCE, _RATIO * size), 0, 0
+    for number, chunks in enumerate(_row_groups(content)):
+        sizes: list[tuple[_Chunk, _Size]] = []
+        for chunk in chunks:
+            if columns is None or chunk.path[0] in columns:
+                sizes.append((chunk, _size(file, chunk)))
+                pages += sizes[-1][1].pages
+                if pages > _PAGES:
+                    raise Refused(f"it has more than {_PAGES:,} pages")
+        before = total if whole else 0
+        taken = sum(size.sure + size.referred for _, size in sizes)
+        if before + taken > limit or total + taken > IN_ALL:
+            taken = sum(size.sure for _, size in sizes)
+            if before + taken <= limit:
+                taken += sum(_referred(file, number, chunk, size) for chunk, size in sizes if size.referred)
+        total += taken
+        if before + taken > limit or total > IN_ALL:
+            most = limit if before + taken > limit else IN_ALL
+            size = max(before + taken, total)
+            raise Refused(f"it would take {size:,} bytes of memory, and at most {most:,} are used")
+    return total
+
+
+class _Chunk(NamedTuple):
+    """A column of a row group: the number of it, its type, its path, and where its pages lie."""
+
+    place: int
+    kind: int
+    width: int
+    path: list[str]
+    start: int
+    length: int
+    values: int
+
+
+def _tail(file: BinaryIO) -> tuple[bytes, int]:
+    """The footer, but for what is beyond the most that one may have, and the size of the file."""
+    size = file.seek(0, 2)
+    file.seek(max(0, size - 8))
+    length = min(int.from_bytes(file.read(8)[:4], "little"), _FOOTER + 1)
+    file.seek(max(0, size - 8 - length))
+    return file.read(length), size
+
+
+def _row_groups(footer: bytes) -> Iterator[list[_Chunk]]:
+    """The columns of every row group, read here: where one lacks what it must have, Arrow ends the process."""
+    try:
+        content, _ = _structure(footer, 0, 0)
+        lengths = [element.get(2, 0) for element in content[2] if not element.get(5)]
+        for group in content[4]:
+            yield [_chunk(place, column[3], lengths[place]) for place, column in enumerate(group[1])]
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise Refused("its footer is damaged") from error
+
+
+def _chunk(place: int, about: dict[int, Any], length: int) -> _Chunk:
+    start, dictionary = about[9], about.get(11, 0)
+    start = dictionary if 0 < dictionary < start else start
+    width = length if about[1] == _FIXED else _WIDTHS[about[1]]
+    chunk = _Chunk(place, about[1], width, [part.decode() for part in about[3]], start, about[7], about[5])
+    if min(chunk.width, chunk.start, chunk.length, chunk.values) < 0:
+        raise ValueError(chunk)
+    return chunk
+
+
+class _Size(NamedTuple):
+    """Bytes that a column of a row group takes in memory.
+
+    ``sure``: all but the texts that are references to a dictionary, which take ``referred`` bytes at most.
+    """
+
+    sure: int
+    referred: int
+    pages: int
+
+
+def _size(file: BinaryIO, chunk: _Chunk) -> _Size:
+    texts, width = chunk.kind == _TEXT, _LEVELS + chunk.width
+    sure = dictionary = references = pages = 0
+    for page in _pages(file, chunk):
+        pages += 1
+        sure += page.size + page.values * width
+        if page.kind == _DICTIONARY:
+            dictionary = max(dictionary, page.size)
+        elif texts and page.encoding in (_PLAIN_DICTIONARY, _REFERENCES):
+            references += page.values
+        elif texts and page.encoding not in (_PLAIN, _LENGTHS):
+            sure += page.values * page.size  # each may repeat the one before
+    return _Size(sure, references * dictionary, pages)
+
+
+def _referred(file: BinaryIO, group: int, chunk: _Chunk, size: _Size) -> int:
+    """The same bytes of texts that are references, counted, where the texts can be read once each; else at most."""
+    path = ".".join(chunk.path)
+    table = pq.ParquetFile(file, read_dictionary=[path])
+    leaves = [leaf for field in table.schema_arrow for leaf in _leaves(field.type)]
+    if len(leaves) <= chunk.place or not pa.types.is_dictionary(leaves[chunk.place]):
+        return size.referred
+    column = table.read_row_group(group, columns=[path], use_threads=False)
+    return sum(_text_bytes(part) for each in column.columns for part in each.chunks)
+
+
+def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    if not kind.num_fields or pa.types.is_dictionary(kind):
+        yield kind
+    for number in range(0 if pa.types.is_dictionary(kind) else kind.num_fields):
+        yield from _leaves(kind.field(number).type)
+
+
+def _text_bytes(array: pa.Array) -> int:
+    if isinstance(array, pa.DictionaryArray):
+        return pc.sum(pc.binary_length(array.dictionary).take(array.indices).cast(pa.int64())).as_py() or 0
+    parts = array.flatten() if array.type.num_fields else []
+    return sum(map(_text_bytes, parts if isinstance(parts, list) else [parts]))
+
+
+class _Page(NamedTuple):
+    """A page as its head says it: the bytes it has unpacked, how many values, and how they are encoded."""
+
+    kind: int
+    size: int
+    values: int = 0
+    encoding: int = -1
+
+
+def _pages(file: BinaryIO, chunk: _Chunk) -> Iterator[_Page]:
+    """The pages that a reader reads: until all values are there, or the column ends."""
+    place, seen = chunk.start, 0
+    end = place + chunk.length + 100  # readers add as much for what an early writer left out
+    while seen < chunk.values and place < end:
+        head, length = _head(file, place)
+        try:
+            kind, size, packed = head[1], head[2], head[3]
+            page = _Page(kind, size)
+            if kind == _DATA:
+                page = _Page(kind, size, head[5][1], head[5][2])
+            elif kind == _DATA_2:
+                page = _Page(kind, size, head[8][1], head[8][4])
+            if min(size, packed, page.values) < 0:
+                raise _damaged(place)
+        except (KeyError, TypeError) as error:
+            raise _damaged(place) from error
+        yield page
+        seen += page.values
+        place += length + packed
+
+
+def _head(file: BinaryIO, place: int) -> tuple[dict[int, Any], int]:
+    """The head of the page at ``place``, and its length."""
+    for most in _HEADS:
+        try:
+            file.seek(place)
+            content = file.read(most)
+            return _structure(content, 0, 0)
+        except IndexError:
+            continue
+        except ValueError as error:
+            raise _damaged(place) from error
+    raise _damaged(place)
+
+
+def _damaged(place: int) -> Refused:
+    return Refused(f"what lies at byte {place:,} is no page")
+
+
+# Thrift's compact protocol, in which heads of pages are written: as much as it takes to read or skip any value
+
+
+def _structure(content: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """The fields by number, and where what follows begins.  IndexError where it goes on beyond ``content``."""
+    fields, number = dict[int, Any](), 0
+    if depth > 16:
+        raise ValueError("too deep")
+    while head := content[at]:
+        at += 1
+        number += head >> 4
+        if not head >> 4:
+            number, at = _number(content, at)
+        fields[number], at = _value(content, at, head & 15, depth)
+    return fields, at + 1
+
+
+def _value(content: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    match kind:
+        case 1 | 2:
+            return kind == 1, at
+        case 3:
+            return content[at], at + 1
+        case 4 | 5 | 6:
+            return _number(content, at)
+        case 7:
+            return None, at + 8
+        case 8:
+            length, at = _varint(content, at)
+            return content[at : at + length], at + length
+        case 9 | 10:
+            size, inner = content[at] >> 4, content[at] & 15
+            at += 1
+            if size == 15:
+                size, at = _varint(content, at)
+            values = []
+            for _ in range(size):
+                value, at = (content[at], at + 1) if inner in (1, 2) else _value(content, at, inner, depth + 1)
+                values.append(value)
+            return values, at
+        case 12:
+            return _structure(content, at, depth + 1)
+    raise ValueError("no head of a page")
+
+
+def _number(content: bytes, at: int) -> tuple[int, int]:
+    value, at = _varint(content, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = content[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+        if shift > 63:
+            raise ValueError("too long a number")

@@ -1,0 +1,193 @@
+"""The only text formatting: visible/escaped text, percent, count, size, duration, 'a, b and 3 more', shell quoting."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+_SIGNS = str.maketrans("␠␉", "␣⇥")
+"""The terminal's signs for a space and a tab, of which many fonts have no picture."""
+
+
+def shown(text: str) -> str:
+    """``text`` over as many lines as it has: ⏎ ends a line, ␣ is a space at an edge or beside another, ⇥ a tab."""
+    return visible(text).translate(_SIGNS)
+
+
+@lru_cache(maxsize=4096)
+def shown_line(text: str) -> str:
+    """The same on one line."""
+    return visible_line(text).translate(_SIGNS)
+
+
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+"""C0 and C1 controls, bidirectional and invisible formatting, lone surrogates; not the tab and the newline.
+
+The joiners U+200C and U+200D are not among them: they shape emoji and scripts, and what they join can be seen.
+"""
+
+_SPACES = re.compile(r"^ +| +$| {2,}", re.MULTILINE)
+
+
+def safe(text: str) -> str:
+    r"""``text`` on one line, with control and invisible characters as escapes (``\x1b``, ``\u202e``)."""
+    return _escaped(text).replace("\n", r"\n").replace("\t", r"\t")
+
+
+def short(text: str, most: int) -> str:
+    """:func:`safe` text of at most ``most`` characters; where it is longer, … stands for its middle."""
+    shown = safe(text)
+    head = most * 2 // 3
+    return shown if len(shown) <= most else f"{shown[:head]}…{shown[len(shown) - (most - head - 1) :]}"
+
+
+def json_safe(text: str) -> str:
+    """JSON ``text``, with escapes of JSON for the controls and invisible characters that may stand in it."""
+    return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
+
+
+def disarmed(text: str) -> str:
+    r"""``text`` over as many lines as it has, with control and invisible characters as escapes, and ``\t``."""
+    return _escaped(text).replace("\t", r"\t")
+
+
+def visible(text: str) -> str:
+    """``text`` over as many lines as it has: ⏎ ends a line, ␠ is a space at an edge or beside another, ␉ a tab."""
+    shown = _SPACES.sub(lambda run: "␠" * len(run[0]), _escaped(text))
+    return shown.replace("\t", "␉").replace("\n", "⏎\n")
+
+
+def visible_line(text: str) -> str:
+    """The same on one line; ⏎ stands for each end of a line."""
+    return visible(text).replace("⏎\n", "⏎")
+
+
+def _escaped(text: str) -> str:
+    return _CONTROLS.sub(
+        lambda control: f"\\x{ord(control[0]):02x}" if ord(control[0]) < 0x100 else f"\\u{ord(control[0]):04x}", text
+    )
+
+
+NAME, REASON = 60, 120
+"""Characters that a line gives to a name, and to a reason; of longer ones the middle is left out."""
+
+SEVERAL = 3
+"""So many models, or datasets, are named one by one."""
+
+
+def sentence(parts: Sequence[str]) -> str:
+    """The parts, which begin with a word of ours and not with a name, as one sentence."""
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, which gets an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(bytes: int) -> str:
+    """So many bytes, in the unit that suits them."""
+    for unit, each in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if bytes >= each:
+            return f"{bytes / each:.1f} {unit}"
+    return counted(bytes, "byte")
+
+
+def are(number: int) -> str:
+    """Is or are."""
+    return "is" if number == 1 else "are"
+
+
+def protocols(number: int, grouped: bool) -> str:
+    """So many protocols, or so many pairs of a protocol and a group."""
+    return counted(number, "comparison" if grouped else "protocol")
+
+
+def probability(p: float) -> str:
+    """A p value: ``p = .003``, ``p < .001``, nothing where there was no test."""
+    if math.isnan(p):
+        return ""
+    if p < 0.001:
+        return "p < .001"
+    return "p = 1" if p > 0.9995 else f"p = {p:.3f}".replace("0.", ".", 1)
+
+
+LONGEST_NAME = 60
+"""Characters of a name that a page shows where there is little room."""
+
+
+def error(share: float) -> str:
+    """A standard error (share of 1) as ``± 2.4``; nothing where it is not known."""
+    return "" if math.isnan(share) else f"± {percent(share)}"
+
+
+def points(share: float) -> str:
+    """A difference (share of 1) in points, with its sign: ``+61.2``, ``−0.9``."""
+    text = percent(abs(share))
+    if math.isnan(share) or text == "0.0":
+        return text
+    return f"{'−' if share < 0 else '+'}{text}"
+
+
+def interval(low: float, high: float) -> str:
+    """Two shares of 1 in percent: ``20.1 – 25.6``; a dash when there are none."""
+    return "-" if math.isnan(low) else f"{percent(low)} – {percent(high)}"
+
+
+def ranks(low: int | None, high: int | None) -> str:
+    """A range of ranks: ``2–4``, or ``2`` where it is one."""
+    if low is None or high is None:
+        return ""
+    return f"{low}" if low == high else f"{low}–{high}"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 item``, ``14,042 items``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(words: Sequence[str], most: int = 3) -> str:
+    """``a``, ``a and b``, ``a, b and c``; of more than ``most`` the first ones and how many others there are."""
+    shown = [*words[:most], f"{len(words) - most} more"] if len(words) > most + 1 else [*words]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def shortened(text: str, most: int = LONGEST_NAME) -> str:
+    """``text`` in at most so many characters, with … for what is left out."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def percent(share: float) -> str:
+    """A share of 1 in percent with one decimal; a dash when there is no number."""
+    return "-" if math.isnan(share) else f"{100 * share:.1f}"
+
+
+def command_line(*words: str | Path) -> str:
+    """``choicewise`` with these arguments, quoted so that a shell reads them as they are."""
+    return " ".join(["choicewise", *map(quoted, words)])
+
+
+def quoted(word: str | Path) -> str:
+    """One word as a shell reads it; paths that begin with a hyphen begin with ``./``, controls are spelled out."""
+    text = f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word)
+    if text.isprintable():
+        return shlex.quote(text)
+    spelled = (chr(byte) if chr(byte).isalnum() and byte < 0x80 else f"\\x{byte:02x}" for byte in os.fsencode(text))
+    return f"$'{''.join(spelled)}'"
+
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def bytes_of(text: str) -> int:
+    """Bytes from ``20GB``, ``500 MB`` or ``1.5TB``; 0 for anything else."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([KMGT]?)B?", text.strip(), re.IGNORECASE | re.ASCII)
+    return int(float(match[1]) * UNITS[match[2].upper()]) if match else 0

@@ -1,1 +1,0 @@
-"""The board as a value: runs below some folders, and their models × protocols.  Nothing here knows of HTTP."""

@@ -1,1 +1,0 @@
-"""The page of one or several runs: one file that opens from disk."""

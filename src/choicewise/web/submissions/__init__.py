@@ -1,1 +1,0 @@
-"""Submissions over HTTP: the pages where models are submitted and followed, and what workers ask."""

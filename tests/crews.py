@@ -8,8 +8,8 @@ from collections.abc import Callable
 from choicewise.models.model import Model
 from choicewise.records import OBSERVATIONS
 from choicewise.running.executor import Shard
+from choicewise.running.replica import Answered, Happened, Identity, Lost
 from choicewise.running.work import observe
-from choicewise.running.workers import Answered, Happened, Identity, Lost
 from choicewise.store.tables import make_table
 
 Fate = Callable[[int, int | None], Happened | None]

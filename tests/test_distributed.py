@@ -22,7 +22,8 @@ from choicewise.models.model import Model
 from choicewise.results.run import Run
 from choicewise.running import executor as shards
 from choicewise.running import workers as replicas
-from choicewise.running.workers import ONE_PROCESS, Happened, Identity, Parallel, Refused, Workforce
+from choicewise.running.replica import Happened, Identity, Refused
+from choicewise.running.workers import ONE_PROCESS, Parallel, Workforce
 from choicewise.store.doctor import examine
 from choicewise.store.tables import read_blocks
 
@@ -35,8 +36,8 @@ class Into(Workforce):
     """Work for a crew that a test made."""
 
     def __init__(self, crew: CrewHere, patience: float | None = 60.0) -> None:
-        super().__init__(Parallel("local", 2), patience=patience)
-        self.crew = crew
+        super().__init__(Parallel("local", 2))
+        self.crew, self._patience = crew, patience
 
     def _crew(self, model: Model) -> CrewHere:
         return self.crew

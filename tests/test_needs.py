@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.footprint import Footprint
-from choicewise.running import workers as module
-from choicewise.running.workers import Needs, fit, in_words, needs_of, slots_of
+from choicewise.running import ray as module
+from choicewise.running.ray import Needs, in_words, needs_of, slots_of
 
 GB = 10**9
 CPUS = {"CPU": 8.0, "memory": 64.0 * GB}
@@ -121,14 +121,6 @@ def test_what_is_lacking_at_the_moment() -> None:
         "2 GPUs (1 free) and 12.0 GB of memory (3.5 GB free)"
     )
     assert Needs(0, 1, 0).lacking({"CPU": 1}) == ""
-
-
-def test_replicas_that_fit_are_on_one_node_each() -> None:
-    assert fit([Needs(4, 1, 0)] * 4, [GPUS, GPUS])
-    assert not fit([Needs(5, 1, 0)] * 3, [GPUS, GPUS])  # three of five in 16, but not two on a node
-    assert fit([Needs(1, 1, 0)] * 4 + [Needs(8, 1, 0)] + [Needs(4, 1, 0)], [GPUS, GPUS])
-    assert not fit([Needs(0, 1, 40 * GB)] * 2, [CPUS])
-    assert fit([], [])
 
 
 def test_a_cluster_in_words() -> None:

@@ -30,8 +30,9 @@ from choicewise.requests.ask import BlockQuestion
 from choicewise.running import ray as ray_crew
 from choicewise.running import workers as replicas
 from choicewise.running.executor import Shard
+from choicewise.running.replica import Answered, Happened, Identity, Lost, Replica, last_words
 from choicewise.running.work import observe
-from choicewise.running.workers import Answered, Happened, Identity, Lost, Replica, Replicas, last_words
+from choicewise.running.workers import Replicas
 from choicewise.store.tables import make_table
 from choicewise.tokens.byte_coverings import ByteProbability
 from choicewise.tokens.tokenizer import vocabulary
@@ -83,7 +84,7 @@ class Counting(HashModel):
 
 
 def test_tokens_of_a_selfcheck_are_no_tokens_of_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.running.workers.load_model", lambda name: Counting())
+    monkeypatch.setattr("choicewise.running.replica.load_model", lambda name: Counting())
     replica = Replica(Recipe("counting"))
     question = Span(TEXT, NEXT)
     assert replica.answer(0, Shard({question.key: question}, 10)).computed == 0

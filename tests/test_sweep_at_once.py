@@ -16,11 +16,11 @@ from choicewise.errors import ModelError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.model import SERVER, Recipe
 from choicewise.running import ray as ray_cluster
-from choicewise.running import ray as ray_crew
 from choicewise.running import sources as sweep_model
+from choicewise.running.replica import Lost
 from choicewise.running.sources import SweepModel
 from choicewise.running.sweep import Asked, Audience, plan_of, read_plan, sweep
-from choicewise.running.workers import Lost, Needs, Parallel, Workforce
+from choicewise.running.workers import Parallel, Workforce
 from choicewise.store.manifest import read_sweep
 from choicewise.store.tables import read_blocks
 
@@ -36,24 +36,11 @@ class Named(HashModel):
         self.name, self.recipe = name, Recipe(name)
 
 
-class Here(CrewHere):
-    """A crew that tells its place when its replica is there."""
-
-    def __init__(self, model: Any, place: Any) -> None:
-        super().__init__(model, 1)
-        self._place = place
-
-    def start(self, member: int) -> None:
-        super().start(member)
-        self._place.settle(True)
-
-
 class World:
     """What happens to models by their name; ``most`` that were being answered at once."""
 
     def __init__(self) -> None:
         self.loading: dict[str, Callable[[], Any]] = {}
-        self.needs: dict[str, Any] = {}
         self.inside: set[str] = set()
         self.most = 0
         self.crews: list[str] = []
@@ -61,16 +48,13 @@ class World:
     def load(self, name: str, **options: Any) -> Any:
         return self.loading.get(name, lambda: Named(name))()
 
-    def needs_of(self, model: Any, workers: int | None, memory: int | None = None) -> Needs:
-        if memory is not None and memory > 10**9:
-            raise UsageError(f"no node of the cluster has room for {model.name}")
-        return self.needs.get(model.name, Needs(0, 1, 0))
-
     def crew(self, workforce: Any, model: Any) -> Any:
+        if workforce._memory is not None and workforce._memory > 10**9:
+            raise UsageError(f"no node of the cluster has room for {model.name}")
         self.crews.append(model.name)
         self.inside.add(model.name)
         self.most = max(self.most, len(self.inside))
-        crew, inside = Here(model, workforce._place), self.inside
+        crew, inside = CrewHere(model, 1), self.inside
         ends = crew.end
 
         def end() -> None:
@@ -87,7 +71,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(sweep_model, "load_model", made.load)
     monkeypatch.setattr(ray_cluster, "nodes_of_cluster", lambda: [{"CPU": 2.0}])
     monkeypatch.setattr(ray_cluster, "cluster_device", lambda: "cpu")
-    monkeypatch.setattr(ray_crew, "cluster_needs", made.needs_of)
     monkeypatch.setattr(Workforce, "_crew", lambda workforce, model: made.crew(workforce, model))
     yield made
     assert active_count() == before  # no thread is left
@@ -107,14 +90,13 @@ def asked(data: Path, *models: str, **more: Any) -> Asked:
 NAMES = ["a", "b", "c", "d", "e"]
 
 
-def test_as_many_as_have_room_and_each_as_if_alone(world: World, data: Path, tmp_path: Path) -> None:
+def test_several_at_once_and_each_as_if_alone(world: World, data: Path, tmp_path: Path) -> None:
     said: list[str] = []
     told: list[int] = []
     audience = Audience(progress=lambda done, total: told.append(done), say=said.append)
     record = sweep(asked(data, *NAMES), tmp_path / "ray", audience)
     assert not record.missing
-    assert world.most == 2
-    assert world.crews[:2] == ["a", "b"] or world.crews[:2] == ["b", "a"]
+    assert 1 < world.most <= 3  # as many as there are cores, and one that is being loaded
     assert said[0] == "5 models share a cluster with 1 node and 2 CPUs"
     assert sorted(told) == told
     alone = Asked(asked(data, *NAMES).models, asked(data, *NAMES).sources)
@@ -163,21 +145,19 @@ def test_one_whose_replicas_die_is_recorded_with_the_reason(
     assert "b: a replica died (out of memory); what it was asked is asked again" in said
 
 
-def test_a_model_behind_a_server_takes_no_place(world: World, data: Path, tmp_path: Path) -> None:
+def test_a_model_behind_a_server_has_no_replicas(world: World, data: Path, tmp_path: Path) -> None:
     def served() -> Any:
         model = Named("a")
         model.device = SERVER
         return model
 
     world.loading = {"a": served}
-    world.needs = {"b": Needs(0, 2, 0), "c": Needs(0, 2, 0)}
     assert not sweep(asked(data, "a", "b", "c"), tmp_path / "out").missing
     assert sorted(world.crews) == ["b", "c"]
-    assert world.most == 1
 
 
 def test_ctrl_c_ends_all_and_what_is_done_stays(world: World, data: Path, tmp_path: Path) -> None:
-    """The main thread is the one that hears of it; those that load or wait for room end as well."""
+    """The main thread is the one that hears of it; those that load or wait for replicas end as well."""
     inside = Event()
 
     def slow() -> Any:

@@ -17,32 +17,22 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from threading import Condition, Lock
-from time import monotonic
+from threading import Lock
 from typing import Any, Self
 
 from choicewise.errors import ChoicewiseError, UsageError
+from choicewise.models.footprint import Footprint
 from choicewise.models.local.devices import AUTO, devices_of
+from choicewise.models.local.folder_model import footprint_of
 from choicewise.models.model import Model, Recipe
 from choicewise.running.executor import Shard
-from choicewise.running.workers import (
-    Happened,
-    Lost,
-    Needs,
-    Node,
-    Place,
-    Refused,
-    Replica,
-    fit,
-    largest,
-    last_words,
-    needs_of,
-)
+from choicewise.running.replica import Happened, Lost, Refused, Replica, last_words
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -50,21 +40,14 @@ _asking = Lock()
 
 
 class RayCrew:
-    """Replicas of the model of a ``recipe``, each of which ``needs`` so much; ``most`` says how many there may be now.
+    """So many replicas of the model of a ``recipe``, each of which ``needs`` so much; Ray finds the nodes for them.
 
-    ``device``: where they compute, where that is not what the recipe says.  ``settle`` is told whether any of them has
-    a place.
+    ``device``: where they compute, where that is not what the recipe says.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        most: Callable[[], int],
-        needs: Needs,
-        device: str | None = None,
-        settle: Callable[[bool], None] = lambda there: None,
-    ) -> None:
-        self._recipe, self._most, self._needs, self._device, self._settle = recipe, most, needs, device, settle
+    def __init__(self, recipe: Recipe, size: int, needs: Needs, device: str | None = None) -> None:
+        self.size = size
+        self._recipe, self._needs, self._device = recipe, needs, device
         self._ray = connect()
         options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "memory": needs.memory or None}
         self._actor = self._ray.remote(max_restarts=0, max_task_retries=0, **options)(Actor)
@@ -73,22 +56,14 @@ class RayCrew:
         self._up: set[int] = set()
 
     @classmethod
-    def of(cls, model: Model, recipe: Recipe, workers: int | None, place: Place | None = None) -> Self:
-        """``workers`` replicas, or as many as the cluster has room for; ``place``: where others compute as well.
+    def of(cls, model: Model, recipe: Recipe, workers: int | None, models: int = 1, memory: int | None = None) -> Self:
+        """``workers`` replicas, or as many as one of so many ``models`` can have at once; arguments as of `needs_of`.
 
         UsageError where no node could hold one, even if nothing else ran on it, and for a device of one machine.
         """
-        needs = cluster_needs(model, workers) if place is None else place.needs
-        device = AUTO if needs.gpus > 1 else None
-        if place is not None:
-            return cls(recipe, lambda: min(workers or place.replicas(), place.replicas()), needs, device, place.settle)
-        room = max(1, sum(needs.times(node) for node in nodes_of_cluster()))
-        return cls(recipe, lambda: workers or room, needs, device)
-
-    @property
-    def size(self) -> int:
-        """How many replicas there should be now."""
-        return self._most()
+        needs = cluster_needs(model, workers, memory)
+        share = sum(needs.times(node) for node in nodes_of_cluster()) // models
+        return cls(recipe, workers or max(1, share), needs, AUTO if needs.gpus > 1 else None)
 
     def start(self, member: int) -> None:
         """Begin to start replica ``member``."""
@@ -117,7 +92,6 @@ class RayCrew:
                 continue
             if report is None:
                 self._up.add(member)
-                self._settle(True)
             else:
                 happened.append((member, report))
         return happened
@@ -133,7 +107,6 @@ class RayCrew:
         """Let one replica go."""
         self._forget(member)
         self._up.discard(member)
-        self._settle(bool(self._up))
         if (actor := self._actors.pop(member, None)) is not None:
             self._ray.kill(actor, no_restart=True)
 
@@ -360,127 +333,102 @@ def _line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-LOOK = 5.0
-"""Seconds after which the nodes of the cluster are looked at again."""
-
-BEAT = 0.5
-"""Seconds between two looks of a model that waits."""
+Node = Mapping[str, float]
+"""What a node has, by the names that Ray has for it: CPU, GPU, memory (bytes)."""
 
 
-class Room:
-    """What the ``nodes`` of a cluster have, for so many ``models``, each of which a thread evaluates.
+@dataclass(frozen=True, order=True)
+class Needs:
+    """Of one node: cores, GPUs, and bytes of main ``memory``."""
 
-    Models enter in order, each when a replica of it has room beside all that is there: so one that needs much is not
-    kept waiting by small ones that come later.  While the next one may still come, each has one replica; where it has
-    no room, or nobody waits, those that are there share what is free.
-    """
-
-    def __init__(self, nodes: Callable[[], Sequence[Node]], models: int) -> None:
-        self._look, self._models = nodes, models
-        self._nodes, self._looked = nodes(), monotonic()
-        self._turn = 0
-        self._passed: set[int] = set()
-        self._inside: dict[int, RoomPlace] = {}
-        self._next: Needs | None = None
-        self._changed = Condition()
-
-    @contextmanager
-    def place(self, turn: int, ended: Callable[[], bool] = lambda: False) -> Iterator[Callable[[Needs], RoomPlace]]:
-        """The place of model number ``turn``, free again when the ``with`` ends; it is no longer waited for then.
-
-        What it gives is called with what a replica needs, and waits until the model may begin, or has ``ended``.  A
-        model that needs more than there is enters alone.
-        """
-        try:
-            yield lambda needs: self._enter(turn, needs, ended)
-        finally:
-            with self._changed:
-                if self._inside.pop(turn, None) is None:
-                    self._pass(turn)
-                self._changed.notify_all()
-
-    def _enter(self, turn: int, needs: Needs, ended: Callable[[], bool]) -> RoomPlace:
-        with self._changed:
-            while not ended():
-                if turn == self._turn:
-                    self._next = needs
-                    if self._has_room(needs):
-                        break
-                self._changed.wait(BEAT)
-            place = self._inside[turn] = RoomPlace(needs, self._replicas, self._others_compute)
-            self._pass(turn)
-            self._changed.notify_all()
-        return place
-
-    def _pass(self, turn: int) -> None:
-        """Nobody waits for this one any more."""
-        self._passed.add(turn)
-        if turn == self._turn:
-            self._next = None
-        while self._turn in self._passed:
-            self._turn += 1
-
-    def _has_room(self, needs: Needs) -> bool:
-        """Whether one more replica has room, wherever the others are.
-
-        Where each has room for itself even if all needed the most that any of them does, none stands in another's way.
-        Else all have to have their places before the next one is let in, as Ray may put one where that could have been.
-        """
-        if not self._inside:
-            return True
-        self._look_again()
-        taken = self._taken()
-        most = largest([*taken, needs])
-        if len(taken) < sum(map(most.times, self._nodes)):
-            return True
-        return all(place.settled for place in self._inside.values()) and fit([*taken, needs], self._nodes)
-
-    def _taken(self) -> list[Needs]:
-        return [place.needs for place in self._inside.values() for _ in range(place.granted)]
-
-    def _look_again(self) -> None:
-        if monotonic() - self._looked > LOOK:
-            self._nodes, self._looked = self._look(), monotonic()
-
-    def _replicas(self, place: RoomPlace) -> int:
-        with self._changed:
-            self._look_again()
-            if self._turn < self._models and (self._next is None or fit([*self._taken(), self._next], self._nodes)):
-                return place.granted  # what is free is for the next one
-            while place.granted < self._share(place.needs) and fit([*self._taken(), place.needs], self._nodes):
-                place.granted += 1
-            return place.granted
-
-    def _share(self, needs: Needs) -> int:
-        """How many replicas are a fair part of the cluster."""
-        return sum(needs.times(node) for node in self._nodes) // max(1, len(self._inside))
-
-    def _others_compute(self, place: RoomPlace) -> bool:
-        with self._changed:
-            return any(other.settled for other in self._inside.values() if other is not place)
-
-
-class RoomPlace(Place):
-    """The place of one model: as many replicas as were ``granted``, which are never fewer than before.
-
-    ``settled``: whether the cluster has given one of them what it needs.
-    """
-
-    def __init__(
-        self, needs: Needs, most: Callable[[RoomPlace], int], others_compute: Callable[[RoomPlace], bool]
-    ) -> None:
-        self.needs, self.granted, self.settled = needs, 1, False
-        self._most, self._others_compute = most, others_compute
-
-    def replicas(self) -> int:
-        """How many replicas there may be now."""
-        return self._most(self)
-
-    def settle(self, there: bool) -> None:
-        """Some replica is ``there``, or none any more."""
-        self.settled = there
+    gpus: int
+    cpus: int
+    memory: int
 
     @property
-    def patient(self) -> bool:
-        """Whether what it waits for may be held by another model of the sweep, which will end."""
-        return self._others_compute(self)
+    def amounts(self) -> dict[str, int]:
+        """What is needed at all, by Ray's names."""
+        own = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory}
+        return {name: amount for name, amount in own.items() if amount}
+
+    def lacking(self, there: Node, state: str = "free") -> str:
+        """Of what there is less than needed, in words; empty where there is enough."""
+        short = {name: amount for name, amount in self.amounts.items() if there.get(name, 0) < amount}
+        have = {name: _amount(name, there.get(name, 0), bare=True) for name in short}
+        return " and ".join(f"{_amount(name, amount)} ({have[name]} {state})" for name, amount in short.items())
+
+    def times(self, node: Node) -> int:
+        """How many replicas a node has room for when nothing else is there."""
+        return min((int(node.get(name, 0) // amount) for name, amount in self.amounts.items()), default=1)
+
+
+def slots_of(nodes: Sequence[Node]) -> int:
+    """The GPUs of a cluster, or its cores where it has none: so many models can compute at once."""
+    return max(1, int(_sum(nodes, "GPU") or _sum(nodes, "CPU")))
+
+
+def in_words(nodes: Sequence[Node]) -> str:
+    """What all nodes have together: ``2 nodes, 8 GPUs, 64 CPUs and 500.0 GB of memory``."""
+    amounts = [_amount(name, amount) for name in ("GPU", "CPU", "memory") if (amount := _sum(nodes, name))]
+    return " and ".join([", ".join([_amount("node", len(nodes)), *amounts[:-1]]), *amounts[-1:]])
+
+
+def needs_of(
+    model: Model, nodes: Sequence[Node], workers: int | None, gpu_bytes: int | None, memory: int | None = None
+) -> Needs:
+    """What a replica of ``model`` takes of a cluster with these ``nodes``, where there are to be so many ``workers``.
+
+    A model on GPUs takes as many as its device names, or as few as hold it; where a GPU's memory ``gpu_bytes`` is not
+    known, one, or with the device ``auto`` all of a node.  On a CPU it takes its part of the cores.  ``memory``: bytes
+    that it needs where it computes, if somebody said so; else they are known from its files.  UsageError where no node
+    has room for it.
+    """
+    footprint = footprint_of(model)
+    if model.device == "cpu":
+        needs = Needs(0, _cores(nodes, workers), memory or footprint.host)
+    else:
+        gpus = _gpus(model, footprint, nodes, gpu_bytes, memory)
+        needs = Needs(max(1, gpus), max(1, gpus), footprint.host)
+    if not any(map(needs.times, nodes)):
+        largest = max(nodes, key=lambda node: node.get("GPU" if needs.gpus else "CPU", 0), default={})
+        raise UsageError(
+            f"no node of the cluster has room for {model.name}: it needs {needs.lacking(largest, 'on the largest')}"
+        )
+    return needs
+
+
+def _gpus(model: Model, footprint: Footprint, nodes: Sequence[Node], gpu_bytes: int | None, memory: int | None) -> int:
+    """How many GPUs of one node a replica takes."""
+    most = max((int(node.get("GPU", 0)) for node in nodes), default=0)
+    if named := devices_of(model.device):
+        return len(named)
+    if gpu_bytes is None or not most:
+        return max(1, most) if model.device == AUTO else 1
+    gpus = footprint.devices(gpu_bytes, most) if memory is None else -(-memory // gpu_bytes)
+    if gpus is None or gpus > most:
+        has = "the GPU of a node has" if most == 1 else f"the {most} GPUs of a node have together"
+        raise UsageError(
+            f"{model.name} needs {_amount('memory', memory or footprint.device)}, more than {has}"
+            f" ({_amount('memory', gpu_bytes * most, bare=True)}); take a narrower dtype, or nodes with more"
+        )
+    return gpus
+
+
+def _cores(nodes: Sequence[Node], workers: int | None) -> int:
+    """The most cores that each of so many ``workers`` can have at once; 1 where there are not even as many."""
+    if workers is None:
+        return 1
+    cores = [int(node.get("CPU", 0)) for node in nodes]
+    counts = range(max(cores, default=1), 1, -1)
+    return next((most for most in counts if sum(own // most for own in cores) >= workers), 1)
+
+
+def _sum(nodes: Iterable[Node], name: str) -> float:
+    return sum(node.get(name, 0) for node in nodes)
+
+
+def _amount(name: str, amount: float, bare: bool = False) -> str:
+    """``12.0 GB of memory``, ``2 GPUs``; ``bare``: without what it is of."""
+    if name == "memory":
+        return f"{amount / 1e9:.1f} GB" + ("" if bare else " of memory")
+    return f"{amount:g}" if bare else f"{amount:g} {name}" + ("" if amount == 1 else "s")

@@ -31,7 +31,6 @@ from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRec
 from choicewise.results.summary import keep_summary
 from choicewise.running.evaluate import evaluate
 from choicewise.running.progress import Progress, SweepProgress
-from choicewise.running.ray import Room
 from choicewise.running.sources import (
     ALL,
     Chosen,
@@ -46,7 +45,7 @@ from choicewise.running.sources import (
     refuse_one_dataset,
 )
 from choicewise.running.work import how_asked
-from choicewise.running.workers import ONE_PROCESS, Needs, Parallel, Place, Workforce, in_words, slots_of
+from choicewise.running.workers import ONE_PROCESS, Parallel, Workforce
 from choicewise.store.manifest import is_sweep, read_manifest, read_sweep, write_sweep
 from choicewise.store.tables import unanswered_keys
 from choicewise.util.background import Ending, give_model_back, in_threads
@@ -353,40 +352,25 @@ class _Job:
             give_model_back()
 
     def _together(self, jobs: Sequence[Job], opened: Mapping[str, OpenedSource], shown: SweepProgress) -> None:
-        """Several models at once, as many as the cluster has room for, each evaluated by a thread."""
-        from choicewise.running.ray import nodes_of_cluster
+        """Several models at once, each evaluated by a thread; Ray places their replicas as resources become free."""
+        from choicewise.running.ray import in_words, nodes_of_cluster, slots_of
 
-        nodes, room = nodes_of_cluster(), Room(nodes_of_cluster, len(jobs))
+        nodes = nodes_of_cluster()
         if len(jobs) > 1:
             self._audience.say(f"{len(jobs)} models share a cluster with {in_words(nodes)}")
 
         def evaluate_one(turn: int, ending: Ending) -> None:
             model, cells = jobs[turn]
             ending.safe_point()
-            with room.place(turn, ending) as enter:
-                loaded, place, failure = self._placed(model, enter)
-                parallel = ONE_PROCESS if place is None else self._asked.parallel
-                with Workforce(parallel, place, safe_point=ending.safe_point) as workforce:
-                    self._ask(model, (loaded, failure), cells, opened, shown, workforce, ending.safe_point)
+            loaded, failure = self._load(model)
+            served = loaded is not None and loaded.device == SERVER
+            parallel = ONE_PROCESS if served else self._asked.parallel
+            with Workforce(parallel, len(jobs), model.memory, ending.safe_point) as workforce:
+                self._ask(model, (loaded, failure), cells, opened, shown, workforce, ending.safe_point)
             give_model_back()
 
         threads = slots_of(nodes) + 1  # one is loaded while the others compute
         in_threads(len(jobs), threads, evaluate_one, shown.beat)
-
-    def _placed(self, model: SweepModel, enter: Callable[[Needs], Place]) -> tuple[Model | None, Place | None, str]:
-        """The model and its place on the cluster, once it has one; or why it is not there.
-
-        A model behind a server needs no place.
-        """
-        from choicewise.running.ray import cluster_needs
-
-        loaded, failure = self._load(model)
-        if loaded is None or loaded.device == SERVER:
-            return loaded, None, failure
-        place: Place | None = None
-        with self._caught() as problems:
-            place = enter(cluster_needs(loaded, self._asked.parallel.workers, model.memory))
-        return (None, None, "".join(problems)) if place is None else (loaded, place, "")
 
     def _open(self, waiting: Sequence[CellRecord]) -> dict[str, OpenedSource]:
         """The data of the cells, by name; what can't be opened is recorded, or refused all at once."""

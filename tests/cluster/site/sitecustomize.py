@@ -62,12 +62,6 @@ def held_replica(module: Any) -> None:
         module.Replica.__init__, module.Replica.answer = held_load, held_answer
 
 
-def workers(module: Any) -> None:
-    """Both."""
-    held_replica(module)
-    short_patience(module)
-
-
 def held(name: str) -> None:
     """Returns as soon as there is no such file."""
     while (FOLDER / name).exists():
@@ -76,7 +70,8 @@ def held(name: str) -> None:
 
 CHANGES: dict[str, Callable[[Any], None]] = {
     "choicewise": other_version,
-    "choicewise.running.workers": workers,
+    "choicewise.running.replica": held_replica,
+    "choicewise.running.workers": short_patience,
 }
 
 

@@ -28,7 +28,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +42,6 @@ from choicewise.errors import StoreError
 from choicewise.interchange.export import own_folder
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.records import FLOAT32
 from choicewise.requests import blocks
 from choicewise.results import summary as summary_file
 from choicewise.results.summary import keep_summary
@@ -57,13 +55,6 @@ from choicewise.store.tables import read_blocks
 from choicewise.util import files as atomic
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer"]
-
-
-class Noisy(HashModel):
-    """A 16-bit model with so much noise that a float32 copy is asked again."""
-
-    dtype = "bfloat16"
-    selfcheck = SimpleNamespace(rung="tree", difference=0.8, floor=0.8, noise=0.8, depth=200, cost="")
 
 
 @dataclass
@@ -164,17 +155,10 @@ def in_child(act: Callable[[], Any], kill_after: float | None = None) -> tuple[s
 
 
 def run(folder: Path) -> None:
-    """A run whose blocks are written in parts, with rescoring and its summary."""
+    """A run whose blocks are written in parts, with its summary."""
     clock = count(step=5)  # a minute is over after a dozen observations
     block_writer.perf_counter = lambda: float(next(clock))
-    made = evaluate(
-        model=Noisy(),
-        data=folder / "data",
-        protocols=PROTOCOLS,
-        out=folder / "run",
-        rescore_near_ties=lambda: HashModel(1),
-    )
-    keep_summary(made)
+    keep_summary(evaluate(model=HashModel(), data=folder / "data", protocols=PROTOCOLS, out=folder / "run"))
 
 
 def failing_run(folder: Path) -> None:
@@ -255,7 +239,6 @@ def content(folder: Path) -> Any:
     return {
         "observations": sorted(map(json.dumps, observations)),
         "doubled": len(keys) - len(set(keys)),
-        "rescored": sum(key.endswith(FLOAT32) for key in keys),
         "report": opened.report().to_pylist(),
         "complete": opened.manifest.complete,
         "faults": [fault.problem for fault in examined.faults if fault.kind != "set aside"],
@@ -276,7 +259,7 @@ def whole_export(folder: Path) -> bool:
 
 
 SCENARIOS = [
-    Scenario("a run with rescoring", data, run, content),
+    Scenario("a run", data, run, content),
     Scenario("asking unanswered questions again", failing_run, asked_again, content),
     Scenario("doctor's repair and the line it prints", damaged_run, repaired, content),
     Scenario("an export written again", exported, exported_again, export_content),

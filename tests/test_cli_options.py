@@ -11,12 +11,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from choicewise import __version__
-from choicewise.bundled import MODELS
 from choicewise.cli import app
 from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import entries, groups, resolve, suite_names
-
-from .worlds import write_mmlu
 
 FAKE = ["--model", "fake:hash"]
 RUN = ["run", *FAKE, "--data", "nowhere", "--protocol", "mmlu/original", "--out", "nowhere"]
@@ -37,9 +34,6 @@ def choicewise(*arguments: str | Path) -> Result:
             for option, value in (("--dtype", "float32"), ("--device", "cpu"), ("--window", "8"))
         ],
         ([*RUN, "--batch-tokens", "8"], "--batch-tokens"),
-        ([*RUN, "--rescore-near-ties"], "--rescore-near-ties"),
-        ([*LOCAL, "--dtype", "float32", "--rescore-near-ties"], "--rescore-near-ties"),
-        ([*LOCAL, "--dry-run", "--rescore-near-ties"], "--rescore-near-ties"),
         *[
             (["report", "nowhere", view, option, value], option)
             for view in ("--multiverse", "--agreement", "--distribution")
@@ -63,17 +57,6 @@ def test_an_option_without_use_is_refused_before_anything_is_opened(line: list[s
     error = choicewise(*line).exception
     assert isinstance(error, UsageError)
     assert useless in str(error)
-
-
-def test_rescoring_what_is_computed_in_float32_anyway_is_refused(tmp_path: Path) -> None:
-    data = write_mmlu(tmp_path / "data", questions=1)
-    line = ["run", "--model", min(MODELS), "--data", data, "--protocol", "mmlu/cloze", "--device", "cpu"]
-    error = choicewise(*line, "--out", tmp_path / "run", "--rescore-near-ties").exception
-    assert isinstance(error, UsageError)
-    assert "computes in float32 here and has no use for --rescore-near-ties; leave --rescore-near-ties out" in str(
-        error
-    )
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("line", [[*RUN, "--limit", "0"], [*RUN, "--limit", "-1"], ["report"], ["nonsense"], []])

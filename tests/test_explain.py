@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,7 +27,6 @@ from choicewise.report.explain import explanation_lines
 from choicewise.results.explain import explain, explain_items
 from choicewise.results.run import Run
 from choicewise.util.jsonio import json_value
-from tests.test_rescoring import NOISE, Noisy, Wide
 from tests.worlds import write_mmlu
 
 
@@ -213,31 +211,21 @@ def test_what_a_reading_asks_beside_the_prompt_is_shown(tmp_path: Path) -> None:
     assert f"observed: {embedding.scored[0].value:.4f}" in told
 
 
-class Quieter(Noisy):
-    """With so little noise that it leaves some items decided."""
-
-    selfcheck = SimpleNamespace(**{**vars(Noisy.selfcheck), "noise": NOISE / 4})
+ASKED_UNDER = {"joint": ["mmlu/cloze:sum", "mmlu/cloze:pmi-answer"], "word": ["mmlu/cloze:sum"]}
 
 
-RESCORED_UNDER = {"joint": ["mmlu/cloze:sum", "mmlu/cloze:pmi-answer"], "word": ["mmlu/cloze:sum"]}
-
-
-@pytest.fixture(scope="module", params=RESCORED_UNDER)
-def rescored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run whose near ties a float32 copy rescored, with and without corrections."""
-    folder = tmp_path_factory.mktemp("rescored")
+@pytest.fixture(scope="module", params=ASKED_UNDER)
+def observed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with and without corrections."""
+    folder = tmp_path_factory.mktemp("observed")
     recipes: dict[str, Protocol] = {}
-    for name in RESCORED_UNDER[request.param]:
+    for name in ASKED_UNDER[request.param]:
         recipes[name] = replace(resolve(name)[name], boundary=request.param, continuation=" {letter}")
-    asked = {"data": write_mmlu(folder / "data"), "protocols": recipes, "out": folder / "run"}
-    evaluate(model=Quieter(), **asked)
-    return evaluate(model=Quieter(), rescore_near_ties=Wide, **asked)
+    return evaluate(model=HashModel(), data=write_mmlu(folder / "data"), protocols=recipes, out=folder / "run")
 
 
-def test_rescored_items_show_the_answers_of_the_float32_copy(rescored: Run) -> None:
-    found = [explain(rescored, item) for item in rescored.tables.items["item"].to_pylist()]
-    assert {asked.rescored for each in found for asked in each.asked} == {True, False}
-    for each in found:
+def test_shown_answers_give_the_shown_scores(observed: Run) -> None:
+    for each in (explain(observed, item) for item in observed.tables.items["item"].to_pylist()):
         (asked,) = each.asked
         totals = [scored.total for scored in asked.scored if scored.null is None]
         after_null = [scored.total for scored in asked.scored if scored.null is not None]
@@ -245,15 +233,11 @@ def test_rescored_items_show_the_answers_of_the_float32_copy(rescored: Run) -> N
         shown = {"mmlu/cloze:sum": totals, "mmlu/cloze:pmi-answer": pmi}
         for decided in each.decided:
             assert shown[decided.protocol] == pytest.approx(decided.scores, abs=1e-4)
-        text = "\n".join(explanation_lines(each))
-        assert ("rescored in float32" in text) == asked.rescored
-        assert [prompt["rescored"] for prompt in json_value(each)["asked"]] == [asked.rescored]
 
 
-def test_stored_scores_follow_from_the_observations(rescored: Run) -> None:
-    rows = [row for row in rescored.observations().to_pylist() if row["null"] is None]
-    assert {row["key"].endswith(":float32") for row in rows} == {True, False}
-    answered = set(rescored.tables.observations["key"].to_pylist())
+def test_stored_scores_follow_from_the_observations(observed: Run) -> None:
+    rows = [row for row in observed.observations().to_pylist() if row["null"] is None]
+    answered = set(observed.tables.observations["key"].to_pylist())
     assert {row[column] for row in rows for column in ("key", "before", "after")} - {None} <= answered
     sums = {
         (row["prompt"], row["item"], row["choice"]): sum(row["logprobs"])
@@ -262,8 +246,8 @@ def test_stored_scores_follow_from_the_observations(rescored: Run) -> None:
         for row in rows
     }
     assert len(sums) == len(rows)
-    prompts = {name: recipe.prompt_digest for name, recipe in rescored.protocols.items()}
-    scores = [row for row in rescored.scores().to_pylist() if row["protocol"] != "mmlu/cloze:pmi-answer"]
+    prompts = {name: recipe.prompt_digest for name, recipe in observed.protocols.items()}
+    scores = [row for row in observed.scores().to_pylist() if row["protocol"] != "mmlu/cloze:pmi-answer"]
     assert [sums[prompts[row["protocol"]], row["item"], row["choice"]] for row in scores] == pytest.approx(
         [row["score"] for row in scores], abs=1e-4
     )

@@ -19,7 +19,6 @@ from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.results.tables import find_elsewhere, list_portions, places_of
 from choicewise.scoring.combine import COMBINERS
-from tests.test_rescoring import Noisy, Wide
 from tests.worlds import set_block_size, write_mmlu
 
 FAMILIES = ["mmlu", "options", "compat"]
@@ -63,7 +62,7 @@ def assert_as_at_once(run: Run) -> None:
         for column in ("prediction", "credit", "tied", "margin"):
             np.testing.assert_array_equal(getattr(measured.decisions, column), getattr(decisions, column), name)
         np.testing.assert_equal(measured.scores, scores, name)
-        for column in ("right", "rescored", "lengths"):
+        for column in ("right", "lengths"):
             np.testing.assert_array_equal(getattr(evidence, column), getattr(whole, column), f"{name} {column}")
         np.testing.assert_equal(evidence.doubts, whole.doubts)
         if measured.likelihoods:
@@ -101,14 +100,6 @@ def test_an_interrupted_run_that_goes_on_with_other_blocks(
     whole = evaluate(model=HashModel(), data=data, protocols=["mmlu", "options/cloze"], out=tmp_path / "whole")
     values = {row.protocol: row.value for row in whole.rows()}
     assert {row.protocol: row.value for row in run.rows()} == pytest.approx(values, nan_ok=True)
-
-
-def test_a_rescored_run(data: Path, tmp_path: Path) -> None:
-    asked = {"data": data, "protocols": ["mmlu/cloze", "mmlu/original"], "out": tmp_path / "run"}
-    run = evaluate(model=Noisy(), rescore_near_ties=Wide, **asked)
-    rescored = run.measurements["mmlu/original"].evidence.rescored
-    assert 0 < rescored.sum() < len(rescored)
-    assert_as_at_once(run)
 
 
 def test_what_lies_elsewhere_is_no_more_than_what_is_shared(data: Path, tmp_path: Path) -> None:

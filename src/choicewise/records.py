@@ -14,9 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-FLOAT32 = ":float32"
-"""Suffix of an observation's key: the same question, answered by a float32 copy of a 16-bit model."""
-
 GENERATED = -1
 """The choice index of a generation, which belongs to no choice."""
 

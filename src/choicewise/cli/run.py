@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,9 +67,6 @@ def run(
     batch_tokens: options.BatchTokens = None,
     executor: options.Executor = options.Kind.local,
     workers: options.Workers = None,
-    rescore_near_ties: Annotated[
-        bool, typer.Option("--rescore-near-ties", help="Rescore in float32 what 16-bit arithmetic leaves undecided.")
-    ] = False,
     without_missing: options.WithoutMissing = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")] = False,
     every: options.All = False,
@@ -82,7 +78,6 @@ def run(
     own; then the report has its average. Repeating the same line goes on where it was interrupted, and does nothing
     when everything is there.
     """
-    rescore = {"rescore_near_ties": rescore_near_ties}
     asked = Evaluation(
         model,
         data,
@@ -103,11 +98,9 @@ def run(
         executor,
         workers,
     )
-    asked.refuse_foreign(**rescore)
-    if dtype == options.Dtype.float32:
-        options.refuse_without_use("--dtype float32 has", **rescore)
+    asked.refuse_foreign()
     if dry_run:
-        alone = {**rescore, **spread(executor, workers)}
+        alone = spread(executor, workers)
         options.refuse_without_use("--dry-run counts what is asked first and has", **alone, all=every)
     if json:
         options.refuse_without_use("--json prints every number and has", all=every)
@@ -123,7 +116,7 @@ def run(
         plan_several(asked, sources, without_missing, json)
         return
     else:
-        run_several(asked, sources, protocol, out, without_missing, rescore_near_ties, json, every)
+        run_several(asked, sources, protocol, out, without_missing, json, every)
         return
     if out is not None:
         from choicewise.store.folder import check_folder
@@ -140,10 +133,6 @@ def run(
         print_plan(planned, language_model, json)
         return
     more: dict[str, Any] = {"rendered": sources[0].rendered}
-    if rescore_near_ties:
-        if language_model.dtype not in ("bfloat16", "float16"):
-            options.refuse_without_use(f"{model} computes in {language_model.dtype} here and has", **rescore)
-        more["rescore_near_ties"] = partial(asked.load, dtype="float32")
     from choicewise.results.outcomes import ranked
     from choicewise.results.summary import keep_summary
     from choicewise.util.background import give_memory_back
@@ -281,7 +270,6 @@ def run_several(
     selectors: Sequence[str],
     out: Path,
     without_missing: bool,
-    rescore_near_ties: bool,
     json: bool,
     every: bool,
 ) -> None:
@@ -296,7 +284,6 @@ def run_several(
         asked.part,
         without_missing=without_missing,
         go_on=False,
-        rescore_near_ties=rescore_near_ties,
         parallel=asked.parallel,
         command=words_of,
         typed=typed_words.get(),

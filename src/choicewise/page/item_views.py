@@ -245,7 +245,6 @@ def _item_detail_asked(asked: AskedPrompt, number: dict[str, int], texts: Texts)
         f"{asked.shots} shots": asked.shots is not None,
         f"{asked.shots_dropped} more dropped to fit": asked.shots_dropped,
         f"{asked.tokens_dropped} tokens cut off": asked.tokens_dropped,
-        "rescored in float32": asked.rescored,
         disarmed(f"not shown: {', '.join(asked.unused)}"): asked.unused,
         disarmed(f"not asked: {asked.missing}"): asked.missing is not None,
     }

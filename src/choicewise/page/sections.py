@@ -123,7 +123,7 @@ ADVICE = {
     "position": "A preference for places may be in the number. Take permuted options, or score the answers' texts.",
     "length": "Longer or shorter answers score better whatever they say. Take a score that is divided by length.",
     "mass": "The model would rather write something else than a label. Take a protocol that scores the answers' texts.",
-    "near-ties": "Run the model in float32, or have near ties rescored.",
+    "near-ties": "Run the model in float32.",
     "label/text": "Labels and texts decide differently here. Report both.",
     "permutation": "The answer depends on the order of the options. Report a protocol that averages over orders.",
     "choices-only": "Some answers can be told without the question. Report that number, too.",

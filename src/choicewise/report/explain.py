@@ -81,8 +81,6 @@ def _lost(asked: AskedPrompt) -> Iterator[str]:
         yield f"{asked.shots_dropped} more dropped to fit"
     if asked.tokens_dropped:
         yield f"{asked.tokens_dropped} tokens cut off"
-    if asked.rescored:
-        yield "rescored in float32"
     if asked.unused:
         yield f"unused: {short(', '.join(asked.unused), REASON)}"
 
@@ -276,7 +274,6 @@ def _asked(asked: AskedPrompt) -> Iterator[str]:
         f"{asked.shots} shots": asked.shots is not None,
         f"{asked.shots_dropped} more dropped to fit": asked.shots_dropped,
         f"{asked.tokens_dropped} tokens cut off": asked.tokens_dropped,
-        "rescored in float32": asked.rescored,
         f"unused: {', '.join(map(safe, asked.unused))}": asked.unused,
     }
     yield ", ".join(words for words, true in about.items() if true)

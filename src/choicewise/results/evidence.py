@@ -53,7 +53,6 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
     A calibration needs the log-likelihoods of all items before it decides about any.
     """
     wanted: dict[Name, Callable[[ObservedPortion], Column]] = {
-        ("rescored",): lambda portion: portion.rescored,
         ("doubts",): lambda portion: portion.doubts,
         ("lengths",): lambda portion: np.nan_to_num(portion.lengths, nan=-1.0).astype(np.int32),
         ("no number",): lambda portion: portion.no_number,
@@ -269,11 +268,6 @@ class Evidence:
         offsets = offsets_of(self.about["gold"])
         flat = np.append(pc.list_flatten(self.about["gold"]).to_numpy(), 0)
         return np.where(np.diff(offsets) == 1, flat[offsets[:-1]], -1).astype(np.int64)
-
-    @property
-    def rescored(self) -> Mask:
-        """The items whose observations are those of a float32 copy of the model, bool [items]."""
-        return np.asarray(self.columns["rescored",])
 
     @property
     def lengths(self) -> Floats:

@@ -15,7 +15,7 @@ from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.protocols.signature import unused
-from choicewise.records import FLOAT32, GENERATED
+from choicewise.records import GENERATED
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.results.spans import NO_NUMBER
@@ -83,7 +83,6 @@ class ScoredContinuation:
 class AskedPrompt:
     """One prompt of the item, the protocols that read it, and what was observed after it.
 
-    ``rescored``: a float32 copy of the model answered, because the noise of the 16-bit model leaves the item open.
     ``boundary``: the protocol's, or in words whose, where another tool asked.
     ``unused``: the fields of the data with content that the prompt does not show.
     """
@@ -95,7 +94,6 @@ class AskedPrompt:
     shots: int | None
     shots_dropped: int | None
     tokens_dropped: int
-    rescored: bool
     missing: str | None
     scored: tuple[ScoredContinuation, ...]
     unused: tuple[str, ...] = ()
@@ -200,18 +198,14 @@ def _explanation(
     decided: Sequence[_Decided],
 ) -> Explanation:
     prompts: dict[str, dict[str, Protocol]] = {}
-    rescored: set[str] = set()
     for each in decided:
         prompts.setdefault(each.protocol.prompt_digest, {})[each.name] = each.protocol
-        if each.rescored(about["item"]):
-            rescored.add(each.protocol.prompt_digest)
     asked = []
     for request in requests:
         if protocols := prompts.get(request["prompt"]):
             own = [span for span in spans if span["prompt"] == request["prompt"]]
-            suffix = FLOAT32 if request["prompt"] in rescored else ""
             lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
-            told = _asked(protocols, request, own, answers, suffix)
+            told = _asked(protocols, request, own, answers)
             boundary = told.boundary if run.manifest.imported is None else f"of {run.manifest.imported.tool}"
             asked.append(replace(told, boundary=boundary, unused=lacks))
     decisions = (each.decision(about["item"]) for each in decided)
@@ -226,17 +220,15 @@ def _asked(
     request: Record,
     spans: list[Record],
     answers: Mapping[str, Record],
-    suffix: str,
 ) -> AskedPrompt:
-    """``suffix``: of the keys of the answers that count."""
     one = next(iter(protocols.values()))
     nulls = {protocol.null for protocol in protocols.values()} | {None}
     spans = [span for span in spans if span["null"] in nulls]
     spans.sort(key=lambda span: (span["null"] is not None, span["null"] or "", span["choice"], span["part"]))
     chains = _chain_tokens(spans, answers) if "chains" in READINGS[one.reading].takes else {}
-    scored = tuple(_scored(one, request, span, answers, suffix, chains) for span in spans)
+    scored = tuple(_scored(one, request, span, answers, chains) for span in spans)
     kept = {name: request[name] for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")}
-    return AskedPrompt(tuple(protocols), one.reading, one.boundary, **kept, rescored=suffix != "", scored=scored)
+    return AskedPrompt(tuple(protocols), one.reading, one.boundary, **kept, scored=scored)
 
 
 def _chain_tokens(spans: list[Record], answers: Mapping[str, Record]) -> dict[int, int]:
@@ -250,11 +242,10 @@ def _scored(
     request: Record,
     span: Record,
     answers: Mapping[str, Record],
-    suffix: str,
     chains: Mapping[int, int],
 ) -> ScoredContinuation:
     """``chains``: tokens between the context and what is scored, by part."""
-    answer, *corrections = (answers.get((span[column] or "") + suffix) for column in KEYS)
+    answer, *corrections = (answers.get(span[column] or "") for column in KEYS)
     before, after = map(_total, corrections)
     context = span["null"] if span["null"] is not None else span["context"] or request["context"] or ""
     text, value = (None, None) if answer is None else (answer["text"], answer["value"])
@@ -315,11 +306,6 @@ class _Decided:
         self._places = {item: place for place, item in enumerate(measured.ids.to_pylist())}
         self._near_ties, self._bounded = measured.near_ties, measured.bounded
         self._lows = measured.low_scores if measured.lows is not None and len(measured.lows.places) else None
-
-    def rescored(self, item: str) -> bool:
-        """Whether the answers of a float32 copy of the model count for the item."""
-        place = self._places.get(item)
-        return place is not None and bool(self._measured.evidence.rescored[place])
 
     def decision(self, item: str) -> ItemDecision | None:
         """None where the item was not asked under the protocol."""

@@ -347,8 +347,6 @@ class Measurement:
         axes = self.protocol
         assert self.noise is not None
         epsilon = NOISE[axes.calibration] * self.noise * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
-        if axes.calibration == "none":  # else the noise of other items, or of the prior, is in the score, too
-            epsilon = np.where(self.evidence.rescored[row_of(self.evidence.item_offsets)], 0.0, epsilon)
         return np.asarray(epsilon, dtype=np.float64)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:

@@ -138,8 +138,7 @@ class Run:
     def observations(self) -> pa.Table:
         """One row per choice, request and null context, with the tokens, log-probabilities (nats) and ranks observed.
 
-        They are what scores are made of: of an item that was rescored, the answers of the float32 copy, under keys that
-        end in ``:float32``.  ``correction_first`` and ``correction_last`` are the nats that a boundary policy adds at
+        ``correction_first`` and ``correction_last`` are the nats that a boundary policy adds at
         the first and the last token, 0 where it corrects nothing.  ``missing``: why nothing was asked, or not answered;
         ``at_most``: whether the log-probabilities are upper bounds.
         """

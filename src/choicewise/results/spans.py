@@ -25,8 +25,7 @@ class ObservedPortion:
     it, in the order of the item table.
 
     Every item has one row per choice, whether or not it could be scored; a row without an observation is missing.
-    ``items``: rows of the item table.  ``rescored``: the items whose observations are those of a float32 copy of the
-    model, bool [items].
+    ``items``: rows of the item table.
     """
 
     def __init__(self, tables: RunTables, prompt: str) -> None:
@@ -39,7 +38,6 @@ class ObservedPortion:
         self.gold: list[list[int]] = self.about["gold"].to_pylist()
         self.item_offsets: Integers = offsets_of(self.about["choices"])
         self._spans = PromptSpans(tables, prompt, self.about["item"], self.item_offsets)
-        self.rescored: Mask = self._spans.rescored
         self._scores: dict[tuple[str, str | None, str], Floats] = {}
 
     def continuations(self, null: str | None = None) -> Continuations:
@@ -213,7 +211,6 @@ class PromptSpans:
         self._unanswered = [(int(place[span]), reason) for span, reason in tables.unanswered if chosen[span]]
         self._corrections = [nats[chosen] for nats in tables.corrections]
         self._items, self._rows = len(item_offsets) - 1, int(item_offsets[-1])
-        self.rescored: Mask = _filled(self._items, False, self._item[tables.rescored[chosen]], True)
 
     @property
     def parts(self) -> int:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.errors import StoreError
-from choicewise.records import FLOAT32, ITEM_FILE, ITEMS, OBSERVATIONS, REQUESTS, SPANS, BlockRecord, Manifest
+from choicewise.records import ITEM_FILE, ITEMS, OBSERVATIONS, REQUESTS, SPANS, BlockRecord, Manifest
 from choicewise.scoring.observed import Continuations, Floats, Integers, Mask, reduce_rows
 from choicewise.store.tables import (
     SCHEMAS,
@@ -63,27 +63,13 @@ class RunTables:
 
     @cached_property
     def answers(self) -> Integers:
-        """The rows of the observations that the ``KEYS`` of each span name, int64 [3, spans]; -1 where there is none.
-
-        Those of the float32 copy where the item was rescored.
-        """
-        return np.where(self.rescored, self._float32_answers, self._own_answers)
-
-    @cached_property
-    def rescored(self) -> Mask:
-        """The spans whose float32 answers count, bool [spans]: those of items that have all of them under a prompt.
-
-        Answers of two computations within one item would shift its choices against each other.
-        """
-        answered, again = self._own_answers[0] >= 0, self._float32_answers
-        if not (again[0] >= 0).any():
-            return np.zeros(len(answered), dtype=np.bool_)
-        named = np.stack([pc.is_valid(self.spans[column]).to_numpy() for column in KEYS])
-        lacking = answered & (named & (again < 0)).any(axis=0)
-        columns = (self.spans[name].combine_chunks().dictionary_encode() for name in ("prompt", "item"))
-        prompt, item = (column.indices.to_numpy().astype(np.int64) for column in columns)
-        number = prompt * len(self.spans) + item
-        return np.asarray(answered & ~np.isin(number, number[lacking]), dtype=np.bool_)
+        """The rows of the observations that the ``KEYS`` of each span name, int64 [3, spans]; -1: none."""
+        known, keys = self.observations["key"], [self.spans[name] for name in KEYS]
+        lost = pc.is_valid(self.observations["missing"]).to_numpy()
+        order = np.append(np.argsort(lost, kind="stable"), -1)  # of a question that was asked again the answer counts
+        known = known.take(pa.array(order[:-1])) if lost.any() else known
+        rows = np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
+        return order[rows] if lost.any() else rows
 
     @cached_property
     def corrections(self) -> tuple[Floats, Floats]:
@@ -119,7 +105,7 @@ class RunTables:
         if column.null_count == len(column):
             return []
         reasons = [*column.to_pylist(), None]  # row -1: none
-        rows = self._own_answers
+        rows = self.answers
         spans = np.flatnonzero(np.append(pc.is_valid(column).to_numpy(), False)[rows].any(axis=0))
         return [(span, next(filter(None, (reasons[row] for row in rows[:, span])))) for span in spans.tolist()]
 
@@ -131,7 +117,7 @@ class RunTables:
         no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
         answered = pc.is_null(self.observations["missing"]).to_numpy()
         nan = np.append(((summed & np.isnan(self._totals)) | no_value) & answered, False)  # row -1: none
-        return np.asarray(nan[self._own_answers].any(axis=0), dtype=np.bool_)
+        return np.asarray(nan[self.answers].any(axis=0), dtype=np.bool_)
 
     @cached_property
     def offsets(self) -> Integers:
@@ -185,24 +171,6 @@ class RunTables:
         totals = self._given.get("totals")
         return sums if totals is None else np.where(np.diff(self.offsets) > 0, sums, totals)
 
-    @cached_property
-    def _own_answers(self) -> Integers:
-        return self._find("")
-
-    @cached_property
-    def _float32_answers(self) -> Integers:
-        again = pc.any(pc.ends_with(self.observations["key"], FLOAT32)).as_py()
-        return self._find(FLOAT32) if again else np.full((len(KEYS), len(self.spans)), -1, dtype=np.int64)
-
-    def _find(self, suffix: str) -> Integers:
-        known, columns = self.observations["key"], [self.spans[name] for name in KEYS]
-        keys = [pc.binary_join_element_wise(column, suffix, "") for column in columns] if suffix else columns
-        lost = pc.is_valid(self.observations["missing"]).to_numpy()
-        order = np.append(np.argsort(lost, kind="stable"), -1)  # of a question that was asked again the answer counts
-        known = known.take(pa.array(order[:-1])) if lost.any() else known
-        rows = np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
-        return order[rows] if lost.any() else rows
-
 
 def read_run_tables(folder: Path, manifest: Manifest) -> RunTables:
     """The tables of the run folder that ``manifest`` describes.  Raises StoreError when one is missing or damaged."""
@@ -222,7 +190,6 @@ def read_portion_tables(folder: Path, portion: Portion, items: pa.Table, elsewhe
     left_out = () if texts else ("context",)
     requests, spans = (_rows(folder, portion, name, "item", own["item"], left_out) for name in ("requests", "spans"))
     keys = named(spans)
-    keys = pa.concat_arrays([keys, pc.binary_join_element_wise(keys, FLOAT32, "")])
     observations = _rows(folder, portion, "observations", "key", pa.chunked_array([keys]))
     if len(elsewhere):
         lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
@@ -272,16 +239,13 @@ def offsets_of(lists: pa.ChunkedArray) -> Integers:
 def find_elsewhere(
     folder: Path, blocks: Sequence[BlockRecord], portions: Sequence[Portion], checked: bool = True
 ) -> pa.Table:
-    """The observations of ``blocks`` that any of the ``portions`` needs and does not hold, float32 copies included.
+    """The observations of ``blocks`` that any of the ``portions`` needs and does not hold.
 
     ``checked``: whether all blocks are known to be whole; else those that are of use are checked, and left out if not.
     """
     if all(len(portion.blocks) == len(blocks) for portion in portions):
         return OBSERVATIONS.empty_table()
     wanted = [_lacking(folder, portion) for portion in portions]
-    again = pa.concat_arrays([_rescored(folder, block) for block in blocks] or [pa.array([], pa.string())])
-    if len(again):
-        wanted += [_lacking(folder, portion, again) for portion in portions]
     keys = pc.unique(pa.concat_arrays(wanted)) if wanted else pa.array([], pa.string())
     tables = [OBSERVATIONS.empty_table()]
     for block in blocks if len(keys) else ():
@@ -299,13 +263,11 @@ def named(spans: pa.Table) -> pa.Array:
     return pc.unique(pa.concat_arrays([column for column in columns if column.null_count < len(column)] or [_NONE]))
 
 
-def _lacking(folder: Path, portion: Portion, again: pa.Array | None = None) -> pa.Array:
-    """The keys that the spans of ``portion`` name and its blocks do not hold; of ``again``, those of their copies."""
+def _lacking(folder: Path, portion: Portion) -> pa.Array:
+    """The keys that the spans of ``portion`` name and its blocks do not hold."""
     spans = _read(folder, portion, "spans", KEYS)
     own = _read(folder, portion, "observations", ["key"])["key"]
     keys = named(spans)
-    if again is not None:
-        keys = again.filter(pc.is_in(pc.replace_substring(again, FLOAT32, ""), keys))
     return keys.filter(pc.invert(pc.or_(pc.is_in(keys, own), pc.is_null(keys))))
 
 
@@ -313,11 +275,6 @@ def _read(folder: Path, portion: Portion, table: str, columns: Sequence[str]) ->
     schema = SPANS if table == "spans" else OBSERVATIONS
     tables = [read_columns(block_file(folder, block, table), schema, columns) for block in portion.blocks]
     return pa.concat_tables([schema.empty_table().select(columns), *tables])
-
-
-def _rescored(folder: Path, block: BlockRecord) -> pa.Array:
-    keys = read_columns(block_file(folder, block, "observations"), OBSERVATIONS, ["key"])["key"]
-    return keys.filter(pc.ends_with(keys, FLOAT32)).combine_chunks()
 
 
 _NONE = pa.array([], pa.string())

@@ -1,4 +1,4 @@
-"""Evaluate, re-ask, rescore."""
+"""Evaluate a model into a run folder, and ask once more what got no answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.records import (
-    FLOAT32,
     MANIFEST,
     SPANS,
     DatasetRecord,
@@ -40,7 +39,7 @@ from choicewise.records import (
     SelfCheckRecord,
     Spent,
 )
-from choicewise.requests.blocks import Section, has_shots, prepare_block
+from choicewise.requests.blocks import Section, has_shots
 from choicewise.requests.render import RenderedRequests
 from choicewise.results.run import Run, open_run
 from choicewise.results.tables import KEYS, Subject, places_of, read_item_table
@@ -64,7 +63,6 @@ def evaluate(
     limit: int | None = None,
     rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
-    rescore_near_ties: Callable[[], Model] | None = None,
     executor: str | Workforce = "local",
     workers: int | None = None,
     progress: Progress | bool | None = None,
@@ -76,9 +74,8 @@ def evaluate(
 
     ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  ``limit``: the first questions
     of each subject.  ``rendered``: the requests of protocols that were rendered elsewhere.  ``skip_bad_items``: count
-    questions that can't be asked as missing, instead of raising DataError.  ``rescore_near_ties`` loads a float32 copy
-    of a 16-bit model, which answers again what noise leaves undecided.  A folder of the same measurement is continued,
-    and only what it lacks is computed; protocols that ask what others already asked cost nothing.  ``progress`` is
+    questions that can't be asked as missing, instead of raising DataError.  A folder of the same measurement is
+    continued, and only what it lacks is computed; protocols that ask what others already asked cost nothing.  ``progress`` is
     called with (done, total); True prints lines on stderr.  Protocols that the model can't be asked under are refused
     with a warning that names them, and the others are asked.  ``command`` and ``typed``, one line, are kept in
     the manifest, where they are explained.
@@ -144,10 +141,6 @@ def evaluate(
                     again = ask_again(folder, answering, work, unanswered, progress)
                     (say or _silent)(again.text)
             note_change(folder, model)
-        if rescore_near_ties is not None and (undecided := open_items(open_run(out))):
-            copied = rescore_near_ties()
-            with workforce.executor(Preparation(copied, data, rendered, True), say or _silent) as answering:
-                rescore(folder, copied, answering, work, undecided, progress)
         folder.finish()
     return open_run(out)
 
@@ -372,55 +365,3 @@ def _neighbours(positions: Sequence[int]) -> Iterator[list[int]]:
         run.append(position)
     if run:
         yield run
-
-
-Undecided = Mapping[str, frozenset[str]]
-"""By prompt digest, the items that noise leaves undecided under a protocol with this prompt."""
-
-
-def open_items(run: Run) -> Undecided:
-    """The near ties and exact ties of a run, where a likelihood decides, that were not rescored yet."""
-    by_prompt: dict[str, set[str]] = {}
-    for measured in run.measurements.values():
-        if measured.likelihoods:
-            undecided = (measured.near_ties | measured.decisions.tied) & ~measured.evidence.rescored
-            items = by_prompt.setdefault(measured.protocol.prompt_digest, set())
-            items.update(measured.ids.filter(pa.array(undecided)).to_pylist())
-    return {prompt: frozenset(items) for prompt, items in by_prompt.items() if items}
-
-
-def rescore(
-    folder: RunFolder,
-    model: Model,
-    executor: Executor,
-    work: Work,
-    undecided: Undecided,
-    progress: Callable[[int, int], None],
-) -> None:
-    """Ask ``model``, the float32 copy, about every undecided item, and keep its observations beside the first ones.
-
-    ``executor`` answers for it.  Reports use the float32 observations of an item where they are complete.  ``progress``
-    is called with (done, total) undecided items, counted once per prompt.
-    """
-    done, total = 0, sum(map(len, undecided.values()))
-    progress(done, total)
-    rescored = folder.rescored()
-    asked = [
-        (section, start, stop, [ask for ask in asks if ask.protocol.prompt_digest in undecided])
-        for section, start, stop, asks in work.stretches()
-    ]
-    for block in work.blocks([stretch for stretch in asked if stretch[-1]]):
-        if not any(item.id in undecided[ask.protocol.prompt_digest] for ask in block.asks for item in block.items):
-            continue
-        prepared = prepare_block(work.data, block, model, skip_bad_items=True, rendered=work.rendered)
-        rows = [row for row in prepared.spans if row.item in undecided[row.prompt] and row.key is not None]
-        keys = dict.fromkeys(key for row in rows for key in (row.key, row.before, row.after) if key is not None)
-        questions = {key: prepared.wanted[key] for key in rescored.without(list(keys))}
-        size = len({(row.prompt, row.item) for row in rows})
-        with BlockWriter(folder, block.place, executor) as writer:
-            for observed in executor.observe(questions):
-                for row in rows_of(observed):
-                    writer.add(row._replace(key=row.key + FLOAT32))
-                progress(done + size * writer.count // len(questions), total)
-        rescored.add(questions)
-        done += size

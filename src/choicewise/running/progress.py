@@ -188,7 +188,7 @@ class TimeLeft:
 Progress = Callable[[int, int], None]
 """Is called with (done, total) of the work, which grows with the computation, now and then from another thread.
 
-A resumed run starts above 0; rescoring in float32 counts again from 0.
+A resumed run starts above 0.
 """
 
 SHORTEST, LONGEST = 0.1, 1.0

@@ -246,9 +246,6 @@ def _names(known: Mapping[str, _Key]) -> Collection[str]:
 Job = tuple[SweepModel, list[CellRecord]]
 """A model, and what of it is to do."""
 
-HALF = ("bfloat16", "float16")
-"""Arithmetic that a float32 copy can rescore."""
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -266,7 +263,6 @@ class Asked:
     chosen: Chosen = ALL
     go_on: bool = True
     without_missing: bool = False
-    rescore_near_ties: bool = False
     parallel: Parallel = ONE_PROCESS
     command: Callable[[SweepModel, Source, Chosen], Sequence[str]] = lambda model, source, chosen: ()
     typed: Sequence[str] = ()
@@ -444,9 +440,6 @@ class _Job:
         workforce: Workforce,
     ) -> None:
         chosen, more = self._asked.chosen, dict[str, Any]()
-        if self._asked.rescore_near_ties and loaded.dtype in HALF:
-            copied = replace(model, options={**model.options, "dtype": "float32"})
-            more["rescore_near_ties"] = partial(self._loaded, copied)
         run = evaluate(
             model=loaded,
             data=source.data,

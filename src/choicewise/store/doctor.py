@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from choicewise.errors import StoreError
 from choicewise.records import (
     BLOCK_FOLDER,
-    FLOAT32,
     ITEM_FILE,
     ITEMS,
     MANIFEST,
@@ -369,7 +368,6 @@ def dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> l
     """
     held = [_read(run, block, "observations", ["key"])["key"].combine_chunks() for block in blocks]
     keys = pa.concat_arrays(held) if held else pa.array([], pa.string())
-    keys = keys.filter(pc.invert(pc.ends_with(keys, FLOAT32)))
     faults = []
     for block in blocks:
         spans = _read(run, block, "spans", _KEYS)

@@ -18,7 +18,6 @@ import pyarrow as pa
 from choicewise.errors import StoreError
 from choicewise.records import (
     BLOCK_FOLDER,
-    FLOAT32,
     ITEM_FILE,
     MANIFEST,
     OBSERVATIONS,
@@ -128,19 +127,11 @@ class RunFolder:
     manifest: Manifest
 
     def observed(self, but: Collection[str] = ()) -> Keys:
-        """The keys of all observations there are, but of those by a float32 copy, and ``but`` these."""
-        return self._keys("", but)
-
-    def rescored(self) -> Keys:
-        """The keys of the observations by a float32 copy, without the suffix ``FLOAT32``."""
-        return self._keys(FLOAT32, ())
-
-    def _keys(self, suffix: str, but: Collection[str]) -> Keys:
-        keys, length = Keys(), 2 * KEY_BYTES + len(suffix)
+        """The keys of all observations there are, without ``but``."""
+        keys = Keys()
         for block in self.manifest.blocks:
             named = read_columns(block_file(self.path, block, "observations"), OBSERVATIONS, ["key"])["key"].to_pylist()
-            own = (key.removesuffix(suffix) for key in named if len(key) == length)
-            keys.add(key for key in own if key not in but)
+            keys.add(key for key in named if key not in but)
         return keys
 
     def unanswered(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from choicewise.board import queue as database
-from choicewise.board.queue import ATTEMPTS, FINISHING, PAUSES, SECONDS, Lease, Queue
+from choicewise.board.queue import ATTEMPTS, PAUSES, SECONDS, Lease, Queue
 from choicewise.board.submission import Busy, LeaseLost, NoSubmission, State, Wanted
 from choicewise.errors import StoreError
 
@@ -68,12 +68,13 @@ def test_what_failed_can_be_submitted_again(queue: Queue) -> None:
 def test_what_is_done_is_not_done_again(queue: Queue) -> None:
     first, _ = queue.submit(A)
     name, secret = leased(queue)
-    queue.list_files(name, secret, {"sweep.json": "0" * 64})
-    assert queue.begin_finish(name, secret) == {"sweep.json": "0" * 64}
-    queue.finish(name, secret, "submitted/a")
-    assert queue.begin_finish(name, secret) is None
+    shown: list[str] = []
     with pytest.raises(LeaseLost):
-        queue.begin_finish(name, "another")
+        queue.finish(name, "another", "submitted/a", lambda: shown.append("another"))
+    queue.finish(name, secret, "submitted/a", lambda: shown.append("own"))
+    with pytest.raises(LeaseLost):
+        queue.finish(name, secret, "submitted/a", lambda: shown.append("own again"))
+    assert shown == ["own"]
     done, new = queue.submit(A)
     assert (new, done.id, done.state, done.folder) == (False, first.id, State.DONE, "submitted/a")
     assert queue.lease("worker") is None
@@ -107,12 +108,8 @@ def test_a_lease_ends_where_it_is_not_renewed_and_somebody_waits(queue: Queue, c
     assert leased(queue, "second")[0] == name
     for late in (
         lambda: queue.renew(name, lost, 4, 10),
-        lambda: queue.list_files(name, lost, {}),
-        lambda: queue.begin_finish(name, lost),
-        lambda: queue.finish(name, lost, "x"),
+        lambda: queue.finish(name, lost, "x", lambda: None),
         lambda: queue.fail(name, lost, "x", again=True),
-        lambda: queue.count_sent(name, lost, 1),
-        lambda: queue.check(name, lost),
     ):
         with pytest.raises(LeaseLost):
             late()
@@ -128,7 +125,7 @@ def test_a_late_worker_goes_on_where_nobody_else_asked(queue: Queue, clock: Cloc
     assert queue.lease("other") is None
 
 
-def test_workers_that_fail_without_sending_anything_end_it(queue: Queue, clock: Clock) -> None:
+def test_workers_that_fail_without_getting_any_further_end_it(queue: Queue, clock: Clock) -> None:
     queue.submit(A)
     for attempt in range(ATTEMPTS):
         name, secret = leased(queue)
@@ -160,7 +157,7 @@ def test_what_was_given_back_is_left_alone_for_longer_each_time(queue: Queue, cl
         clock.time += 1
         assert queue.get(name).after == 0
     name, secret = leased(queue)
-    queue.list_files(name, secret, {"sweep.json": "0" * 64})
+    queue.renew(name, secret, 1, 2)
     queue.fail(name, secret, "the disk is full", again=True)
     assert queue.get(name).after == clock.time + PAUSES[0], "something was done since"
 
@@ -188,23 +185,26 @@ def test_a_clock_that_is_put_back_holds_nothing_for_long(queue: Queue, clock: Cl
 def test_a_clock_that_is_put_forward_takes_no_work_away_twice(queue: Queue, clock: Clock) -> None:
     queue.submit(A)
     name, first = leased(queue, "first")
-    clock.time += FINISHING
+    clock.time += PAUSES[-1]
     assert queue.lease("second") is not None
     with pytest.raises(LeaseLost):
         queue.renew(name, first, 1, 2)
     assert queue.lease("third") is None
 
 
-def test_what_was_sent_gives_further_attempts(queue: Queue, clock: Clock) -> None:
+def test_who_gets_further_gives_further_attempts(queue: Queue, clock: Clock) -> None:
     queue.submit(A)
     for attempt in range(2 * ATTEMPTS):
-        lease = queue.lease("worker")
-        assert lease is not None
-        assert len(lease.files) == attempt
-        files = {**lease.files, f"{attempt}": f"{attempt}"}
-        queue.list_files(lease.submission.id, lease.secret, files)
+        name, secret = leased(queue)
+        queue.renew(name, secret, attempt, 100)
+        queue.renew(name, secret, attempt + 1, 100)
         clock.time += SECONDS + 1
-    assert queue.get(lease.submission.id).attempts == 2 * ATTEMPTS
+    for _ in range(ATTEMPTS):
+        name, secret = leased(queue)
+        queue.renew(name, secret, 2 * ATTEMPTS, 100)
+        clock.time += SECONDS + 1
+    assert queue.lease("worker") is None
+    assert queue.get(name).attempts == 3 * ATTEMPTS
 
 
 def test_nothing_is_forgotten_when_the_board_starts_again(tmp_path: Path, clock: Clock) -> None:
@@ -212,12 +212,10 @@ def test_nothing_is_forgotten_when_the_board_starts_again(tmp_path: Path, clock:
     queue.submit(A)
     queue.submit(B)
     name, secret = leased(queue)
-    queue.list_files(name, secret, {"sweep.json": "1" * 64})
     del queue  # as a kill leaves it, with its log
     again = Queue(tmp_path / "q", clock)
     assert [each.state for each in again.submissions()] == [State.WAITING, State.LEASED]
     again.renew(name, secret, 1, 2)
-    assert again.files(name) == {"sweep.json": "1" * 64}
     assert again.submit(A)[0].id == name
 
 
@@ -309,7 +307,7 @@ def test_a_queue_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     connection.execute(f"PRAGMA user_version = {database.VERSION + 1}")
     connection.close()
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(StoreError, match="has version 2, and this Choicewise knows 1; nothing of it was changed"):
+    with pytest.raises(StoreError, match="has version 3, and this Choicewise knows 2; nothing of it was changed"):
         Queue(path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
@@ -374,6 +372,24 @@ def test_any_reason_is_kept_as_text(tmp_path_factory: pytest.TempPathFactory, re
     shutil.rmtree(folder)
 
 
+def test_workers_that_are_ended_do_not_use_up_the_attempts(tmp_path: Path) -> None:
+    clock = Clock()
+    queue = Queue(tmp_path / "queue.sqlite3", clock)
+    queue.submit(Wanted("bundled:merrow-byte"))
+    for _ in range(2 * ATTEMPTS):
+        lease = queue.lease("worker")
+        assert lease is not None
+        queue.fail(lease.submission.id, lease.secret, "its worker was ended", again=True, counts=False)
+    for number in range(ATTEMPTS):
+        lease = queue.lease("worker")
+        assert lease is not None, number
+        queue.fail(lease.submission.id, lease.secret, "out of memory", again=True)
+        clock.time += PAUSES[-1]
+    assert queue.get(lease.submission.id).state is State.FAILED
+    assert queue.lease("worker") is None
+    queue.close()
+
+
 class Workers(RuleBasedStateMachine):
     """Workers that take, renew, fail, finish and vanish in any order, beside a plain list of what must hold."""
 
@@ -419,10 +435,9 @@ class Workers(RuleBasedStateMachine):
             if what == "renew":
                 self.queue.renew(name, secret, 0, 0)
             elif what == "finish":
-                if self.queue.begin_finish(name, secret) is not None:
-                    self.queue.finish(name, secret, "folder")
-                    assert name not in self.finished
-                    self.finished.append(name)
+                self.queue.finish(name, secret, "folder", lambda: None)
+                assert name not in self.finished
+                self.finished.append(name)
             else:
                 self.queue.fail(name, secret, "x", what == "again")
         except LeaseLost:

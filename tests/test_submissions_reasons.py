@@ -8,17 +8,14 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("httpx2")
-pytest.importorskip("stamina")
 pytest.importorskip("transformers")
 
-from choicewise.board.client import BoardAddress, BoardClient
 from choicewise.board.submission import Policy
 from choicewise.board.worker import End, Worker, Workplace
 from choicewise.bundled import MODELS
 
 from .hub_server import Hub, hub_of_this_process
-from .submissions import SUBMIT, WORK, Evaluating, evaluating
+from .submissions import SUBMIT, Evaluating, evaluating
 
 FOLDER = next(folder for folder in MODELS if folder.name == "merrow-byte")
 FILES = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir())}
@@ -53,9 +50,9 @@ def test_every_reason_is_on_the_page(board: Evaluating, hub: Hub, tmp_path: Path
     reasons = {name: words for name, (_, words) in HUB.items()}
     reasons |= {"merrow/nowhere": "no such model that you may read", "merrow/gated": "it is gated"}
     names = {model: board.submit(model).json["id"] for model in reasons}
-    with BoardClient(BoardAddress.parse(board.address), WORK) as client:
-        worker = Worker(client, Workplace(tmp_path / "work"), pauses=(0.01, 0.05))
-        worker.work(once=True)
+    assert board.service is not None
+    worker = Worker(board.service, Workplace(), pauses=(0.01, 0.05))
+    worker.work(once=True)
     assert [outcome.end for outcome in worker.outcomes] == [End.FAILED] * len(reasons)
     listed = board.ask("/submissions").text
     for model, words in reasons.items():

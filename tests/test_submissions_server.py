@@ -1,11 +1,9 @@
-"""A board that evaluates over HTTP: who may what, what comes back, and what hostile clients and workers get."""
+"""A board that evaluates over HTTP: who may what, what comes back, and what hostile clients get."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
-import os
 import shutil
 import socket
 import sqlite3
@@ -15,25 +13,19 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from choicewise import __version__
-from choicewise.board import examination, queue
-from choicewise.board import protocol as assembly
-from choicewise.board import protocol as desk_module
-from choicewise.board import protocol as parts
+from choicewise.board import queue, service
 from choicewise.board import queue as database
 from choicewise.board import server as connection
 from choicewise.board import submission_routes as doors
 from choicewise.board.library import discover
-from choicewise.board.submission import Damaged, Policy
-from choicewise.records import MANIFEST
-from choicewise.util import tables as unpacked
+from choicewise.board.queue import Lease
+from choicewise.board.submission import Busy, LeaseLost, Policy
+from choicewise.errors import StoreError
 
 from .board import rename
-from .submissions import READ, SUBMIT, WORK, Clock, Evaluating, evaluating, write_sent
+from .submissions import READ, SUBMIT, Clock, Evaluating, evaluating, write_sent
 
 SUM = "0" * 64
 
@@ -50,15 +42,12 @@ def board(tmp_path: Path) -> Iterator[Evaluating]:
         yield server
 
 
-def begun(board: Evaluating, model: str = "fake:hash") -> tuple[str, str]:
-    """A submission under a lease: its id and the secret."""
+def begun(board: Evaluating, model: str = "fake:hash") -> Lease:
+    """A submission under a lease."""
     assert board.submit(model).status == 201
     lease = board.lease()
-    return lease["submission"]["id"], lease["lease"]
-
-
-def finish(board: Evaluating, name: str, secret: str) -> Any:
-    return board.send(f"/work/{name}/finish", {"lease": secret})
+    assert lease is not None
+    return lease
 
 
 def test_a_submission_becomes_numbers_on_the_board(board: Evaluating, sent: Path) -> None:
@@ -66,17 +55,12 @@ def test_a_submission_becomes_numbers_on_the_board(board: Evaluating, sent: Path
     assert (told.status, told.json["state"], told.json["runs"]) == (201, "waiting", [])
     name = told.json["id"]
     lease = board.lease("gpu-7")
-    assert lease["submission"] == {**told.json, "state": "leased", "worker": "gpu-7", "attempts": 1}
-    assert lease["ask"] == {"protocols": ["mmlu"], "data": ["bundled:merrowick"], "limit": 2, "dtype": "float32"}
-    assert lease["policy"] == {"allow": ["bundled:*", "*/*", "fake:*"], "largest": 20_000_000_000}
-    assert (lease["seconds"], lease["files"]) == (60, {})
+    assert lease is not None
+    assert lease.submission.as_json() == {**told.json, "state": "leased", "worker": "gpu-7", "attempts": 1}
     assert board.lease() is None
-    renewed = board.send(f"/work/{name}/renew", {"lease": lease["lease"], "done": 3, "total": 9})
-    assert (renewed.status, renewed.json) == (200, {"seconds": 60})
+    board.queue.renew(name, lease.secret, 3, 9)
     assert (board.record(name)["done"], board.record(name)["total"]) == (3, 9)
-    board.send_folder(name, lease["lease"], sent)
-    assert finish(board, name, lease["lease"]).status == 200
-    assert finish(board, name, lease["lease"]).status == 200, "the worker may not have heard it the first time"
+    board.finish(lease, sent)
     board.settle(lambda library: sum(bool(run.rows) for run in library.shelf.board.runs) == 2)
     record = board.record(name)
     assert (record["state"], record["reason"], len(record["runs"])) == ("done", "", 2)
@@ -85,7 +69,6 @@ def test_a_submission_becomes_numbers_on_the_board(board: Evaluating, sent: Path
     assert all(f'href="{run}"' in page.text for run in record["runs"])
     assert "refresh" not in page.headers
     assert 'href="/submissions"' in board.ask("/").text
-    assert not [*(board.library.folders[0] / ".submissions" / "parts").rglob("[0-9a-f]*.*")]
     assert board.said == []
 
 
@@ -96,7 +79,6 @@ def test_a_board_without_submissions_takes_none(tmp_path: Path) -> None:
     with served(tmp_path / "runs") as plain:
         assert plain.ask("/submissions").status == 404
         assert plain.ask("/submissions", "POST", b"{}").status == 405
-        assert plain.ask("/work/lease", "POST", b"{}").status == 405
         assert "Submit a model" not in plain.ask("/").text
 
 
@@ -139,7 +121,7 @@ def test_content_that_is_no_object_is_refused(board: Evaluating, body: bytes) ->
     assert board.said == []
 
 
-@pytest.mark.parametrize("token", ["", "x" * 24, SUBMIT[:-1], SUBMIT + "x", WORK, "ü" * 20])
+@pytest.mark.parametrize("token", ["", "x" * 24, SUBMIT[:-1], SUBMIT + "x", READ, "ü" * 20])
 def test_who_submits_needs_the_token(board: Evaluating, token: str) -> None:
     headers = {"authorization": f"Bearer {token}".encode().decode("latin-1"), "content_type": "application/json"}
     answer = board.ask("/submissions", "POST", b'{"model": "org/name"}', **headers)
@@ -151,30 +133,17 @@ def test_who_submits_needs_the_token(board: Evaluating, token: str) -> None:
     assert board.ask("/submissions.json").json == {"submissions": []}
 
 
-@pytest.mark.parametrize("token", ["", "x" * 24, SUBMIT, READ])
-def test_workers_need_theirs(board: Evaluating, token: str) -> None:
-    board.submit("org/name")
-    for path in ("/work/lease", "/work/x/renew", "/work/x/files", "/work/x/finish", "/work/x/fail"):
-        answer = board.send(path, {}, token)
-        assert (answer.status, list(answer.json)) == (401, ["error"]), path
-    assert board.put("x", "y", b"z", token=token).status == 401
-    assert board.ask(f"/work/x/part/{SUM}").status == 401
-    assert board.record(board.ask("/submissions.json").json["submissions"][0]["id"])["attempts"] == 0
-
-
 def test_readers_need_their_token_and_wrong_ones_see_no_list(tmp_path: Path) -> None:
     with evaluating(tmp_path / "board", token=READ) as board:
         assert board.submit("org/secret-name").status == 201
         for address in ("/submissions", "/submissions.json", "/"):
             assert board.ask(address).status == 401
             assert board.ask(address, authorization=f"Bearer {READ}").status == 200
-        for token in (SUBMIT, WORK):
-            told = board.ask("/submissions.json", authorization=f"Bearer {token}")
-            assert told.json["submissions"][0]["model"] == "org/secret-name"
-            assert board.ask("/", authorization=f"Bearer {token}").status == 401
+        told = board.ask("/submissions.json", authorization=f"Bearer {SUBMIT}")
+        assert told.json["submissions"][0]["model"] == "org/secret-name"
+        assert board.ask("/", authorization=f"Bearer {SUBMIT}").status == 401
         assert "secret-name" not in board.form("model=x&token=wrong").text
         assert "secret-name" not in board.form(f"model=x&token={SUBMIT}").text
-        assert board.lease()["submission"]["model"] == "org/secret-name"
 
 
 def test_who_may_not_read_is_not_shown_what_is_asked(tmp_path: Path) -> None:
@@ -196,22 +165,10 @@ def test_the_same_from_the_form_leads_to_what_is_there_and_says_so(board: Evalua
     assert "submitted before" not in board.ask(f"{first}?other").text
 
 
-def test_a_worker_of_another_major_version_is_refused_with_the_reason(board: Evaluating) -> None:
-    board.submit("org/name")
-    for version, words in (("97.1.0", "runs Choicewise 97.1.0"), (None, "does not say"), ("", "does not say")):
-        told = board.send("/work/lease", {"worker": "w", **({} if version is None else {"version": version})})
-        assert told.status == 400
-        assert words in told.json["error"]
-        assert f"the board runs {__version__}" in told.json["error"]
-    assert board.record(board.queue.submissions()[0].id)["attempts"] == 0
-    major = __version__.partition(".")[0]
-    assert board.send("/work/lease", {"worker": "w", "version": f"{major}.99.0"}).status == 200
-
-
 def test_what_was_given_back_shows_when_it_is_tried_again(board: Evaluating) -> None:
-    name, secret = begun(board)
-    told = board.send(f"/work/{name}/fail", {"lease": secret, "reason": "the Hub is \x1b[31m\u202eaway", "again": True})
-    assert told.status == 200
+    lease = begun(board)
+    name = lease.submission.id
+    board.queue.fail(name, lease.secret, "the Hub is \x1b[31m\u202eaway", again=True)
     assert board.record(name)["not_before"] == "2027-01-15T08:01:00Z"
     page = board.ask(f"/submission/{name}").text
     assert "not before 2027-01-15 08:01:00 UTC" in page
@@ -220,39 +177,10 @@ def test_what_was_given_back_shows_when_it_is_tried_again(board: Evaluating) -> 
     assert board.lease() is None
     assert board.clock is not None
     board.clock.time += queue.PAUSES[0]
-    assert board.lease()["submission"]["id"] == name
+    after = board.lease()
+    assert after is not None
+    assert after.submission.id == name
     assert board.record(name)["not_before"] is None
-
-
-def test_parts_that_are_listed_no_more_are_removed(board: Evaluating) -> None:
-    """A manifest is sent anew with every block."""
-    name, secret = begun(board)
-    contents = [b"first", b"second"]
-    sums = [hashlib.sha256(content).hexdigest() for content in contents]
-    for content, sha256 in zip(contents, sums, strict=True):
-        assert board.put(name, secret, content).status == 201
-        answer = board.send(f"/work/{name}/files", {"lease": secret, "files": {"sweep.json": sha256}})
-        assert answer.status == 200
-    assert board.desk is not None
-    assert [board.desk.parts.has(sha256) for sha256 in sums] == [False, True]
-
-
-def test_parts_that_nobody_listed_are_removed_a_day_later(
-    board: Evaluating, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, secret = begun(board)
-    assert board.put(name, secret, b"never listed").status == 201
-    assert board.put(name, secret, b"listed").status == 201
-    desk = board.desk
-    assert desk is not None
-    for part in (board.library.folders[0] / ".submissions" / "parts").rglob("*"):
-        os.utime(part, (0, 0))
-    listed = {"lease": secret, "files": {"sweep.json": hashlib.sha256(b"listed").hexdigest()}}
-    assert board.send(f"/work/{name}/files", listed).status == 200
-    assert len(left(board)) == 2
-    monkeypatch.setattr(desk_module, "CLEANED", 0.0)
-    assert board.send(f"/work/{name}/files", listed).status == 200
-    assert left(board) == [hashlib.sha256(b"listed").hexdigest()]
 
 
 def test_other_sites_can_not_submit(board: Evaluating) -> None:
@@ -273,26 +201,24 @@ def test_other_sites_can_not_submit(board: Evaluating) -> None:
 
 
 def test_only_these_paths_take_anything(board: Evaluating) -> None:
-    name, _ = begun(board)
+    name = begun(board).submission.id
     for path in (
         "/",
         "/board.json",
         "/run/x",
         "/submissions.json",
         f"/submission/{name}",
-        "/work",
-        "/work/",
+        "/work/lease",
         "/look/x",
     ):
         for method in ("POST", "PUT", "DELETE", "PATCH"):
-            answer = board.ask(path, method, b"x", authorization=f"Bearer {WORK}")
+            answer = board.ask(path, method, b"x", authorization=f"Bearer {SUBMIT}")
             assert answer.status == 405, (path, method)
     assert board.ask("/submissions", "PUT", b"x").headers["allow"] == "GET, HEAD, POST"
     assert board.ask("/submissions", "GET", b"x").status == 413
-    assert board.ask("/work/lease", authorization=f"Bearer {WORK}").status in (404, 405)
 
 
-def test_too_much_is_refused(board: Evaluating, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_is_refused(board: Evaluating) -> None:
     answer = board.ask("/submissions", "POST", b"x" * (doors.FORM + 1), accept="application/json")
     assert answer.status == 413
     assert "at most 16,384 bytes" in answer.json["error"]
@@ -300,111 +226,13 @@ def test_too_much_is_refused(board: Evaluating, monkeypatch: pytest.MonkeyPatch)
     chunk = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
     assert b" 413 " in board.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 2).split(b"\r\n")[0]
     assert b" 413 " in board.raw(head + b"Content-Length: 99999999999999999999\r\n\r\n").split(b"\r\n")[0]
-    name, secret = begun(board)
-    monkeypatch.setattr(parts, "LARGEST", 1000)
-    assert board.put(name, secret, b"x" * 1001).status == 413
-    assert board.put(name, secret, b"x" * 1000).status == 201
-    monkeypatch.setattr("choicewise.board.protocol.MOST_SENT", 1500)
-    told = board.put(name, secret, b"y" * 999)
-    assert (told.status, "a board takes no more" in told.json["error"]) == (413, True)
-    assert left(board) == [hashlib.sha256(b"x" * 1000).hexdigest()]
-
-
-def left(board: Evaluating) -> list[str]:
-    """The names of all files among the parts."""
-    return sorted(
-        path.name for path in (board.library.folders[0] / ".submissions" / "parts").rglob("*") if path.is_file()
-    )
-
-
-def test_parts_are_what_their_names_say(board: Evaluating) -> None:
-    name, secret = begun(board)
-    content = b"a part" * 400_000
-    sha256 = hashlib.sha256(content).hexdigest()
-    wrong = board.put(name, secret, content, sha256=SUM)
-    assert (wrong.status, sha256 in wrong.json["error"]) == (400, True)
-    for spelled in ("x", SUM[:-1], "..%2f..%2fetc%2fpasswd", sha256.upper(), "%00"):
-        assert board.put(name, secret, b"x", sha256=spelled).status in (400, 404, 405)
-    assert left(board) == []
-    assert [board.put(name, secret, content).status for _ in range(2)] == [201, 200]
-    assert board.put(name, secret, b"").status == 201
-    assert board.get(name, secret, sha256).status == 404, "only what is listed goes to others"
-    files = {"sweep.json": sha256}
-    lacking = board.send(f"/work/{name}/files", {"lease": secret, "files": {**files, "sweep.copy.json": SUM}})
-    assert (lacking.status, lacking.json["lacking"]) == (409, [SUM])
-    assert board.send(f"/work/{name}/files", {"lease": secret, "files": files}).status == 200
-    assert board.get(name, secret, sha256).body == content
-    assert board.get(name, "wrong", sha256).status == 409
-
-
-@pytest.mark.parametrize("path", ["../evil", "/etc/cron.d/evil", "model/data/evil.py", ".submissions/work.token"])
-def test_a_listing_names_files_of_runs_alone(board: Evaluating, path: str) -> None:
-    name, secret = begun(board)
-    sha256 = hashlib.sha256(b"evil").hexdigest()
-    assert board.put(name, secret, b"evil").status == 201
-    answer = board.send(f"/work/{name}/files", {"lease": secret, "files": {path: sha256}})
-    assert (answer.status, "no file of a sweep" in answer.json["error"]) == (400, True)
-
-
-def test_a_lost_lease_is_said_everywhere(board: Evaluating) -> None:
-    assert board.clock is not None
-    name, secret = begun(board)
-    content = b"sent" * 100
-    assert board.put(name, secret, content).status == 201
-    listed = {"lease": secret, "files": {"sweep.json": hashlib.sha256(content).hexdigest()}}
-    assert board.send(f"/work/{name}/files", listed).status == 200
-    board.clock.time += queue.SECONDS + 1
-    assert board.record(name)["state"] == "waiting"
-    second = board.lease("second")
-    assert second["submission"]["id"] == name
-    assert second["files"] == listed["files"], "what was sent is not computed again"
-    assert board.get(name, second["lease"], listed["files"]["sweep.json"]).body == content
-    for path, values in (
-        ("renew", {"done": 1, "total": 2}),
-        ("files", {"files": {}}),
-        ("finish", {}),
-        ("fail", {"reason": "x", "again": True}),
-    ):
-        answer = board.send(f"/work/{name}/{path}", {"lease": secret, **values})
-        assert (answer.status, "lost" in answer.json["error"]) == (409, True), path
-    assert board.put(name, secret, b"late" * 100_000).status == 409
-    assert board.get(name, secret, SUM).status == 409
-    assert board.record(name)["worker"] == "second"
-
-
-def test_the_clock_of_a_worker_plays_no_part(board: Evaluating) -> None:
-    assert board.clock is not None
-    name, secret = begun(board)
-    told = {"lease": secret, "done": 1, "total": 2, "time": 0, "now": "1970-01-01", "seconds": 1e9, "until": 1e12}
-    assert board.send(f"/work/{name}/renew", told).json == {"seconds": 60}
-    board.clock.time += queue.SECONDS + 1
-    assert board.lease("other")["submission"]["id"] == name
-
-
-def test_values_of_a_worker_are_checked(board: Evaluating) -> None:
-    name, secret = begun(board)
-    for path, values in (
-        ("renew", {"lease": 7}),
-        ("renew", {"lease": secret, "done": -1, "total": 1}),
-        ("renew", {"lease": secret, "done": 1.5, "total": 1}),
-        ("renew", {"lease": secret, "done": 10**30, "total": 1}),
-        ("renew", {"lease": secret, "done": True, "total": 1}),
-        ("files", {"lease": secret}),
-        ("fail", {"lease": secret, "reason": ["x"], "again": True}),
-        ("fail", {"lease": secret, "reason": "x", "again": "no"}),
-        ("finish", {}),
-    ):
-        assert board.send(f"/work/{name}/{path}", values).status == 400, (path, values)
-    assert board.send("/work/lease", {"worker": 7}).status == 400
-    assert board.send("/work/nothing/renew", {"lease": "x"}).status == 404
-    assert board.record(name)["state"] == "leased"
 
 
 def test_a_failure_stands_on_its_page(board: Evaluating) -> None:
-    name, secret = begun(board)
-    reason = "its weights are <pickles>: pytorch_model.bin"
-    told = {"lease": secret, "reason": reason, "again": False}
-    assert [board.send(f"/work/{name}/fail", told).status for _ in range(2)] == [200, 200]
+    lease = begun(board)
+    name = lease.submission.id
+    for _ in range(2):
+        board.queue.fail(name, lease.secret, "its weights are <pickles>: pytorch_model.bin", again=False)
     page = board.ask(f"/submission/{name}").text
     assert "its weights are &lt;pickles&gt;: pytorch_model.bin" in page
     assert "has failed." in page
@@ -412,140 +240,40 @@ def test_a_failure_stands_on_its_page(board: Evaluating) -> None:
 
 
 def test_a_worker_in_trouble_gives_it_to_another(board: Evaluating) -> None:
-    name, secret = begun(board)
-    assert board.send(f"/work/{name}/fail", {"lease": secret, "reason": "disk full", "again": True}).status == 200
+    lease: Lease | None = begun(board)
+    assert lease is not None
+    name = lease.submission.id
+    board.queue.fail(name, lease.secret, "disk full", again=True)
     assert (board.record(name)["state"], board.record(name)["reason"]) == ("waiting", "disk full")
     assert "disk full" in board.ask(f"/submission/{name}").text
     for _ in range(2):
         assert board.clock is not None
         board.clock.time += queue.PAUSES[-1]
         lease = board.lease()
-        told = {"lease": lease["lease"], "reason": "disk full", "again": True}
-        assert board.send(f"/work/{name}/fail", told).status == 200
+        assert lease is not None
+        board.queue.fail(name, lease.secret, "disk full", again=True)
     assert board.lease() is None
     assert board.record(name)["state"] == "failed"
-
-
-def harmed(sent: Path, to: Path, harm: str) -> Path:
-    """A copy of what was sent, damaged in one way."""
-    shutil.copytree(sent, to)
-    run = to / "model" / "few"
-    block = next((run / "blocks").rglob("observations.parquet"))
-    if harm == "block":
-        block.write_bytes(block.read_bytes()[:-10])
-    elif harm == "manifest":
-        (run / MANIFEST).write_text("{}")
-    elif harm == "bomb":
-        rows = pa.table({"key": pa.array(["x"]).take(pa.array([0] * 2000))})
-        pq.write_table(rows, run / "items.parquet", compression="zstd")
-    elif harm == "model":
-        from dataclasses import replace
-
-        from .board import change
-
-        change(run, lambda manifest: replace(manifest, model=replace(manifest.model, digest="f" * 64)))
-    elif harm == "incomplete":
-        from dataclasses import replace
-
-        from .board import change
-
-        change(run, lambda manifest: replace(manifest, complete=False))
-    elif harm == "missing":
-        block.unlink()
-    elif harm == "nothing":
-        shutil.rmtree(to / "model")
-    return to
-
-
-@pytest.mark.parametrize(
-    ("harm", "words"),
-    [
-        ("block", "observations.parquet"),
-        ("manifest", "model/few"),
-        ("bomb", "model/few/items.parquet"),
-        ("model", "of several models, by their digests"),
-        ("incomplete", "model/few is not complete"),
-        ("missing", "is missing"),
-        ("nothing", "no run is among what was sent"),
-    ],
-)
-def test_damaged_runs_do_not_get_onto_the_board(
-    board: Evaluating, sent: Path, tmp_path: Path, harm: str, words: str
-) -> None:
-    name, secret = begun(board)
-    board.send_folder(name, secret, harmed(sent, tmp_path / "harmed", harm))
-    answer = finish(board, name, secret)
-    assert answer.status == 422
-    assert words in answer.json["error"]
-    assert str(tmp_path) not in answer.text, "where the board lies is nobody's business"
-    folder = board.library.folders[0]
-    assert [*(folder / "submitted").iterdir()] == []
-    assert board.record(name)["state"] == "leased"
-    board.send_folder(name, secret, sent)
-    assert finish(board, name, secret).status == 200, "the worker may send what is whole"
-
-
-def test_tables_that_unpack_to_too_much_are_not_unpacked(
-    sent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unpacked, "AT_ONCE", 100)
-    monkeypatch.setattr(unpacked, "_RATIO", 0)
-    problems: list[str] = []
-    examination._digest(sent / "model" / "few", sent, problems)
-    assert problems
-    assert all("is not unpacked: it would take" in problem for problem in problems)
-
-
-def test_an_examination_that_dies_is_damage(tmp_path: Path, sent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
-    with monkeypatch.context() as nowhere:
-        nowhere.setattr(examination.Examiner, "module", "choicewise.nowhere")
-        with pytest.raises(Damaged, match="the examination of the runs ended its process"):
-            examination.examined(sent)
-    monkeypatch.setattr(examination.Examiner, "limits", replace(examination.Examiner.limits, wait=0.0))
-    with pytest.raises(Damaged, match="within"):
-        examination.examined(sent)
-
-
-def test_what_the_sweep_lacks_is_said(board: Evaluating, sent: Path, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from choicewise.store.manifest import read_sweep, write_sweep
-
-    shutil.copytree(sent, tmp_path / "some")
-    shutil.rmtree(tmp_path / "some" / "model" / "more")
-    sweep = read_sweep(tmp_path / "some")
-    cells = sweep.cells[0], replace(sweep.cells[1], done=False, failure="its window is too small")
-    write_sweep(tmp_path / "some", replace(sweep, cells=cells))
-    name, secret = begun(board)
-    board.send_folder(name, secret, tmp_path / "some")
-    assert finish(board, name, secret).status == 200
-    assert board.record(name)["reason"] == "more is missing: its window is too small"
 
 
 def test_no_submission_overwrites_another(board: Evaluating, sent: Path, tmp_path: Path) -> None:
     folders = []
     for dtype in ("float32", "float16"):
-        told = board.submit("fake:hash", dtype=dtype)
+        assert board.submit("fake:hash", dtype=dtype).status == 201
         lease = board.lease()
-        board.send_folder(told.json["id"], lease["lease"], sent)
-        assert finish(board, told.json["id"], lease["lease"]).status == 200
+        assert lease is not None
+        board.finish(lease, sent)
         folders = sorted(path.name for path in (board.library.folders[0] / "submitted").iterdir())
     assert len(folders) == 2
     assert len({name.rpartition("-")[2] for name in folders}) == 2
 
 
-def test_runs_are_never_put_through_a_link(tmp_path: Path, sent: Path) -> None:
-    with evaluating(tmp_path / "board") as board:
-        name, secret = begun(board)
-        board.send_folder(name, secret, sent)
-        (tmp_path / "elsewhere").mkdir()
-        (tmp_path / "board" / "submitted").symlink_to(tmp_path / "elsewhere")
-        answer = finish(board, name, secret)
-        assert (answer.status, str(tmp_path) in answer.text) == (503, False)
-        assert [*(tmp_path / "elsewhere").iterdir()] == []
-        assert "is a link" in board.said[-1]
+def test_runs_are_never_put_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "board").mkdir()
+    (tmp_path / "board" / "submitted").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="is a link"):
+        service.SubmissionService(tmp_path / "board", tmp_path / "queue", service.Asked(("mmlu",)))
 
 
 def test_hidden_folders_are_not_searched_for_runs(tmp_path: Path, sent: Path) -> None:
@@ -556,57 +284,38 @@ def test_hidden_folders_are_not_searched_for_runs(tmp_path: Path, sent: Path) ->
     assert len(discover([hidden]).places) == 2, "a folder that was named is searched"
 
 
-def test_a_try_that_was_killed_is_made_again(board: Evaluating, sent: Path) -> None:
-    name, secret = begun(board)
-    board.send_folder(name, secret, sent)
+def test_an_end_that_was_killed_is_made_again(board: Evaluating, sent: Path) -> None:
+    """Its runs were put into their place, and the queue did not know of it."""
+    lease = begun(board)
     folder = board.library.folders[0] / "submitted"
-    (folder / f".{name}").mkdir(parents=True)
-    (folder / f".{name}" / "half").write_text("x")
-    (folder / f"fake-hash-{name}").mkdir()
-    (folder / f"fake-hash-{name}" / "old").write_text("x")
-    assert finish(board, name, secret).status == 200
-    assert [path.name for path in folder.iterdir()] == [f"fake-hash-{name}"]
-    assert sorted(path.name for path in (folder / f"fake-hash-{name}").iterdir()) == [
-        "model",
-        "sweep.copy.json",
-        "sweep.json",
-    ]
+    place = folder / f"fake-hash-{lease.submission.id}"
+    place.mkdir(parents=True)
+    (place / "old").write_text("x")
+    board.finish(lease, sent)
+    assert [path.name for path in folder.iterdir()] == [place.name]
+    assert sorted(path.name for path in place.iterdir()) == ["model", "sweep.copy.json", "sweep.json"]
 
 
-def test_runs_of_what_is_given_back_meanwhile_are_not_on_the_board(
-    board: Evaluating, sent: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, secret = begun(board)
-    board.send_folder(name, secret, sent)
-    examine = assembly.examined
-
-    def given_back(folder: Path) -> Any:
-        board.queue.fail(name, secret, "its worker was ended", again=True, counts=False)
-        return examine(folder)
-
-    with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(assembly, "examined", given_back)
-        assert finish(board, name, secret).status == 409
-    assert [*(board.library.folders[0] / "submitted").iterdir()] == []
+def test_runs_of_a_lost_lease_are_not_shown(board: Evaluating, sent: Path) -> None:
+    lease = begun(board)
+    name = lease.submission.id
+    board.queue.fail(name, lease.secret, "its worker was ended", again=True, counts=False)
+    with pytest.raises(LeaseLost):
+        board.finish(lease, sent)
+    assert [path.name for path in (board.library.folders[0] / "submitted").iterdir()] == [f".{name}"]
     assert board.record(name)["state"] == "waiting"
-    lease = board.lease()
-    board.send_folder(name, lease["lease"], sent)
-    assert finish(board, name, lease["lease"]).status == 200
 
 
 def test_a_restart_loses_nothing(tmp_path: Path, sent: Path) -> None:
     with evaluating(tmp_path / "board") as board:
-        board.submit("fake:hash")
+        lease = begun(board)
         other = board.submit("org/waits").json["id"]
-        lease = board.lease()
-        name, secret = lease["submission"]["id"], lease["lease"]
-        files = board.send_folder(name, secret, sent)
+    name = lease.submission.id
     with evaluating(tmp_path / "board") as board:
         assert board.record(name)["state"] == "leased"
         assert board.record(other)["state"] == "waiting"
-        assert board.queue.files(name) == files
-        assert board.send(f"/work/{name}/renew", {"lease": secret, "done": 1, "total": 2}).status == 200
-        assert finish(board, name, secret).status == 200
+        board.queue.renew(name, lease.secret, 1, 2)
+        board.finish(lease, sent)
     with evaluating(tmp_path / "board") as board:
         assert board.record(name)["state"] == "done"
         board.settle(lambda library: len(library.shelf.board.runs) == 2)
@@ -615,17 +324,19 @@ def test_a_restart_loses_nothing(tmp_path: Path, sent: Path) -> None:
 
 def test_a_locked_queue_is_said_and_can_be_asked_again(board: Evaluating, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "_SETTINGS", ("PRAGMA busy_timeout = 50", *database._SETTINGS[1:]))
-    name, secret = begun(board)
+    lease = begun(board)
+    name = lease.submission.id
     holder = sqlite3.connect(board.library.folders[0] / ".submissions" / "queue.sqlite3", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     answers = [
         board.submit("org/name"),
-        board.send(f"/work/{name}/renew", {"lease": secret, "done": 1, "total": 1}),
         board.form(f"model=org/name&token={SUBMIT}"),
     ]
     for answer in answers:
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")
         assert "another process holds it" in answer.text
+    with pytest.raises(Busy):
+        board.queue.renew(name, lease.secret, 1, 1)
     assert 'value="org/name"' in answers[-1].text
     assert board.ask("/submissions").status == 200
     assert board.ask(f"/submission/{name}").status == 200
@@ -642,41 +353,23 @@ def test_a_full_queue_is_said(board: Evaluating, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_full_disk_is_said(board: Evaluating, sent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, secret = begun(board)
+    lease = begun(board)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr(parts.os, "fsync", full)
-        answer = board.put(name, secret, b"x" * 3_000_000)
-        assert (answer.status, "No space left" in answer.json["error"]) == (507, True)
-        assert left(board) == []
-    with monkeypatch.context() as disk:
         disk.setattr(database, "_SETTINGS", (*database._SETTINGS, "PRAGMA max_page_count = 1"))
         statuses = {board.submit(f"org/{number}", revision="r" * 90).status for number in range(300)}
         assert statuses == {201, 503}
-    board.send_folder(name, secret, sent)
     with monkeypatch.context() as disk:
-        disk.setattr(assembly, "_put", full)
-        answer = finish(board, name, secret)
-        assert (answer.status, answer.json["error"]) == (507, "the disk of this board is full; ask again later")
-    assert finish(board, name, secret).status == 200
-
-
-def test_a_part_that_breaks_off_leaves_nothing(board: Evaluating) -> None:
-    name, secret = begun(board)
-    head = f"PUT /work/{name}/part/{SUM} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {WORK}\r\n"
-    head += f"X-Lease: {secret}\r\nContent-Length: 9000000\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", board.port), timeout=10) as broken:
-        broken.sendall(head.encode() + b"x" * 3_000_000)
-    for _ in range(100):
-        if not left(board) and board.ask("/submissions").status == 200:
-            break
-    else:
-        raise AssertionError(left(board))
-    assert board.record(name)["state"] == "leased"
-    assert board.said == []
+        disk.setattr(service, "sync", full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            board.finish(lease, sent)
+    assert board.record(lease.submission.id)["state"] == "leased"
+    assert board.service is not None
+    board.service.finish(lease)
+    assert board.record(lease.submission.id)["state"] == "done"
 
 
 def test_slow_content_is_hung_up_on(board: Evaluating, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -696,13 +389,6 @@ def test_slow_content_is_hung_up_on(board: Evaluating, monkeypatch: pytest.Monke
                 break
         else:
             raise AssertionError("a byte now and then kept the connection")
-    name, secret = begun(board)
-    content = b"y" * 5_000_000
-    sha256 = hashlib.sha256(content).hexdigest()
-    head = f"PUT /work/{name}/part/{sha256} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {WORK}\r\n".encode()
-    head += f"X-Lease: {secret}\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n".encode()
-    monkeypatch.setattr(connection, "CONTENT_SECONDS", 20.0)
-    assert board.raw(head + content).startswith(b"HTTP/1.1 201")
 
 
 def test_fifty_submissions_by_ten_clients_are_all_there_and_run_once(tmp_path: Path) -> None:
@@ -721,7 +407,7 @@ def test_fifty_submissions_by_ten_clients_are_all_there_and_run_once(tmp_path: P
             for _ in range(2000):
                 lease = board.lease(f"worker {worker}")
                 if lease is not None:
-                    taken.append(lease["submission"]["id"])
+                    taken.append(lease.submission.id)
                 elif done():
                     break
             return taken
@@ -744,17 +430,16 @@ def test_fifty_submissions_by_ten_clients_are_all_there_and_run_once(tmp_path: P
 
 
 def test_secrets_stand_nowhere(board: Evaluating, sent: Path) -> None:
-    name, secret = begun(board)
+    lease = begun(board)
+    name = lease.submission.id
     board.form(f"model=bad model&token={SUBMIT}")
-    board.send_folder(name, secret, sent)
-    assert finish(board, name, secret).status == 200
+    board.finish(lease, sent)
     folder = board.library.folders[0]
     kept = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     shown = [board.ask(path).text for path in ("/submissions", "/submissions.json", f"/submission/{name}")]
-    for text in (SUBMIT, WORK, secret):
+    for text in (SUBMIT, lease.secret):
         assert text.encode() not in kept
         assert text not in "".join([*shown, *board.said])
-    assert repr(board.desk).count(WORK) == 0
 
 
 def test_hostile_names_are_text(board: Evaluating) -> None:
@@ -784,7 +469,9 @@ def test_a_narrow_list_of_sources(tmp_path: Path) -> None:
         assert board.submit("good/model").status == 201
         assert board.submit("bad/model").status == 403
         assert board.submit("good/../bad").status == 400
-        assert board.lease()["policy"] == {"allow": ["good/*"], "largest": 5}
+        joined = service.SubmissionService.join(tmp_path / "board", tmp_path / "board" / ".submissions")
+        assert joined.asked.policy == Policy(("good/*",), 5)
+        joined.close()
 
 
 def test_a_run_that_is_sent_shows_the_name_of_its_model(board: Evaluating, sent: Path, tmp_path: Path) -> None:
@@ -792,9 +479,7 @@ def test_a_run_that_is_sent_shows_the_name_of_its_model(board: Evaluating, sent:
     shutil.copytree(sent, tmp_path / "renamed")
     for run in (tmp_path / "renamed" / "model").iterdir():
         rename(run, "../../<b>evil")
-    name, secret = begun(board)
-    board.send_folder(name, secret, tmp_path / "renamed")
-    assert finish(board, name, secret).status == 200
+    board.finish(begun(board), tmp_path / "renamed")
     board.settle(lambda library: sum(bool(run.rows) for run in library.shelf.board.runs) == 2)
     assert "<b>evil" not in board.ask("/").text
     assert json.loads(board.ask("/board.json").body)["runs"][0]["id"].startswith("board-submitted-")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sqlite3
@@ -13,29 +12,29 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.board.protocol import Desk
-from choicewise.board.submission_routes import SUBMIT, WORK, Tokens, kept_token
+from choicewise.board.service import SubmissionService
+from choicewise.board.submission_routes import SUBMIT, Tokens, kept_token
 from choicewise.cli import invoke
 from choicewise.cli.serve import Options, open_submissions, parse_size
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 
-NOTHING = Options((), (), None, (), None, None, None, None)
+NOTHING = Options((), (), None, (), None, None, None)
 
 
 @pytest.fixture(autouse=True)
 def no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """None from outside."""
-    for variable in (SUBMIT, WORK, "CHOICEWISE_TOKEN"):
+    for variable in (SUBMIT, "CHOICEWISE_TOKEN"):
         monkeypatch.delenv(variable, raising=False)
 
 
-def opened(board: Path, **changes: object) -> tuple[Desk, Tokens]:
+def opened(board: Path, **changes: object) -> tuple[SubmissionService, Tokens]:
     """What a command with these options opens."""
     from dataclasses import replace
 
     made = open_submissions(board, replace(NOTHING, **changes), loopback=True)  # type: ignore[arg-type]
     made.close()
-    return made._desk, made._tokens
+    return made._service, made._tokens
 
 
 def test_it_begins_asks_what_the_demo_asks_and_ends(tmp_path: Path) -> None:
@@ -50,44 +49,35 @@ def test_it_begins_asks_what_the_demo_asks_and_ends(tmp_path: Path) -> None:
     assert "<code>mmlu</code> on <code>bundled:merrowick</code>" in page
     assert "<code>bundled:*</code>, <code>*/*</code>" in page
     assert "at most 20 GB" in page
-    assert f"models are submitted at {address}submissions, and evaluated by `choicewise work {address} --" in said
-    assert f"--token-file {tmp_path}/runs/.submissions/work.token`" in said
-    for name in ("submit.token", "work.token"):
-        file = tmp_path / "runs" / ".submissions" / name
-        assert str(file) in said
-        assert file.stat().st_mode & 0o777 == 0o600
-        token = file.read_text().strip()
-        assert len(token) >= 32
-        assert token not in said
-        assert token not in page
+    assert f"models are submitted at {address}submissions, and evaluated by `choicewise work {tmp_path}/runs`" in said
+    file = tmp_path / "runs" / ".submissions" / "submit.token"
+    assert str(file) in said
+    assert file.stat().st_mode & 0o777 == 0o600
+    token = file.read_text().strip()
+    assert len(token) >= 32
+    assert token not in said
+    assert token not in page
     assert (tmp_path / "runs" / ".submissions").stat().st_mode & 0o777 == 0o700
 
 
 def test_tokens_are_kept_for_the_next_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = opened(tmp_path)[1], opened(tmp_path)[1]
     assert first == second
-    assert first.submit != first.work
     assert "was written to" in (said := capsys.readouterr().err)
-    assert "workers is in" in said
-    assert "token-of" not in repr(first)
-    assert first.work not in repr(first)
+    assert "who submits is in" in said
+    assert first.submit not in repr(first)
 
 
-def test_tokens_come_from_files_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text("submit-" * 4)
-    monkeypatch.setenv(WORK, "work-" * 5)
     _, tokens = opened(tmp_path, submit_token_file=tmp_path / "token")
-    assert (tokens.submit, tokens.work) == ("submit-" * 4, "work-" * 5)
-    assert not (tmp_path / ".submissions" / "work.token").exists()
+    assert tokens.submit == "submit-" * 4
+    assert not (tmp_path / ".submissions" / "submit.token").exists()
     assert tokens.may_submit("submit-" * 4)
-    assert not tokens.may_submit("work-" * 5)
-    assert not tokens.may_work(None)
-    assert tokens.may_follow("work-" * 5)
-    monkeypatch.setenv(WORK, "submit-" * 4)
-    with pytest.raises(UsageError, match="are the same; take two"):
-        opened(tmp_path, submit_token_file=tmp_path / "token")
-    monkeypatch.setenv(WORK, "short")
-    with pytest.raises(UsageError, match=f"the token in the variable {WORK} has 5 characters"):
+    assert not tokens.may_submit("other-" * 5)
+    assert not tokens.may_submit(None)
+    monkeypatch.setenv(SUBMIT, "short")
+    with pytest.raises(UsageError, match=f"the token in the variable {SUBMIT} has 5 characters"):
         opened(tmp_path)
 
 
@@ -106,13 +96,11 @@ def test_a_kept_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("missing", ["submit", "work"])
-def test_a_public_board_needs_tokens_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+def test_a_public_board_needs_a_token_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHOICEWISE_TOKEN", "r" * 20)
-    monkeypatch.setenv(WORK if missing == "submit" else SUBMIT, "x" * 20)
-    with pytest.raises(UsageError, match=f"name it with --{missing}-token-file, or put it into the variable"):
+    with pytest.raises(UsageError, match="name it with --submit-token-file, or put it into the variable"):
         invoke(["serve", str(tmp_path), "--submissions", "--host", "0.0.0.0"])
-    assert not (tmp_path / ".submissions" / f"{missing}.token").exists()
+    assert not (tmp_path / ".submissions" / "submit.token").exists()
 
 
 @pytest.mark.parametrize(
@@ -143,8 +131,8 @@ def test_what_is_no_size(text: str) -> None:
         parse_size(text)
 
 
-def test_options_reach_the_desk(tmp_path: Path) -> None:
-    desk, _ = opened(
+def test_options_reach_the_service_and_workers(tmp_path: Path) -> None:
+    service, _ = opened(
         tmp_path,
         protocols=("mmlu/helm",),
         data=("bundled:merrowick",),
@@ -153,9 +141,12 @@ def test_options_reach_the_desk(tmp_path: Path) -> None:
         largest="3GB",
         queue=tmp_path / "elsewhere",
     )
-    assert desk.ask.protocols == ("mmlu/helm",)
-    assert (desk.ask.data, desk.ask.limit) == (("bundled:merrowick",), 3)
-    assert (desk.policy.allow, desk.policy.largest) == (("good/*",), 3 * 10**9)
+    joined = SubmissionService.join(tmp_path, tmp_path / "elsewhere")
+    joined.close()
+    assert joined.asked == service.asked
+    assert service.asked.protocols == ("mmlu/helm",)
+    assert (service.asked.data, service.asked.limit) == (("bundled:merrowick",), 3)
+    assert (service.asked.policy.allow, service.asked.policy.largest) == (("good/*",), 3 * 10**9)
     assert (tmp_path / "elsewhere" / "queue.sqlite3").exists()
     assert not (tmp_path / ".submissions").exists()
 
@@ -191,16 +182,3 @@ def test_places_that_can_not_take_runs_end_the_command(tmp_path: Path) -> None:
     (tmp_path / "board" / "submitted").write_text("x")
     with pytest.raises(StoreError, match="is no folder"):
         invoke(["serve", str(tmp_path / "board"), "--submissions"])
-
-
-def test_old_parts_that_nothing_lists_are_removed_at_start(tmp_path: Path) -> None:
-    parts = tmp_path / ".submissions" / "parts" / "aa"
-    parts.mkdir(parents=True)
-    (tmp_path / ".submissions").chmod(0o700)
-    names = ["aa" + "0" * 62, "aa" + "1" * 62, f"aa{'2' * 62}.0123.partial"]
-    for name in names:
-        (parts / name).write_bytes(b"x")
-    for name in (names[0], names[2]):
-        os.utime(parts / name, (0, 0))
-    opened(tmp_path)
-    assert [path.name for path in parts.iterdir()] == [names[1]]

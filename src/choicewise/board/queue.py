@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +27,11 @@ from choicewise.util.files import disk_errors
 SECONDS = 60.0
 """How long a lease holds unless it is renewed."""
 
-FINISHING = 900.0
-"""The same while what was sent is examined."""
-
 SHOWN = 5.0
 """Seconds after which a lease that has ended shows at the latest."""
 
 ATTEMPTS = 3
-"""How often a submission is taken without anything new being sent, before it has failed."""
+"""How often a submission is taken without getting any further, before it has failed."""
 
 PAUSES = (60.0, 600.0)
 """Seconds before what a worker gave back is leased again: after the first time in a row, and after each further one."""
@@ -50,11 +47,10 @@ _COLUMNS = "id, model, revision, dtype, state, reason, submitted, changed, worke
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A submission for one worker, who says ``secret`` with everything about it, and ``files`` that others sent."""
+    """A submission for one worker, who says ``secret`` with everything about it."""
 
     submission: Submission
     secret: str
-    files: Mapping[str, str]
 
 
 class Queue:
@@ -124,11 +120,6 @@ class Queue:
         with self._database.read() as connection:
             return _get(connection, name, self._now())
 
-    def files(self, name: str) -> dict[str, str]:
-        """The sha256 of what was sent and listed for a submission, by path."""
-        with self._database.read() as connection:
-            return _files(connection, name)
-
     def lease(self, worker: str) -> Lease | None:
         """The submission that waits the longest, for ``worker`` alone; None where nothing waits.
 
@@ -139,7 +130,7 @@ class Queue:
             now = self._now()
             if not connection.execute(
                 "SELECT 1 FROM submissions WHERE state IN ('waiting', 'leased') AND (until <= ? OR until > ?) LIMIT 1",
-                [now, now + FINISHING],
+                [now, now + PAUSES[-1]],
             ).fetchone():
                 return None
         with self._database.write() as connection:
@@ -156,15 +147,16 @@ class Queue:
                 "done = 0, total = 0, attempts = attempts + 1, fruitless = fruitless + 1 WHERE id = ?",
                 [worker, _digest(secret), now + SECONDS, now, row["id"]],
             )
-            return Lease(_get(connection, row["id"], now), secret, _files(connection, row["id"]))
+            return Lease(_get(connection, row["id"], now), secret)
 
     def renew(self, name: str, secret: str, done: int, total: int) -> None:
         """Keep a lease, and say how far the work is.  LeaseLost where it is no more."""
         with self._database.write() as connection:
             self._held(connection, name, secret)
             connection.execute(
-                "UPDATE submissions SET until = max(until, ?), done = ?, total = ? WHERE id = ?",
-                [self._now() + SECONDS, done, total, name],
+                "UPDATE submissions SET until = max(until, ?), done = ?, total = ?, furthest = max(furthest, ?), "
+                "fruitless = CASE WHEN ? > furthest THEN 0 ELSE fruitless END WHERE id = ?",
+                [self._now() + SECONDS, done, total, done, done, name],
             )
 
     def check(self, name: str, secret: str) -> None:
@@ -172,50 +164,16 @@ class Queue:
         with self._database.read() as connection:
             self._held(connection, name, secret)
 
-    def count_sent(self, name: str, secret: str, size: int) -> int:
-        """Note that ``size`` bytes were sent; all that were, so far."""
+    def finish(self, name: str, secret: str, folder: str, show: Callable[[], None]) -> None:
+        """Its runs lie in ``folder`` once ``show`` has put them there, while nobody else gets the submission."""
         with self._database.write() as connection:
             self._held(connection, name, secret)
-            connection.execute("UPDATE submissions SET sent = sent + ? WHERE id = ?", [size, name])
-            return int(connection.execute("SELECT sent FROM submissions WHERE id = ?", [name]).fetchone()[0])
-
-    def list_files(self, name: str, secret: str, files: Mapping[str, str]) -> None:
-        """Let these be the files of the submission, by path, instead of what was listed before."""
-        with self._database.write() as connection:
-            self._held(connection, name, secret)
-            before = set(_files(connection, name).values())
-            connection.execute("DELETE FROM files WHERE submission = ?", [name])
-            rows = [(name, path, sha256) for path, sha256 in files.items()]
-            connection.executemany("INSERT INTO files VALUES (?, ?, ?)", rows)
-            if set(files.values()) - before:  # the next worker that is lost has done something
-                connection.execute("UPDATE submissions SET fruitless = 0 WHERE id = ?", [name])
-
-    def begin_finish(self, name: str, secret: str) -> dict[str, str] | None:
-        """The files to be made runs, while nobody else gets the submission; None where this lease has finished it."""
-        with self._database.write() as connection:
-            row = connection.execute("SELECT state, lease FROM submissions WHERE id = ?", [name]).fetchone()
-            if row is not None and row["state"] == State.DONE and _same(row["lease"], secret):
-                return None
-            self._held(connection, name, secret)
-            connection.execute("UPDATE submissions SET until = ? WHERE id = ?", [self._now() + FINISHING, name])
-            return _files(connection, name)
-
-    def give_up_finish(self, name: str, secret: str) -> None:
-        """What was sent could not be made runs; the worker has its lease as before."""
-        with self._database.write() as connection:
-            self._held(connection, name, secret)
-            connection.execute("UPDATE submissions SET until = ? WHERE id = ?", [self._now() + SECONDS, name])
-
-    def finish(self, name: str, secret: str, folder: str, reason: str = "") -> None:
-        """Its runs lie in ``folder``; ``reason`` says what of them is missing."""
-        with self._database.write() as connection:
-            self._held(connection, name, secret)
+            show()
             connection.execute(
-                "UPDATE submissions SET state = 'done', reason = ?, changed = ?, folder = ?, "
+                "UPDATE submissions SET state = 'done', reason = '', changed = ?, folder = ?, "
                 "done = CASE WHEN total > 0 THEN total ELSE done END WHERE id = ?",
-                [reason[:_LONGEST], self._now(), folder, name],
+                [self._now(), folder, name],
             )
-            connection.execute("DELETE FROM files WHERE submission = ?", [name])
 
     def fail(self, name: str, secret: str, reason: str, again: bool, counts: bool = True) -> None:
         """The worker gives it back: ``again`` for another one to try, else because the model can't be evaluated.
@@ -234,18 +192,12 @@ class Queue:
                 pause = PAUSES[min(max(held["fruitless"], 1), len(PAUSES)) - 1]
                 _release(connection, held, reason, now, again, now + pause)
 
-    def referred(self, parts: set[str]) -> set[str]:
-        """Those of the ``parts`` (sha256) that a listing names."""
-        with self._database.read() as connection:
-            query = "SELECT 1 FROM files WHERE sha256 = ? LIMIT 1"
-            return {part for part in parts if connection.execute(query, [part]).fetchone()}
-
     def _free(self, connection: sqlite3.Connection, now: float) -> None:
         """Take the submissions back from workers that did not renew their lease.
 
         What lasts longer than anything does was said before the clock was put back; it is counted from now.
         """
-        connection.execute("UPDATE submissions SET until = ? WHERE until > ?", [now + SECONDS, now + FINISHING])
+        connection.execute("UPDATE submissions SET until = ? WHERE until > ?", [now + SECONDS, now + PAUSES[-1]])
         lost = connection.execute("SELECT * FROM submissions WHERE state = 'leased' AND until < ?", [now]).fetchall()
         for row in lost:
             _release(connection, row, _unheard(row["worker"]), now, again=True)
@@ -271,8 +223,6 @@ def _release(
         "UPDATE submissions SET state = ?, reason = ?, changed = ?, lease = ?, until = ? WHERE id = ?",
         [*((State.FAILED if ended else State.WAITING), words[:_LONGEST], now), *kept, row["id"]],
     )
-    if ended:
-        connection.execute("DELETE FROM files WHERE submission = ?", [row["id"]])
 
 
 def _get(connection: sqlite3.Connection, name: str, now: float) -> Submission:
@@ -280,11 +230,6 @@ def _get(connection: sqlite3.Connection, name: str, now: float) -> Submission:
     if row is None:
         raise NoSubmission(f"there is no submission {name}")
     return _submission(row, now)
-
-
-def _files(connection: sqlite3.Connection, name: str) -> dict[str, str]:
-    rows = connection.execute("SELECT path, sha256 FROM files WHERE submission = ? ORDER BY path", [name])
-    return {row["path"]: row["sha256"] for row in rows}
 
 
 def _submission(row: sqlite3.Row, now: float) -> Submission:
@@ -310,7 +255,7 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
-VERSION = 1
+VERSION = 2
 """Of the tables; files of a later one are left alone."""
 
 PATIENCE = 2.0
@@ -339,20 +284,13 @@ CREATE TABLE submissions (
     total INTEGER NOT NULL DEFAULT 0,
     attempts INTEGER NOT NULL DEFAULT 0,
     fruitless INTEGER NOT NULL DEFAULT 0,
-    sent INTEGER NOT NULL DEFAULT 0,
+    furthest INTEGER NOT NULL DEFAULT 0,
     lease TEXT NOT NULL DEFAULT '',
     until REAL NOT NULL DEFAULT 0,
     folder TEXT NOT NULL DEFAULT ''
 );
 CREATE UNIQUE INDEX once ON submissions (model, revision, dtype) WHERE state NOT IN ('failed', 'refused');
 CREATE INDEX next ON submissions (state, number);
-CREATE TABLE files (
-    submission TEXT NOT NULL REFERENCES submissions (id),
-    path TEXT NOT NULL,
-    sha256 TEXT NOT NULL,
-    PRIMARY KEY (submission, path)
-);
-CREATE INDEX parts ON files (sha256);
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {VERSION};
 """

@@ -1,4 +1,4 @@
-"""HTTP routes; bodies are pydantic models."""
+"""The pages and routes by which people submit models, and follow what becomes of them."""
 
 from __future__ import annotations
 
@@ -11,30 +11,22 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from choicewise.board.access import READS, Door, TooLarge, bearers, read_token, same_token
-from choicewise.board.client import check_worker_version
 from choicewise.board.library import Library, Shelf
 from choicewise.board.model import ListedRun
 from choicewise.board.pages import Links, rendered
-from choicewise.board.protocol import LARGEST, Desk
-from choicewise.board.queue import SECONDS
+from choicewise.board.service import SubmissionService
 from choicewise.board.submission import (
     DTYPES,
     Busy,
-    Damaged,
-    DiskFull,
-    Lacking,
-    LeaseLost,
     NoSubmission,
     NotAllowed,
     Refused,
     State,
     Submission,
-    TooMuch,
-    WrongPart,
     moment,
     wanted,
 )
@@ -75,18 +67,18 @@ NO_TOKEN = "the token is missing or wrong; ask whoever runs this board for the t
 class Submissions:
     """The routes of a board that evaluates; ``tell`` gets what only whoever runs it may read."""
 
-    def __init__(self, desk: Desk, tokens: Tokens, tell: Callable[[str], None]) -> None:
+    def __init__(self, service: SubmissionService, tokens: Tokens, tell: Callable[[str], None]) -> None:
         self.address, self.doors = ADDRESS, doors(tokens)
-        self._desk, self._tokens, self._tell = desk, tokens, tell
-        self._threads, self._work = Threads(8), WorkerRoutes(desk, tell)
+        self._service, self._tokens, self._tell = service, tokens, tell
+        self._threads = Threads(8)
         self._kept = AnswersKept(KEPT)
 
     def close(self) -> None:
         """Let go of the queue."""
-        self._desk.close()
+        self._service.close()
 
     def routes(self, library: Library, links: Links) -> list[Route]:
-        """Of the pages, and of workers."""
+        """Of the pages and of who submits."""
         from starlette.routing import Route
 
         async def listed(request: Request) -> Response:
@@ -103,18 +95,17 @@ class Submissions:
             Route(ADDRESS, listed, methods=["GET"]),
             Route(f"{ADDRESS}.json", listed, methods=["GET"]),
             Route("/submission/{id}", one, methods=["GET"]),
-            *self._work.routes(),
         ]
 
     async def _listed(self, request: Request, library: Library, links: Links) -> Response:
         json = _wants_json(request)
 
         def made() -> bytes:
-            submissions = self._desk.queue.submissions(LISTED)
+            submissions = self._service.queue.submissions(LISTED)
             if json:
                 return page_json({"submissions": [self._record(library, each) for each in submissions]}).encode()
-            counts = self._desk.queue.counts()
-            return _encoded(submissions_page(library.shelf, links, self._desk, submissions, counts))
+            counts = self._service.queue.counts()
+            return _encoded(submissions_page(library.shelf, links, self._service, submissions, counts))
 
         try:
             body = await self._threads.run(lambda: self._made(library, ("", json, False), made))
@@ -124,7 +115,7 @@ class Submissions:
 
     def _made(self, library: Library, asked: tuple[str, bool, bool], make: Callable[[], bytes]) -> bytes:
         """What ``make`` makes, once for each state of the queue and of the board."""
-        key = self._desk.queue.version(), library.shelf.number, asked
+        key = self._service.queue.version(), library.shelf.number, asked
         body = self._kept.get(key)
         if body is None:
             body = make()
@@ -136,12 +127,12 @@ class Submissions:
         there = not json and request.url.query == THERE
 
         def made() -> bytes:
-            submission = self._desk.queue.get(name)
+            submission = self._service.queue.get(name)
             if json:
                 return page_json(self._record(library, submission)).encode()
-            noticed = submission.state is not State.DONE or runs_of(library.shelf, self._desk, submission)
+            noticed = submission.state is not State.DONE or runs_of(library.shelf, self._service, submission)
             again = _AGAIN if not submission.state.final or not noticed else b""
-            return again + _encoded(submission_page(library.shelf, links, self._desk, submission, there))
+            return again + _encoded(submission_page(library.shelf, links, self._service, submission, there))
 
         try:
             body = await self._threads.run(lambda: self._made(library, (name, json, there), made))
@@ -165,7 +156,7 @@ class Submissions:
                 return self._refused(form, shown, library, links, given, 401, NO_TOKEN, own)
             shown = True
             asked = wanted(given.get("model"), given.get("revision"), given.get("dtype"))
-            submission, new = await self._threads.run(lambda: self._desk.submit(asked))
+            submission, new = await self._threads.run(lambda: self._service.submit(asked))
         except (ChoicewiseError, TooLarge) as error:
             status, words = status_of(error, self._tell)
             return self._refused(form, shown, library, links, given, status, words, headers_of(error, status))
@@ -196,7 +187,7 @@ class Submissions:
         if not shown:
             return _words(status, words, headers)
         kept = {name: str(given.get(name, ""))[:300] for name in ("model", "revision", "dtype")}
-        page = submissions_page(library.shelf, links, self._desk, (), {}, words, kept)
+        page = submissions_page(library.shelf, links, self._service, (), {}, words, kept)
         return _response(_encoded(page), _HTML, headers, status)
 
     def _may_submit(self, request: Request, given: Mapping[str, Any]) -> bool:
@@ -205,7 +196,7 @@ class Submissions:
         return any([self._tokens.may_submit(each.strip()) for each in offered])  # noqa: C419 each takes its time
 
     def _record(self, library: Library, submission: Submission) -> dict[str, Any]:
-        runs = [f"/run/{run.id}" for run in runs_of(library.shelf, self._desk, submission)]
+        runs = [f"/run/{run.id}" for run in runs_of(library.shelf, self._service, submission)]
         return replace(submission, runs=tuple(runs)).as_json()
 
 
@@ -232,160 +223,16 @@ def _words(status: int, words: str, headers: Mapping[str, str] | None = None) ->
     return PlainTextResponse(f"{words}\n", status, {"cache-control": "no-store", **(headers or {})})
 
 
-PIECE = 1_048_576
-"""Bytes of a part that are written at once."""
-
-_WORKER = 80
-"""Characters of a worker's name."""
-
-Made = TypeVar("Made")
-
-
-class WorkerRoutes:
-    """The routes below ``/work``; the guard has looked at the token."""
-
-    def __init__(self, desk: Desk, tell: Callable[[str], None]) -> None:
-        self._desk, self._tell, self._threads, self._finishing = desk, tell, Threads(8), Threads(2)
-
-    def routes(self) -> list[Route]:
-        """All of them."""
-        from starlette.requests import ClientDisconnect
-        from starlette.routing import Route
-
-        def route(path: str, handler: Callable[[Request], object], *methods: str) -> Route:
-            async def handled(request: Request) -> Response:
-                try:
-                    return await handler(request)  # type: ignore[misc]
-                except (ChoicewiseError, TooLarge) as error:
-                    return refusal(error, self._tell)
-                except ClientDisconnect:
-                    return answer({}, 400)  # nobody hears it
-
-            return Route(path, handled, methods=[*methods])
-
-        return [
-            route("/work/lease", self._lease, "POST"),
-            route("/work/{id}/renew", self._renew, "POST"),
-            route("/work/{id}/files", self._files, "POST"),
-            route("/work/{id}/finish", self._finish, "POST"),
-            route("/work/{id}/fail", self._fail, "POST"),
-            route("/work/{id}/part/{sha256}", self._put_part, "PUT"),
-            route("/work/{id}/part/{sha256}", self._get_part, "GET"),
-        ]
-
-    async def _lease(self, request: Request) -> Response:
-        from starlette.responses import Response
-
-        values = await fields(request)
-        check_worker_version(text(values, "version", default=""))
-        worker = " ".join(text(values, "worker", _WORKER, "").split()) or "unnamed"
-        lease = await self._threads.run(lambda: self._desk.lease(worker))
-        if lease is None:
-            return Response(status_code=204, headers={"cache-control": "no-store"})
-        return answer(self._desk.lease_json(lease))
-
-    async def _renew(self, request: Request) -> Response:
-        values = await fields(request)
-        name, secret = request.path_params["id"], text(values, "lease")
-        done, total = count(values, "done"), count(values, "total")
-        await self._threads.run(lambda: self._desk.queue.renew(name, secret, min(done, total), total))
-        return answer({"seconds": SECONDS})
-
-    async def _files(self, request: Request) -> Response:
-        values = await fields(request)
-        name, secret = request.path_params["id"], text(values, "lease")
-        await self._threads.run(lambda: self._desk.list_files(name, secret, values.get("files")))
-        return answer({})
-
-    async def _finish(self, request: Request) -> Response:
-        values = await fields(request)
-        name, secret = request.path_params["id"], text(values, "lease")
-        await self._finishing.run(lambda: self._desk.finish(name, secret))
-        return answer({})
-
-    async def _fail(self, request: Request) -> Response:
-        values = await fields(request)
-        name, secret = request.path_params["id"], text(values, "lease")
-        reason, again = text(values, "reason"), truth(values, "again")
-        counts = values.get("counts") is not False
-        await self._threads.run(lambda: self._desk.fail(name, secret, reason, again, counts))
-        return answer({})
-
-    async def _put_part(self, request: Request) -> Response:
-        """Take a part piece by piece; what is refused is read to its end, so that who sends it hears why."""
-        name, sha256, secret = _part(request)
-        parts, arriving = self._desk.parts, None
-        try:
-            await self._threads.run(lambda: self._desk.queue.check(name, secret))
-            if not await self._threads.run(lambda: parts.has(sha256)):
-                arriving = parts.begin(sha256)
-        except ChoicewiseError:
-            await _drain(request)
-            raise
-        if arriving is None:
-            await _drain(request)
-            return answer({})
-        try:
-            await self._take(request, arriving.add)
-            await self._threads.run(lambda: self._desk.count_sent(name, secret, arriving.size))
-            await self._threads.run(arriving.end)
-        finally:
-            await self._threads.run(arriving.drop)
-        return answer({}, 201)
-
-    async def _take(self, request: Request, add: Callable[[bytes], None]) -> None:
-        waiting = bytearray()
-        async for piece in request.stream():
-            waiting += piece
-            if len(waiting) >= PIECE:
-                whole = bytes(waiting)
-                waiting.clear()
-                await self._threads.run(lambda whole=whole: add(whole))  # type: ignore[misc]
-        rest = bytes(waiting)
-        await self._threads.run(lambda: add(rest))
-
-    async def _get_part(self, request: Request) -> Response:
-        from starlette.responses import FileResponse
-
-        name, sha256, secret = _part(request)
-        await self._threads.run(lambda: self._desk.queue.check(name, secret))
-        listed = await self._threads.run(lambda: self._desk.queue.files(name))
-        if sha256 not in listed.values() or not self._desk.parts.has(sha256):
-            raise NoSubmission(f"{name} has no part {sha256}; list what the board has with /work/lease")
-        return FileResponse(self._desk.parts.path(sha256), media_type="application/octet-stream")
-
-
-def _part(request: Request) -> tuple[str, str, str]:
-    """The submission, the sha256 and the secret of the lease."""
-    return request.path_params["id"], request.path_params["sha256"], request.headers.get("x-lease", "")
-
-
-async def _drain(request: Request) -> None:
-    async for _ in request.stream():
-        pass
-
-
 FORM = 16_384
 """Bytes of a submission."""
-
-MESSAGE = 65_536
-"""Bytes of what a worker says."""
-
-LISTING = 8_388_608
-"""Bytes of a listing of files."""
 
 
 def doors(tokens: Tokens) -> tuple[Door, ...]:
     """All of them.  Who submits shows the token in the form as well, so that there the application looks itself."""
-    worker = tokens.may_work
     return (
         Door(_methods("POST"), re.compile(r"/submissions"), FORM),
-        Door(_methods("GET HEAD"), re.compile(r"/submissions(\.json)?"), 0, tokens.may_follow, readers=True),
-        Door(_methods("GET HEAD"), re.compile(r"/submission/[^/]+"), 0, tokens.may_follow, readers=True),
-        Door(_methods("POST"), re.compile(r"/work/lease|/work/[^/]+/(renew|finish|fail)"), MESSAGE, worker),
-        Door(_methods("POST"), re.compile(r"/work/[^/]+/files"), LISTING, worker),
-        Door(_methods("PUT"), re.compile(r"/work/[^/]+/part/[^/]+"), LARGEST, worker),
-        Door(_methods("GET HEAD"), re.compile(r"/work/[^/]+/part/[^/]+"), 0, worker),
+        Door(_methods("GET HEAD"), re.compile(r"/submissions(\.json)?"), 0, tokens.may_submit, readers=True),
+        Door(_methods("GET HEAD"), re.compile(r"/submission/[^/]+"), 0, tokens.may_submit, readers=True),
     )
 
 
@@ -395,17 +242,11 @@ def _methods(names: str) -> frozenset[str]:
 
 STATUS: Mapping[type[Exception], int] = {
     UsageError: 400,
-    WrongPart: 400,
     NotAllowed: 403,
     NoSubmission: 404,
-    LeaseLost: 409,
-    Lacking: 409,
-    TooMuch: 413,
     TooLarge: 413,
-    Damaged: 422,
     Refused: 422,
     Busy: 503,
-    DiskFull: 507,
 }
 """What each error is in HTTP."""
 
@@ -437,14 +278,13 @@ def status_of(error: Exception, tell: Callable[[str], None]) -> tuple[int, str]:
 def refusal(error: ChoicewiseError | TooLarge, tell: Callable[[str], None]) -> Response:
     """The same as an answer."""
     status, words = status_of(error, tell)
-    further = {"lacking": [*error.sums]} if isinstance(error, Lacking) else {}
-    return answer({"error": words, **further}, status, headers_of(error, status))
+    return answer({"error": words}, status, headers_of(error, status))
 
 
 def headers_of(error: Exception, status: int) -> dict[str, str]:
     """What else an answer with that status says."""
     headers = {"retry-after": str(RETRY_LATER)} if status == 503 and isinstance(error, StoreError) else {}
-    return {**headers, **({"connection": "close"} if isinstance(error, TooLarge | TooMuch | DiskFull) else {})}
+    return {**headers, **({"connection": "close"} if isinstance(error, TooLarge) else {})}
 
 
 _FORM = "application/x-www-form-urlencoded"
@@ -479,30 +319,6 @@ def is_form(request: Request) -> bool:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == _FORM
 
 
-def text(values: dict[str, Any], name: str, longest: int = 2000, default: str | None = None) -> str:
-    """A text of those values, cut where it is too long.  UsageError where it is missing or something else."""
-    value = values.get(name, default)
-    if not isinstance(value, str):
-        raise UsageError(f'"{name}" must be text')
-    return value[:longest].encode("utf-8", "replace").decode("utf-8")
-
-
-def count(values: dict[str, Any], name: str) -> int:
-    """A whole number from 0 up; 0 where it is not said.  UsageError for something else."""
-    value = values.get(name) or 0
-    if type(value) is not int or not 0 <= value < 2**53:
-        raise UsageError(f'"{name}" must be a whole number from 0 up')
-    return value
-
-
-def truth(values: dict[str, Any], name: str) -> bool:
-    """True or false; UsageError for something else."""
-    value = values.get(name)
-    if not isinstance(value, bool):
-        raise UsageError(f'"{name}" must be true or false')
-    return value
-
-
 def _no_number(name: str) -> None:
     raise ValueError(name)
 
@@ -511,18 +327,18 @@ SHOWN = 200
 """Submissions on the page; the JSON has more."""
 
 
-def runs_of(shelf: Shelf, desk: Desk, submission: Submission) -> list[ListedRun]:
+def runs_of(shelf: Shelf, service: SubmissionService, submission: Submission) -> list[ListedRun]:
     """The runs of a submission that the board has noticed by now."""
     if not submission.folder:
         return []
-    place = desk.board / submission.folder
+    place = service.board / submission.folder
     return [run for run in shelf.board.runs if run.folder.is_relative_to(place)]
 
 
 def submissions_page(
     shelf: Shelf,
     links: Links,
-    desk: Desk,
+    service: SubmissionService,
     listed: Sequence[Submission],
     counts: Mapping[State, int],
     error: str = "",
@@ -533,7 +349,7 @@ def submissions_page(
         "submissions.html.j2",
         shelf,
         links,
-        desk=desk,
+        service=service,
         listed=listed[:SHOWN],
         counts=counts,
         total=sum(counts.values()),
@@ -544,10 +360,14 @@ def submissions_page(
     )
 
 
-def submission_page(shelf: Shelf, links: Links, desk: Desk, submission: Submission, there: bool = False) -> str:
+def submission_page(
+    shelf: Shelf, links: Links, service: SubmissionService, submission: Submission, there: bool = False
+) -> str:
     """How far one submission is, and where its runs are; ``there``: it was when somebody submitted the same."""
-    own = runs_of(shelf, desk, submission)
-    return rendered("submission.html.j2", shelf, links, desk=desk, each=submission, runs=own, there=there, **_common())
+    own = runs_of(shelf, service, submission)
+    return rendered(
+        "submission.html.j2", shelf, links, service=service, each=submission, runs=own, there=there, **_common()
+    )
 
 
 def _common() -> dict[str, Any]:
@@ -555,28 +375,18 @@ def _common() -> dict[str, Any]:
 
 
 SUBMIT = "CHOICEWISE_SUBMIT_TOKEN"
-WORK = "CHOICEWISE_WORK_TOKEN"
-"""The variables that hold them where no file does."""
+"""The variable that holds the token where no file does."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """``submit`` opens submitting, ``work`` the leases; neither is ever shown."""
+    """``submit`` opens submitting, and is never shown."""
 
     submit: str = field(repr=False)
-    work: str = field(repr=False)
 
     def may_submit(self, given: str | None) -> bool:
         """Whether that is the token of who submits."""
         return same_token(given, self.submit)
-
-    def may_work(self, given: str | None) -> bool:
-        """Whether that is the token of workers."""
-        return same_token(given, self.work)
-
-    def may_follow(self, given: str | None) -> bool:
-        """Whether that is one of the two, which see what becomes of submissions."""
-        return self.may_submit(given) | self.may_work(given)
 
 
 def kept_token(file: Path) -> tuple[str, bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -16,11 +15,11 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.run import words_of
 from choicewise.cli.terminal import end_quietly, progress, show, show_download, tell, watch_end
-from choicewise.errors import ChoicewiseError, UsageError
+from choicewise.errors import UsageError
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
-    from choicewise.board.submission_routes import Submissions, Tokens
+    from choicewise.board.submission_routes import Submissions
     from choicewise.board.worker import Outcome
 
 
@@ -74,24 +73,17 @@ def serve(
             help="File with the token of who submits; or CHOICEWISE_SUBMIT_TOKEN.",
         ),
     ] = None,
-    work_token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--work-token-file", readable=False, help="File with the token of workers; or CHOICEWISE_WORK_TOKEN."
-        ),
-    ] = None,
 ) -> None:
     """Show models by protocols of all runs in a browser: a leaderboard that follows the runs as they come and change.
 
     Only this machine can read it, unless --host says otherwise. Ctrl-C, SIGTERM and SIGHUP end it, with exit code 0.
-    With --submissions people name models on it, workers (`choicewise work`) evaluate them, and their runs come into the
-    first DIR.
+    With --submissions people name models on it, workers (`choicewise work DIR`) evaluate them beside the first DIR.
     """
     from choicewise.board.access import access, is_loopback, read_token
 
     _check(folders)
     given = {"protocol": protocol, "data": data, "limit": limit, "allow": allow, "largest": largest, "queue": queue}
-    given |= {"submit_token_file": submit_token_file, "work_token_file": work_token_file}
+    given |= {"submit_token_file": submit_token_file}
     if not submissions:
         options.refuse_without_use("a board without --submissions has", **given)
     token = read_token(token_file)
@@ -111,7 +103,7 @@ def serve(
     from choicewise.board.server import BoardServer, address, listen
 
     desk = None
-    asked = Options(protocol or (), data or (), limit, allow or (), largest, queue, submit_token_file, work_token_file)
+    asked = Options(protocol or (), data or (), limit, allow or (), largest, queue, submit_token_file)
     if submissions:
         desk = open_submissions(folders[0], asked, is_loopback(host))
     bound = listen(host, port)
@@ -124,8 +116,7 @@ def serve(
         where = ", ".join(map(str, folders))
         tell(f"the board of all runs below {where}; Ctrl-C ends it")
         if submissions:
-            file = asked.file_of_work_token(folders[0])
-            work = command_line("work", address(bound), *(("--token-file", file) if file else ()))
+            work = command_line("work", folders[0], *(("--queue", queue) if queue else ()))
             tell(f"models are submitted at {address(bound)}submissions, and evaluated by `{work}`")
         if token is not None:
             tell("readers add ?token= and the token to the address once")
@@ -146,10 +137,6 @@ def _check(folders: list[Path]) -> None:
         raise UsageError.about(problems)
 
 
-QUEUE = ".submissions"
-"""The folder of the queue in the first folder of the board; nobody looks for runs in it."""
-
-
 @dataclass(frozen=True)
 class Options:
     """What was given for submissions; see the command."""
@@ -161,37 +148,25 @@ class Options:
     largest: str | None
     queue: Path | None
     submit_token_file: Path | None
-    work_token_file: Path | None
-
-    def folder(self, board: Path) -> Path:
-        """Where the queue lies."""
-        return board / QUEUE if self.queue is None else self.queue
-
-    def file_of_work_token(self, board: Path) -> Path | None:
-        """What a worker on this machine names; None where the token comes from the environment."""
-        from choicewise.board.submission_routes import WORK
-
-        kept = None if WORK in os.environ else self.folder(board) / "work.token"
-        return self.work_token_file or kept
 
 
 def open_submissions(board: Path, options: Options, loopback: bool) -> Submissions:
     """The submissions of the board in ``board``.  Raises UsageError and StoreError before anything is served."""
-    from choicewise.board.protocol import Ask, Desk, make_private
+    from choicewise.board.service import QUEUE_FOLDER, Asked, SubmissionService, make_private
     from choicewise.board.submission import ALLOW, LARGEST, Policy
-    from choicewise.board.submission_routes import Submissions
+    from choicewise.board.submission_routes import Submissions, Tokens
     from choicewise.bundled import BENCHMARK, MODELS, PREFIX
     from choicewise.running.sweep import plan_of
 
     bundled = () if options.protocols or options.data else (PREFIX + BENCHMARK.name,)
-    ask = Ask(tuple(options.protocols) or ("mmlu",), tuple(options.data) or bundled, options.limit)
-    plan: dict[str, object] = {"models": [PREFIX + MODELS[0].name], "protocols": [*ask.protocols]}
-    plan_of(plan | ({"data": [*ask.data]} if ask.data else {}))  # what is wrong with it is said now, not by a worker
     largest = LARGEST if options.largest is None else parse_size(options.largest)
-    queue = options.folder(board)
+    policy = Policy(tuple(options.allow) or ALLOW, largest)
+    asked = Asked(tuple(options.protocols) or ("mmlu",), tuple(options.data) or bundled, options.limit, policy)
+    plan_of(asked.plan() | {"models": [PREFIX + MODELS[0].name]})  # what is wrong is said now, not by a worker
+    queue = options.queue or board / QUEUE_FOLDER
     make_private(queue)
-    tokens = _tokens(queue, options, loopback)
-    return Submissions(Desk(board, queue, ask, Policy(tuple(options.allow) or ALLOW, largest)), tokens, tell)
+    token = _token(queue / "submit.token", options.submit_token_file, loopback)
+    return Submissions(SubmissionService.begin(board, queue, asked), Tokens(token), tell)
 
 
 def parse_size(text: str) -> int:
@@ -203,75 +178,57 @@ def parse_size(text: str) -> int:
     return size
 
 
-def _tokens(queue: Path, options: Options, loopback: bool) -> Tokens:
-    from choicewise.board.submission_routes import SUBMIT, WORK, Tokens
-
-    submit = _token(queue / "submit.token", "submit", options.submit_token_file, SUBMIT, loopback)
-    work = _token(queue / "work.token", "work", options.work_token_file, WORK, loopback)
-    if submit == work:
-        raise UsageError("the tokens of who submits and of workers are the same; take two")
-    return Tokens(submit, work)
-
-
-def _token(kept: Path, verb: str, file: Path | None, variable: str, loopback: bool) -> str:
+def _token(kept: Path, file: Path | None, loopback: bool) -> str:
+    """The token of who submits: the one that was given, or on loopback one that is kept."""
     from choicewise.board.access import read_token
-    from choicewise.board.submission_routes import kept_token
+    from choicewise.board.submission_routes import SUBMIT, kept_token
 
-    who = {"submit": "who submits", "work": "workers"}[verb]
-    token = read_token(file, variable)
+    token = read_token(file, SUBMIT)
     if token is not None:
         return token
     if not loopback:
         raise UsageError(
-            f"the board can be reached by others and has no token of {who}: write one of your own into a file that "
-            f"only you can read, and name it with --{verb}-token-file, or put it into the variable {variable}"
+            "the board can be reached by others and has no token of who submits: write one of your own into a file "
+            f"that only you can read, and name it with --submit-token-file, or put it into the variable {SUBMIT}"
         )
     token, new = kept_token(kept)
-    tell(f"the token of {who} {'was written to' if new else 'is in'} {kept}")
+    tell(f"the token of who submits {'was written to' if new else 'is in'} {kept}")
     return token
 
 
-NEEDED = ("httpx2", "stamina", "torch", "transformers", "tokenizers", "huggingface_hub")
+NEEDED = ("torch", "transformers", "tokenizers", "huggingface_hub")
 
 
 def work(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The board's address, as http://HOST:PORT.")],
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            readable=False,
-            help="File with the board's work token, which `choicewise serve` names; or CHOICEWISE_WORK_TOKEN.",
-        ),
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", readable=False, help="The folder of a board with --submissions.")
+    ],
+    queue: Annotated[
+        Path | None, typer.Option("--queue", readable=False, help="Folder of what was submitted, as `serve` has it.")
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", readable=False, help="Folder of what is under way; what the board has is removed.")
-    ] = Path("choicewise-work"),
     device: options.Device = None,
     batch_tokens: options.BatchTokens = None,
     executor: options.Executor = options.Kind.local,
     workers: options.Workers = None,
     once: Annotated[bool, typer.Option("--once", help="End when nothing waits, instead of waiting for more.")] = False,
 ) -> None:
-    """Evaluate the models that are submitted to a board, one after another, and send it the results.
+    """Evaluate the models that are submitted to the board of a folder, one after another, into that folder.
 
-    As many workers as you like may work for one board, on any machines that reach it: each submission is one worker's.
-    What a worker that died has sent is not computed again. Ctrl-C gives back what is under way.
+    It runs beside the folder, here or with --executor ray on a cluster; several may work at once, each on a submission
+    of its own. What a worker that died has computed is not computed again. Ctrl-C gives back what is under way.
     """
     if lacking := [package for package in NEEDED if find_spec(package) is None]:
-        raise UsageError(f"a worker needs {' and '.join(lacking)}: pip install 'choicewise[work]'")
+        raise UsageError(f"a worker needs {' and '.join(lacking)}: pip install 'choicewise[hf]'")
 
-    from choicewise.board.client import BoardAddress, BoardClient, read_work_token
+    from choicewise.board.service import QUEUE_FOLDER, SubmissionService
     from choicewise.board.worker import Worker, Workplace
     from choicewise.running.workers import Parallel
 
-    address = BoardAddress.parse(url)
-    token = read_work_token(token_file, tell)
-    if address.advice is not None:
-        tell(f"note: {address.advice}")
+    if str(folder).startswith(("http://", "https://")):
+        raise UsageError(f"{folder} is an address: name the folder of the board, as the worker runs beside it")
+    _check([folder])
     given: dict[str, Any] = {"device": device, "batch_tokens": batch_tokens}
     place = Workplace(
-        out,
         here={name: value for name, value in given.items() if value is not None},
         parallel=Parallel(str(executor), workers),
         say=tell,
@@ -280,22 +237,18 @@ def work(
         command=words_of,
     )
     watch_end()
-    with BoardClient(address, token, say=tell) as client:
-        worker = Worker(client, place)
-        tell(f"works for {address} until nothing waits" if once else f"works for {address}; Ctrl-C ends it")
-        told = True
-        try:
-            worker.work(once)
-        except KeyboardInterrupt:
-            if once:
-                raise
-            end_quietly()
-        except ChoicewiseError:
-            told = bool(worker.outcomes)  # of what it says then, this would be the last word
+    service = SubmissionService.join(folder, queue or folder / QUEUE_FOLDER)
+    worker = Worker(service, place)
+    tell(f"works for the board of {folder}{' until nothing waits' if once else '; Ctrl-C ends it'}")
+    try:
+        worker.work(once)
+    except KeyboardInterrupt:
+        if once:
             raise
-        finally:
-            if told:
-                tell(_summary(worker.outcomes))
+        end_quietly()
+    finally:
+        service.close()
+        tell(_summary(worker.outcomes))
 
 
 def _summary(outcomes: list[Outcome]) -> str:

@@ -75,19 +75,16 @@ def evaluate(
     ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  ``limit``: the first questions
     of each subject.  ``rendered``: the requests of protocols that were rendered elsewhere.  ``skip_bad_items``: count
     questions that can't be asked as missing, instead of raising DataError.  A folder of the same measurement is
-    continued, and only what it lacks is computed; protocols that ask what others already asked cost nothing.  ``progress`` is
-    called with (done, total); True prints lines on stderr.  Protocols that the model can't be asked under are refused
-    with a warning that names them, and the others are asked.  ``command`` and ``typed``, one line, are kept in
-    the manifest, where they are explained.
-
-    ``executor="local"`` computes here, with ``workers`` above 1 in so many processes, each with a copy of the model (on
-    a GPU of its own where there are several); ``"ray"`` on a Ray cluster (:mod:`choicewise.running.executors`).  The
-    numbers are the same: to the bit where the same kind of device computes with as many threads.
-
-    Questions that a model behind a server gave no answer to in earlier calls are asked once more.  ``say`` gets a line
-    about how many of them have an answer now, and about workers that die, are refused or are waited for.
-
-    Raises DataError, ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
+    continued, and only what it lacks is computed; protocols that ask what others already asked cost nothing.
+    ``progress`` is called with (done, total); True prints lines on stderr. Protocols that the model can't be asked
+    under are refused with a warning that names them, and the others are asked. ``command`` and ``typed``, one line,
+    are kept in the manifest, where they are explained. ``executor="local"`` computes here, with ``workers`` above 1
+    in so many processes, each with a copy of the model (on a GPU of its own where there are several); ``"ray"`` on
+    a Ray cluster (:mod:`choicewise.running.executors`). The numbers are the same: to the bit where the same kind of
+    device computes with as many threads. Questions that a model behind a server gave no answer to in earlier calls
+    are asked once more. ``say`` gets a line about how many of them have an answer now, and about workers that die,
+    are refused or are waited for. Raises DataError, ProtocolError, ModelError, StoreError and UsageError as
+    :mod:`choicewise.errors` describes.
     """
     for argument, value in (("protocols", protocols), ("subjects", subjects)):
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The only periodic thread (Every) and job threads; gc and memory helpers."""
+"""Threads: one that calls something periodically, jobs in several, answers of a server; and memory given back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from threading import Event, Lock
-from typing import TYPE_CHECKING, TypeVar
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import pyarrow as pa
 
@@ -59,6 +59,26 @@ def in_threads(jobs: int, threads: int, do: Callable[[int, Ending], None], beat:
             ending.begin()
             for future in futures:
                 future.cancel()
+
+
+class Every:
+    """Calls ``do`` every so many ``seconds`` in a thread while the ``with`` lasts."""
+
+    def __init__(self, seconds: float, do: Callable[[], None], name: str = "choicewise-periodic") -> None:
+        self._seconds, self._do, self._ended = seconds, do, Event()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self._do()
 
 
 THRESHOLD = 500_000

@@ -41,7 +41,7 @@ def test_light_uses_load_nothing_heavy(use: str) -> None:
     [("['report', '--help']", "choicewise.cli.report"), ("['protocols']", "choicewise.cli.catalogue")],
 )
 def test_no_command_is_imported_but_the_one_that_is_called(line: str, loaded: str) -> None:
-    files = {f"choicewise.cli.{each}" for each in ("report", "protocols", "sweep", "run", "serve", "import_logs")}
+    files = {f"choicewise.cli.{each}" for each in ("report", "catalogue", "run", "serve", "interchange")}
     code = f"import sys; from choicewise.cli import invoke; invoke({line})\n"
     code += f"print(*{files!r} & set(sys.modules), file=sys.stderr)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from choicewise.data.columns import Items
 from choicewise.data.dataset import Dataset
-from choicewise.data.items import Item, Items
+from choicewise.data.items import Item
 from choicewise.errors import DataError
 from choicewise.protocols.draws import draw_helm
 from choicewise.protocols.protocol import Protocol

@@ -13,7 +13,6 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.terminal import print_json, print_parts, print_rows, show, tell
 from choicewise.errors import ProtocolError, UsageError
-from choicewise.results.evidence import refused_lines
 
 if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
@@ -113,6 +112,8 @@ def print_folders(folders: Sequence[Path], json: bool, every: bool) -> None:
 
 
 def _tell_state(manifests: Sequence[Manifest], folders: Sequence[Path]) -> None:
+    from choicewise.results.evidence import refused_lines
+
     for manifest, folder in zip(manifests, folders, strict=True):
         if not manifest.complete:
             tell(f"{folder} is not complete; repeat its `{manifest.writer}` line to finish it")

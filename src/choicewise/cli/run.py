@@ -24,7 +24,6 @@ from choicewise.cli.terminal import (
 )
 from choicewise.errors import UsageError
 from choicewise.interchange.harness_tasks.files import split_tasks
-from choicewise.results.evidence import by_reason
 from choicewise.running.progress import duration
 from choicewise.util.text import command_line
 
@@ -547,6 +546,8 @@ def _as_json(plan: Plan, model: Model) -> dict[str, object]:
 
 
 def _lines(plan: Plan, model: Model) -> dict[str, str]:
+    from choicewise.results.evidence import by_reason
+
     lines = {
         "requests": f"{plan.requests:,}",
         **({} if plan.sent is None else {"requests to the server": f"{plan.sent:,}"}),

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from choicewise.data.columns import Items
 from choicewise.data.files import read_toml
-from choicewise.data.items import Item, Items, categories_of, content_fields
+from choicewise.data.items import Item, categories_of, content_fields
 from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.records import SkippedRow
 

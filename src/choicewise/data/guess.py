@@ -19,9 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.data.columns import Items
 from choicewise.data.dataset import RESERVED, Columns
 from choicewise.data.files import list_in
-from choicewise.data.items import Items, NoAnswer, UnusableRow, text
+from choicewise.data.items import NoAnswer, UnusableRow, text
 from choicewise.data.rows import DOUBTFUL, LETTERS, Answer, CountingOpen, Draft, draft, shape_of_columns
 from choicewise.errors import DataError
 

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.data.columns import Items
 from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.guess import AnswerPattern, answer_pattern
-from choicewise.data.items import BLANK, Item, Items
+from choicewise.data.items import BLANK, Item
 from choicewise.data.rows import shape_of_columns
 
 SHOWN: Final = 10

@@ -20,10 +20,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from choicewise.data.columns import ItemColumns, Items
 from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.files import RowPlace, cells, csv_rows, jsonl_rows, parquet_rows
 from choicewise.data.guess import SAMPLE, misread_shape, open_counting, unknown_shape
-from choicewise.data.items import Item, ItemColumns, Items, NoAnswer, UnusableRow
+from choicewise.data.items import Item, NoAnswer, UnusableRow
 from choicewise.data.rows import Answer, AnswerReader, CountingOpen, Draft, draft, recognise
 from choicewise.errors import DataError, UsageError
 from choicewise.records import SkippedRow

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import cycle, permutations
 from random import Random
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def draw_helm(answers: pa.StringArray, count: int, seed: int | None) -> Positions:
@@ -20,6 +22,8 @@ def draw_helm(answers: pa.StringArray, count: int, seed: int | None) -> Position
     shuffled.
     stanford-crfm/helm@cab5d89, src/helm/benchmark/adaptation/adapters/in_context_learning_adapter.py.
     """
+    import pyarrow.compute as pc
+
     random, coded = Random(seed), answers.dictionary_encode()
     codes = coded.indices.to_numpy()
     sizes = np.bincount(codes)

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from choicewise.data.columns import Items
 from choicewise.data.dataset import Dataset
-from choicewise.data.items import Item, Items
+from choicewise.data.items import Item
 from choicewise.errors import DataError, did_you_mean
 from choicewise.protocols.draws import STREAMS, Positions, draw, draw_helm
 from choicewise.protocols.protocol import Protocol

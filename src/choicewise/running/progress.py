@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from time import perf_counter
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from choicewise.running.executor import BlockResult, Executor
+if TYPE_CHECKING:
+    from choicewise.running.executor import BlockResult, Executor
 
 EVERY = 5.0, 60.0
 """Seconds between two lines: the fewest, at the beginning, and the most; in between, a tenth of the time passed."""

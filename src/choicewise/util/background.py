@@ -11,8 +11,6 @@ from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Self, TypeVar
 
-import pyarrow as pa
-
 if TYPE_CHECKING:
     from anyio import CapacityLimiter
 
@@ -114,6 +112,8 @@ def give_memory_back() -> None:
     themselves, or not at all.  Garbage is not looked for: a run of any size leaves some dozens of objects in cycles,
     and beside torch the search takes a third of a second.
     """
+    import pyarrow as pa
+
     pa.default_memory_pool().release_unused()
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -24,7 +24,7 @@ RESULTS = Path(__file__).resolve().parent / "results" / "demo.json"
 
 def main() -> None:
     """Run the demo in this process, with the parts timed, and store what they took."""
-    from choicewise.cli import invoke
+    from choicewise.cli.commands import invoke
     from choicewise.models.local import loading
     from choicewise.models.local.causal_lm import CausalLM
     from choicewise.models.local.local_model import LocalModel

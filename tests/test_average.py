@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import open_run
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.report.tables import average_tables
 from choicewise.results.summary import summarize
 from choicewise.results.sweep import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import ChoicewiseError
 from choicewise.protocols.catalogue import resolve
 from choicewise.requests.render import read_rendered

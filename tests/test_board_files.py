@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import StoreError, UsageError
 
 from .board import change, rename, write_run

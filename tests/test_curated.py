@@ -57,7 +57,7 @@ QUIZ = Dataset("quiz", {"test": (Item("1", "Where do birds live?", ("in a tree",
 
 
 def test_the_texts_of_every_set_are_fixed() -> None:
-    root = files("choicewise.protocols.shots")
+    root = files("choicewise.protocols") / "curated"
     names = [f"{folder.name}/{file.name}" for folder in root.iterdir() if folder.is_dir() for file in folder.iterdir()]
     shown = {
         name: hashlib.sha256(root.joinpath(name).read_bytes()).hexdigest()[:40] for name in names if ".jsonl" in name

@@ -37,7 +37,7 @@ MEETINGS = steps("docs/design/other-tools.md")
 def test_every_step_exists(file: str, name: str) -> None:
     if file.startswith("models/local"):
         pytest.importorskip("torch")
-    if file.endswith("harness/lm"):
+    if file == "integrations/lm_eval/model":
         pytest.importorskip("lm_eval")
     module = import_module(f"choicewise.{file.replace('/', '.').removesuffix('.__init__')}")
     assert reduce(getattr, name.split("."), module) is not None

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import choicewise
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import UsageError

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from choicewise import evaluate, open_run
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import StoreError
 from choicewise.records import FileRecord
 from choicewise.results.summary import summarize

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import ModelError, UsageError
 from choicewise.integrations import lm_eval as register
 from choicewise.integrations.lm_eval import scoring as asking

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import choicewise
 from choicewise.bundled import MODELS
-from choicewise.cli import application
+from choicewise.cli.commands import application
 from choicewise.running.sources import Source, SweepModel
 from choicewise.running.sweep import Asked, sweep
 
@@ -42,7 +42,7 @@ def test_light_uses_load_nothing_heavy(use: str) -> None:
 )
 def test_no_command_is_imported_but_the_one_that_is_called(line: str, loaded: str) -> None:
     files = {f"choicewise.cli.{each}" for each in ("report", "catalogue", "run", "serve", "interchange")}
-    code = f"import sys; from choicewise.cli import invoke; invoke({line})\n"
+    code = f"import sys; from choicewise.cli.commands import invoke; invoke({line})\n"
     code += f"print(*{files!r} & set(sys.modules), file=sys.stderr)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stderr.split() == [loaded]
@@ -51,7 +51,7 @@ def test_no_command_is_imported_but_the_one_that_is_called(line: str, loaded: st
 def test_the_list_of_commands_reads_no_record_and_is_the_same_without_their_options() -> None:
     whole, listed = (CliRunner().invoke(application(listed=each), ["--help"]).output for each in (False, True))
     assert whole == listed
-    use = "from choicewise.cli import application; application(listed=True)"
+    use = "from choicewise.cli.commands import application; application(listed=True)"
     line = [sys.executable, "-c", PROBE.format(use, {"choicewise.records"})]
     assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip() == ""
 

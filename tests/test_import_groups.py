@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from choicewise import import_log, open_run
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import DataError, UsageError
 from choicewise.store.manifest import read_sweep, write_manifest
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate, import_log, open_run
 from choicewise.bundled import MODELS
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
 from choicewise.interchange.logs.import_log import read_logs, read_state, run_of_log
 from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem, kept_item

@@ -103,7 +103,7 @@ PRESS_IN_AN_IMPORT = f"""{HEARD}{PRESS_IN_A_CLASS}
 import sys
 class Importing:
     def find_spec(self, name, *_):
-        if name == "choicewise.cli":
+        if name == "choicewise.cli.commands":
             press()
 sys.meta_path.insert(0, Importing())
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.util.background import THRESHOLD, give_model_back, rare_collection
 from tests.worlds import write_mmlu
 

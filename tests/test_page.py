@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import evaluate
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import StoreError, UsageError
 from choicewise.page.charts import lanes as ladder_chart
 from choicewise.page.document import Content, document, inside_items, write_page

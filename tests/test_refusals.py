@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError, UsageError
 from choicewise.models import load

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import choicewise
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import StoreError, UsageError
 from choicewise.page.study import read_study
 from choicewise.results.run import open_run

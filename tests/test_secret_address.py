@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import choicewise
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import ChoicewiseError
 from choicewise.running.sources import Source, SweepModel
 from choicewise.running.sweep import Asked, plan_of, sweep

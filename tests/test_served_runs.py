@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.models.load import load_model
 from choicewise.records import ServerRecord

@@ -28,7 +28,7 @@ from choicewise.board.model import ListedRun, View
 from choicewise.board.pages import Links
 from choicewise.board.run_documents import RunProcess, RunProcesses
 from choicewise.board.server import listen
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import UsageError
 from choicewise.util.cache import AnswersKept
 

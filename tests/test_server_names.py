@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import ModelError, StoreError
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.http import Client, ServerFailed

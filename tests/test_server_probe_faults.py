@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import ModelError
 from choicewise.models.load import load_model
 from choicewise.models.server.probe import ChosenRoutes

@@ -14,7 +14,7 @@ import pytest
 
 from choicewise.board.service import SubmissionService
 from choicewise.board.submission_routes import SUBMIT, Tokens, kept_token
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.cli.serve import Options, open_submissions, parse_size
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 

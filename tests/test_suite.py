@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.data.benchmarks import benchmark
 from choicewise.errors import DataError, MissingData, ProtocolError, UsageError
 from choicewise.protocols.catalogue import entry_names, group_names, groups, one, resolve, suite, suite_names

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.cli.run import INCOMPLETE
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ModelError, StoreError, UsageError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.cli.run import INCOMPLETE
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.fake import HashModel

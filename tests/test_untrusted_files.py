@@ -20,7 +20,7 @@ import pytest
 
 from choicewise.board.library import read_shelf
 from choicewise.board.model import State
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import DataError, StoreError
 from choicewise.interchange.logs.table import read_table as read_log
 from choicewise.records import ITEM_FILE, ITEMS, MANIFEST, SPANS, SUMMARY, SWEEP

@@ -23,7 +23,7 @@ from choicewise.board.queue import ATTEMPTS, PAUSES, SECONDS, Queue
 from choicewise.board.service import Asked, SubmissionService
 from choicewise.board.submission import Policy, State, Wanted, is_of_model
 from choicewise.board.worker import MOST, End, Worker, Workplace
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import ChoicewiseError, DataError, ModelError, StoreError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.questions import Answers, Question

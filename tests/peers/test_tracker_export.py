@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import choicewise
-from choicewise.cli import invoke
+from choicewise.cli.commands import invoke
 from choicewise.errors import UsageError
 from choicewise.interchange.export import export
 from choicewise.interchange.write.trackers import server_of

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from choicewise.cli import options, terminal
+from choicewise.cli.commands import Command
 from choicewise.cli.options import sources_of
-from choicewise.cli.terminal import Command, print_json, show_download, tell
+from choicewise.cli.terminal import print_json, show_download, tell
 from choicewise.errors import ModelError, UsageError
 from choicewise.interchange.harness_tasks.files import split_tasks
 

@@ -24,9 +24,7 @@ from threading import Lock, RLock
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from typer.core import TyperCommand, TyperOption
-
-from choicewise.errors import ChoicewiseError, MissingData, UsageError
+from choicewise.errors import ChoicewiseError, MissingData
 from choicewise.running.progress import ProgressReport
 from choicewise.util.secrets import refuse_secret
 from choicewise.util.text import command_line, json_safe, safe, size
@@ -326,18 +324,6 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end]
     return "".join(_ASCII.get(each) or each.encode("ascii", "backslashreplace").decode() for each in text), error.end
-
-
-class Command(TyperCommand):
-    """What every command of ours is."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the command line; UsageError for an option that is given twice and takes one value."""
-        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
-        once = [each for each in given if isinstance(each, TyperOption) and not each.multiple and not each.is_flag]
-        if twice := {each.opts[0] for each in once if once.count(each) > 1}:
-            raise UsageError(f"{' and '.join(sorted(twice))} is given twice, and only the last one would count")
-        return super().parse_args(ctx, args)
 
 
 _TEXTS = ("--system", "--context", "--choice", "--premise")

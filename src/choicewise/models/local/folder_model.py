@@ -27,7 +27,6 @@ from choicewise.models.local.files import (
     refuse_adapter,
     remembered,
 )
-from choicewise.models.local.loading import Spread
 from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.questions import Answers, Question
@@ -150,7 +149,7 @@ class FolderModel:
     @cached_property
     def _local(self) -> LocalModel | PaddedModel:
         _import_transformers()
-        from choicewise.models.local.loading import load_network, model_class
+        from choicewise.models.local.loading import Spread, load_network, model_class
         from choicewise.models.local.local_model import LocalModel
         from choicewise.models.local.selfcheck import PathCache
 

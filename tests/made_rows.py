@@ -16,16 +16,16 @@ PROTOCOLS = resolve("mmlu")
 
 NAMES = tuple(PROTOCOLS)
 
-DOUBTLESS = {"flags": (), "text_sibling": None, "permutation_sibling": None, "choices_sibling": None}
+NO_WARNINGS = {"warnings": (), "text_sibling": None, "permutation_sibling": None, "choices_sibling": None}
 
 
 def made(protocol: str = NAMES[0], value: float = 0.5, model: str = "model", n: int = 100, **changed: Any) -> Row:
     """A row of ``value`` (share of 1) over ``n`` items of four choices each, with its Wilson interval."""
     recipe = PROTOCOLS[protocol]
     missing = math.isnan(value)
-    flags, chance = changed.pop("flags", ()), changed.pop("chance", 0.25)
-    unknown = {field.name: math.nan for field in fields(Diagnosis) if field.name not in DOUBTLESS}
-    diagnosis = Diagnosis(**{**unknown, **DOUBTLESS, "flags": flags, "chance": math.nan if missing else chance})
+    warnings, chance = changed.pop("warnings", ()), changed.pop("chance", 0.25)
+    unknown = {field.name: math.nan for field in fields(Diagnosis) if field.name not in NO_WARNINGS}
+    diagnosis = Diagnosis(**{**unknown, **NO_WARNINGS, "warnings": warnings, "chance": math.nan if missing else chance})
     low, high = (math.nan, math.nan) if missing else wilson(value, n)
     content: dict[str, Any] = {
         "model": model,

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.models.fake import HashModel, Oracle
-from choicewise.page.sections import ADVICE
+from choicewise.page.warning_views import ADVICE
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Answers, Generation, Question, Span, TokenScores
 from choicewise.records import ServerRecord
-from choicewise.report.tables import alarms
-from choicewise.results.rows import ALARMS, FLAGS, Row
+from choicewise.report.tables import serious_warnings
+from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.results.run import open_run
 from choicewise.store.manifest import read_manifest, write_manifest
 from tests.made_rows import made
@@ -68,14 +68,14 @@ def only(data: Path, out: Path, model: object, protocol: str = TEXTS) -> Row:
 
 
 def raised(row: Row) -> set[str]:
-    return set(row.diagnosis.flags) & set(ALARMS)
+    return set(row.diagnosis.warnings) & set(SERIOUS)
 
 
 def test_an_oracle_raises_no_alarm(data: Path, tmp_path: Path) -> None:
     for number, protocol in enumerate((TEXTS, LETTERS, GENERATED)):
         row = only(data, tmp_path / str(number), Oracle(), protocol)
         assert raised(row) == set()
-        assert alarms([row]) == []
+        assert serious_warnings([row]) == []
 
 
 def test_positive_log_probabilities_are_alarming(data: Path, tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_margins_of_zero_are_alarming(data: Path, tmp_path: Path) -> None:
     flat = only(data, tmp_path / "flat", Changed(lambda question, logprobs: logprobs * 0 - 1.0), LETTERS)
     assert {"margins", "constant"} <= raised(flat)
     assert "many-tied" not in raised(flat)
-    (line,) = alarms([flat])  # what follows from it has no line of its own
-    assert line.startswith("alarm: margins, ")
+    (line,) = serious_warnings([flat])  # what follows from it has no line of its own
+    assert line.startswith("warning: margins, ")
     assert "margins" not in raised(only(data, tmp_path / "hash", HashModel(), LETTERS))
 
 
@@ -148,7 +148,7 @@ def test_a_served_model_that_changed_is_alarming(changed: str, data: Path, tmp_p
     (row,) = open_run(tmp_path / "run").rows()
     assert ("served-model" in raised(row)) == bool(changed)
     done = CliRunner().invoke(app, ["report", str(tmp_path / "run")])
-    assert ("alarm: served-model" in done.stderr) == bool(changed)
+    assert ("warning: served-model" in done.stderr) == bool(changed)
     assert changed in done.stderr
     page = tmp_path / "page.html"
     assert CliRunner().invoke(app, ["page", str(tmp_path / "run"), "--out", str(page)]).exit_code == 0
@@ -161,7 +161,7 @@ def test_chance_and_constant_are_alarming(data: Path, tmp_path: Path) -> None:
     )
     row = only(data, tmp_path / "first", first, LETTERS)
     assert {"constant", "chance"} <= raised(row)
-    assert [line.split(",")[0] for line in alarms([row])] == ["alarm: constant"]
+    assert [line.split(",")[0] for line in serious_warnings([row])] == ["warning: constant"]
     assert not {"constant", "chance"} & raised(only(data, tmp_path / "oracle", Oracle(), LETTERS))
 
 
@@ -185,14 +185,14 @@ def test_a_small_run_at_chance_is_one_short_flag(data: Path, tmp_path: Path) -> 
     assert done.exit_code == 0, done.output
     (row,) = open_run(tmp_path / "run").rows()
     assert raised(row) <= {"chance"}
-    assert done.stderr.count("alarm: ") == 0  # the first sentence says that it is no better than guessing
+    assert done.stderr.count("warning: ") == 0  # the first sentence says that it is no better than guessing
 
 
 def test_many_numbers_with_an_alarm_have_one_line() -> None:
-    rows = [made(protocol=name, flags=("chance",)) for name in list(resolve("mmlu"))[:5]] + [made(protocol=LETTERS)]
-    (line,) = alarms(rows)
-    assert line == f"alarm: chance, 5 of 6 numbers, such as model under {rows[0].protocol}: {FLAGS['chance']}"
-    assert alarms(rows, guesses_shown=True) == []
+    rows = [made(protocol=name, warnings=("chance",)) for name in list(resolve("mmlu"))[:5]] + [made(protocol=LETTERS)]
+    (line,) = serious_warnings(rows)
+    assert line == f"warning: chance, 5 of 6 numbers, such as model under {rows[0].protocol}: {WARNINGS['chance']}"
+    assert serious_warnings(rows, guesses_shown=True) == []
 
 
 def test_alarms_stand_in_the_json_of_every_row(data: Path, tmp_path: Path) -> None:
@@ -201,9 +201,9 @@ def test_alarms_stand_in_the_json_of_every_row(data: Path, tmp_path: Path) -> No
     (row,) = json.loads(done.stdout)
     assert "margins" in row["alarms"]
     assert set(row["alarms"]) <= set(row["flags"])
-    assert "alarm: margins" in done.stderr
+    assert "warning: margins" in done.stderr
 
 
 def test_every_flag_has_advice_and_every_alarm_is_a_flag() -> None:
-    assert set(ADVICE) == set(FLAGS)
-    assert set(ALARMS) <= set(FLAGS)
+    assert set(ADVICE) == set(WARNINGS)
+    assert set(SERIOUS) <= set(WARNINGS)

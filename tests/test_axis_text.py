@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.report.comparison import WIDTH, axes_text, change_text
-from choicewise.report.tables import points
-from choicewise.results.compare import Axis
+from choicewise.results.outcomes import Axis
+from choicewise.util.text import error, points
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=200)
 
@@ -43,7 +43,7 @@ def test_of_many_axes_the_first_are_named() -> None:
 
 
 def test_points_have_a_sign_and_no_minus_before_nothing() -> None:
-    assert points(0.634, 0.0298) == "+63.4 ± 3.0"
+    assert (points(0.634), error(0.0298)) == ("+63.4", "± 3.0")
     assert points(-0.0001) == points(0.0) == "0.0"
-    assert points(-0.25) == "-25.0"
-    assert points(float("nan"), 0.1) == "-"
+    assert (points(-0.25), points(-0.25, "-")) == ("−25.0", "-25.0")
+    assert points(float("nan")) == "-"

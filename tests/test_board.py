@@ -439,7 +439,7 @@ def test_columns_are_chosen_by_data_family_and_protocol(made: Path, tmp_path: Pa
 
 def test_doubts_leave_only_numbers_with_or_without_them(made: Path, tmp_path: Path) -> None:
     told = shelf(copied(made, tmp_path, "hash", "oracle"))
-    flags = {cell.row.diagnosis.flags for cell in cells(told.board).values() if cell.row}
+    flags = {cell.row.diagnosis.warnings for cell in cells(told.board).values() if cell.row}
     flag = next(flag for each in flags for flag in each)
     for doubt, fits in (
         (flag, lambda row: flag in row["doubts"]),
@@ -451,7 +451,7 @@ def test_doubts_leave_only_numbers_with_or_without_them(made: Path, tmp_path: Pa
         every = [cell.row for cell in cells(told.board).values() if cell.row]
         assert left
         assert all(map(fits, left))
-        assert len(left) == sum(bool(fits({"doubts": row.diagnosis.flags})) for row in every)
+        assert len(left) == sum(bool(fits({"doubts": row.diagnosis.warnings})) for row in every)
 
 
 def test_models_are_chosen_by_a_part_of_their_name(made: Path, tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ from choicewise.page.charts import lanes as ranks
 from choicewise.page.charts.chart import MIME, Chart, Record, Records
 from choicewise.page.charts.kinds import KINDS, draw
 from choicewise.page.study import Study, leads, make_study, pairs
-from choicewise.results.compare import Axis
 from choicewise.results.ladder import Ladder, Step, main_effects
 from choicewise.results.ladder import ladder as climb
+from choicewise.results.outcomes import Axis
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.results.summary import keep_summary
@@ -432,12 +432,12 @@ def test_long_names_that_are_cut_stay_different() -> None:
     sizes = ("1B", "3B", "8B", "70B", "405B")
     names = [f"meta-llama/Llama-3.1-{size}-Instruct" for size in sizes]
     assert len({labels.cut(name, 10) for name in names}) == 1, "else there is nothing to mend"
-    shown = labels.cut_apart([*names, "merrow"], 10)
+    shown = labels.cut_distinct([*names, "merrow"], 10)
     assert shown["merrow"] == "merrow"
     assert [shown[name] for name in names[:3]] == ["…1B-Instruct", "…3B-Instruct", "…8B-Instruct"]
     assert len(set(shown.values())) == 6
     assert all(labels.em(each) <= 10 for each in shown.values())
-    assert labels.cut_apart(["a" * 50, "a" * 50 + "b"], 10).keys() == {"a" * 50, "a" * 50 + "b"}
+    assert labels.cut_distinct(["a" * 50, "a" * 50 + "b"], 10).keys() == {"a" * 50, "a" * 50 + "b"}
 
 
 @pytest.mark.parametrize("text", ["merrow-bpe-2048", "mmlu/harness-v0:pmi-answer", "WWW MM", "数学", "iill", "95.0 %"])

@@ -13,9 +13,9 @@ from choicewise import bundled
 from choicewise.cli import app
 from choicewise.protocols.signature import axis_differences
 from choicewise.report.data import discovery_lines
-from choicewise.results.compare import Axis, StrikingPair, striking_pair
+from choicewise.results.compare import StrikingPair, striking_pair
 from choicewise.results.finding import finding
-from choicewise.results.outcomes import ranked
+from choicewise.results.outcomes import Axis, ranked
 from choicewise.results.run import Run
 from choicewise.results.summary import keep_summary
 from choicewise.running.evaluate import evaluate

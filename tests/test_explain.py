@@ -180,7 +180,7 @@ def test_reading_a_run_needs_no_model(run: Run) -> None:
     found = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, text=True, check=True)
     *told, loaded = found.stderr.splitlines()
     assert loaded == ""
-    assert all("`choicewise " in line or line.startswith("alarm: ") for line in told)
+    assert all("`choicewise " in line or line.startswith("warning: ") for line in told)
 
 
 @pytest.mark.parametrize("boundary", ["joint", "lcp", "heal", "word", "bytes"])

@@ -23,11 +23,11 @@ from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.report.explain import cut, decision_lines, explanation_parts, folded, texts, together
 from choicewise.report.findings import sentences
-from choicewise.report.tables import DOUBTS, LONG, _Plain, doubts, family_tables, long
+from choicewise.report.tables import IN_SHORT, LONG, _Plain, family_tables, long, warning_counts
 from choicewise.results.explain import ItemDecision, explain
 from choicewise.results.finding import finding
 from choicewise.results.outcomes import ranked
-from choicewise.results.rows import FLAGS
+from choicewise.results.rows import WARNINGS
 from choicewise.results.run import Run, open_run
 from choicewise.util.text import short
 from tests.made_rows import NAMES, made
@@ -100,8 +100,8 @@ def test_many_rows_are_shown_by_family_and_all_of_them_on_request(runs: list[Pat
     for row in rows:
         assert row.id in whole
         assert f"{row.protocol} " in whole
-        for flag in row.diagnosis.flags:
-            assert f"{flag}: {FLAGS[flag]}" in whole
+        for flag in row.diagnosis.warnings:
+            assert f"{flag}: {WARNINGS[flag]}" in whole
     assert "with --all" not in whole
     assert len(in_short.splitlines()) < 25
 
@@ -207,15 +207,18 @@ def test_numbers_that_are_not_there_have_a_dash() -> None:
     assert "nan" not in "".join(lines)
 
 
-def test_doubts_are_counted_by_protocol() -> None:
-    rows = [made(NAMES[0], flags=("position", "length"), missing=3), made(NAMES[1], flags=("position",))]
+def test_warnings_are_counted_by_protocol() -> None:
+    rows = [made(NAMES[0], warnings=("position", "length"), missing=3), made(NAMES[1], warnings=("position",))]
     rows += [replace(row, model="other") for row in rows]
-    assert doubts(rows) == "some positions are predicted too often (2), scores follow length (1), items are missing (1)"
-    assert doubts([made()]) == ""
-    assert set(FLAGS) - set(DOUBTS) == {"chance"}  # counted as no better than guessing
-    for doubt in DOUBTS:
-        row = made(flags=(doubt,)) if doubt in FLAGS else made(**{doubt: ("field",) if doubt == "unused" else 2})
-        assert doubts([row]) == f"{DOUBTS[doubt]} (1)"
+    assert (
+        warning_counts(rows)
+        == "some positions are predicted too often (2), scores follow length (1), items are missing (1)"
+    )
+    assert warning_counts([made()]) == ""
+    assert set(WARNINGS) - set(IN_SHORT) == {"chance"}  # counted as no better than guessing
+    for doubt in IN_SHORT:
+        row = made(warnings=(doubt,)) if doubt in WARNINGS else made(**{doubt: ("field",) if doubt == "unused" else 2})
+        assert warning_counts([row]) == f"{IN_SHORT[doubt]} (1)"
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 160])
@@ -235,8 +238,8 @@ def test_alarms_stay_on_stderr(tmp_path: Path) -> None:
     recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
     evaluate(model="fake:hash", data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
     told = CliRunner().invoke(app, ["report", str(tmp_path / "run")])
-    assert "alarm: gold-constant, " in told.stderr
-    assert "alarm: " not in told.stdout
+    assert "warning: gold-constant, " in told.stderr
+    assert "warning: " not in told.stdout
 
 
 @pytest.mark.parametrize("width", [80, 120])

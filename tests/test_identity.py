@@ -20,7 +20,7 @@ from choicewise.records import SelfCheckRecord
 from choicewise.report.tables import legend, report_tables
 from choicewise.results.rows import Row, run_id, text_id, token_id
 from choicewise.results.run import Run
-from choicewise.results.tables import row_bytes
+from choicewise.results.spans import row_bytes
 from tests.toy import ToyTokenizer
 from tests.worlds import set_block_size, write_mmlu
 

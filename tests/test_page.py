@@ -97,7 +97,7 @@ def test_every_number_stands_in_a_table_and_in_the_chart_behind_it(runs: list[Pa
 
 def test_all_sections_are_there_in_their_order(runs: list[Path], page: Page) -> None:
     ids = [about["id"] for tag, about in page.elements if tag == "section"]
-    assert ids == ["numbers", "why", "order", "pair", "items", "protocols", "doubts", "again"]
+    assert ids == ["numbers", "why", "order", "pair", "items", "protocols", "warnings", "again"]
     assert " ".join(sentences(finding(read_study(runs).rows))) in page.text
 
 

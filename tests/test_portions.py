@@ -64,7 +64,7 @@ def assert_as_at_once(run: Run) -> None:
         np.testing.assert_equal(measured.scores, scores, name)
         for column in ("right", "lengths"):
             np.testing.assert_array_equal(getattr(evidence, column), getattr(whole, column), f"{name} {column}")
-        np.testing.assert_equal(evidence.doubts, whole.doubts)
+        np.testing.assert_equal(evidence.warnings, whole.warnings)
         if measured.likelihoods:
             np.testing.assert_array_equal(evidence.mass, whole.mass)
         if measured.likelihoods and run.noise:

@@ -16,8 +16,9 @@ from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.signature import axis_differences
 from choicewise.report.comparison import published_lines
-from choicewise.results.published import PublishedComparison, published_comparisons
+from choicewise.results.compare import PublishedComparison, published_comparisons
 from choicewise.results.run import Run
+from choicewise.results.summary import summarize
 from choicewise.util.jsonio import json_value
 from tests.worlds import write_mmlu
 
@@ -31,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def one(run: Run, name: str, value: float | None = None) -> PublishedComparison:
-    (compared,) = published_comparisons(run, resolve(name), value)
+    (compared,) = published_comparisons(run, summarize(run.folder).rows, resolve(name), value)
     return compared
 
 
@@ -98,14 +99,14 @@ def test_the_nearest_protocol_says_what_keeps_them_apart(run: Run) -> None:
 
 
 def test_a_family_shows_what_the_run_has(run: Run) -> None:
-    compared = published_comparisons(run, resolve("mmlu"))
+    compared = published_comparisons(run, summarize(run.folder).rows, resolve("mmlu"))
     shown = [each.protocol for each in compared if each.comparable]
     assert {"mmlu/helm", "mmlu/harness-v0:sum", "mmlu/harness-v0:byte_mean"} <= set(shown)
     assert not any("pmi" in name or "cloze" in name for name in shown)
     words = told(*compared)
     assert words.count("comparable:") == 1
     assert f"the run was not asked what {len(compared) - len(shown)} more ask: mmlu/" in words
-    nothing = told(*published_comparisons(run, resolve("options/permuted")))
+    nothing = told(*published_comparisons(run, summarize(run.folder).rows, resolve("options/permuted")))
     assert nothing.startswith("not comparable: numbers published under options/permuted-cyclic")
     assert "the run was not asked what 1 more asks: options/permuted-full" in nothing
 

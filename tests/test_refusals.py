@@ -17,8 +17,7 @@ from choicewise.models.fake import HashModel
 from choicewise.models.model import SERVER
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Answers, Ids, Mass, Question, Span
-from choicewise.results.evidence import refused_lines
-from choicewise.results.run import open_run
+from choicewise.results.run import open_run, refused_lines
 from choicewise.running.evaluate import evaluate
 from choicewise.running.plan import plan
 

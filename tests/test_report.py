@@ -1,4 +1,4 @@
-"""The numbers of a report and the doubts beside them, on runs whose answers are known."""
+"""The numbers of a report and the warnings beside them, on runs whose answers are known."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span, TokenScores
 from choicewise.records import Selection
-from choicewise.report.tables import alarms, legend, rank_table, report_tables, table, titled
+from choicewise.report.tables import legend, rank_table, report_tables, serious_warnings, table, titled
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
 from choicewise.results.measurement import Measurement, interval
 from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
-from choicewise.results.rows import FLAGS, Row, nearest, selection
+from choicewise.results.rows import WARNINGS, Row, nearest, selection
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.intervals import stratified, wilson
@@ -127,7 +127,7 @@ def test_what_noise_does_is_not_known_of_everything(name: str, data: Path, tmp_p
         for row in rows:
             assert all(map(math.isnan, (row.low, row.high, row.diagnosis.near_tie_rate)))
             assert (row.near_ties, row.as_json()["low"], row.as_json()["near_ties"]) == (None, None, None)
-            assert "near-ties" not in row.diagnosis.flags
+            assert "near-ties" not in row.diagnosis.warnings
         lines = [line for shown in report_tables(run.rows(aggregation), 160) for line in printed(shown, 160)]
         (shown,) = [line for line in lines if line.startswith("p ")][:1]
         assert f"{100 * rows[0].ci_high:.1f}" + " " * 8 in shown
@@ -142,7 +142,7 @@ def test_what_noise_does_is_not_known_of_everything(name: str, data: Path, tmp_p
 
 def test_near_ties_are_flagged_where_they_outweigh_the_interval(noisy: Run) -> None:
     row = row_of(noisy, "mmlu/letter-text:sum")
-    assert ("near-ties" in row.diagnosis.flags) == (row.near_ties / row.n > (row.ci_high - row.ci_low) / 2)
+    assert ("near-ties" in row.diagnosis.warnings) == (row.near_ties / row.n > (row.ci_high - row.ci_low) / 2)
     assert row.diagnosis.near_tie_rate == row.near_ties / row.n
 
 
@@ -161,7 +161,7 @@ def test_label_and_text_siblings_are_compared(noisy: Run) -> None:
     assert "{choice}" in sibling.protocol.continuation
     differs = [a != b for a, b in zip(each.decisions.prediction, sibling.decisions.prediction, strict=True)]
     assert row.diagnosis.label_text == pytest.approx(np.mean(differs))
-    assert ("label/text" in row.diagnosis.flags) == (np.mean(differs) >= 0.3)
+    assert ("label/text" in row.diagnosis.warnings) == (np.mean(differs) >= 0.3)
     assert row_of(noisy, "mmlu/cloze:sum").diagnosis.text_sibling is None
 
 
@@ -169,9 +169,9 @@ def test_mass_is_flagged_for_labels_only(noisy: Run) -> None:
     labels, texts = row_of(noisy, "mmlu/original").diagnosis, row_of(noisy, "mmlu/cloze:sum").diagnosis
     sums = observed(noisy, "mmlu/original").scores("sum").reshape(-1, 4)
     assert labels.mass == pytest.approx(np.median(np.exp(sums).sum(axis=1)))
-    assert "mass" in labels.flags
+    assert "mass" in labels.warnings
     assert texts.mass < 1e-6
-    assert "mass" not in texts.flags
+    assert "mass" not in texts.warnings
     assert math.isnan(texts.low_mass)
 
 
@@ -181,7 +181,7 @@ def test_choices_that_answer_without_their_question_are_flagged(data: Path, tmp_
     run = evaluate(model="fake:oracle", data=data, protocols={"with": recipe, "without": alone}, out=tmp_path / "run")
     found = row_of(run, "with").diagnosis
     assert (found.choices_sibling, found.choices_only) == ("without", 1.0)
-    assert "choices-only" in found.flags
+    assert "choices-only" in found.warnings
     assert row_of(run, "without").diagnosis.choices_sibling is None
 
 
@@ -200,12 +200,12 @@ def test_a_constant_answer_and_a_constant_gold_are_alarming(tmp_path: Path) -> N
     run = evaluate(model=Constant(), data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
     (row,) = run.rows()
     assert (row.value, row.ties) == (1.0, 8)
-    assert {"margins", "gold-constant"} <= set(row.diagnosis.flags)
-    assert "constant" not in row.diagnosis.flags  # the right choice never moves: nothing tells it from knowledge
-    (alarm,) = alarms([row])
+    assert {"margins", "gold-constant"} <= set(row.diagnosis.warnings)
+    assert "constant" not in row.diagnosis.warnings  # the right choice never moves: nothing tells it from knowledge
+    (alarm,) = serious_warnings([row])
     assert "8 of 8 items are tied" in alarm
     found = CliRunner().invoke(app, ["report", str(tmp_path / "run")])
-    assert "alarm: gold-constant, " in found.stderr
+    assert "warning: gold-constant, " in found.stderr
     assert "gold-constant: " in found.stdout
 
 
@@ -295,7 +295,7 @@ def test_json_rows_hold_flags_and_no_nan(noisy: Run) -> None:
         CliRunner().invoke(app, ["report", str(noisy.folder), "--json"]).stdout, parse_constant=pytest.fail
     )
     assert {"low", "high", "near_ties", "flags", "diagnosis", "interval"} <= set(rows[0])
-    assert {flag for row in rows for flag in row["flags"]} <= set(FLAGS)
+    assert {flag for row in rows for flag in row["flags"]} <= set(WARNINGS)
     assert json_value({"a": (math.inf, [math.nan, 1.5])}) == {"a": [None, [None, 1.5]]}
 
 
@@ -315,7 +315,7 @@ def test_tables_fit_into_eighty_columns(noisy: Run) -> None:
             assert row.id in text
             assert f"{100 * row.ci_low:.1f} – {100 * row.ci_high:.1f}" in text
             assert row.protocol in text
-            assert not row.diagnosis.flags or row.diagnosis.flags[0] in text
+            assert not row.diagnosis.warnings or row.diagnosis.warnings[0] in text
     told = " ".join(legend(rows))
     assert "numeric" in told
     assert "0.5 nats" in told

@@ -36,9 +36,10 @@ from choicewise.page.document import write_page
 from choicewise.records import ITEM_FILE, SUMMARY
 from choicewise.results import summary
 from choicewise.results import summary as summary_file
+from choicewise.results.outcomes import Summary
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
-from choicewise.results.summary import Summary, keep_summary, state, summarize
+from choicewise.results.summary import keep_summary, state, summarize
 from choicewise.store.manifest import read_manifest, write_manifest
 from choicewise.store.tables import fingerprint
 from choicewise.util.files import locked
@@ -99,7 +100,7 @@ def test_the_kept_summary_is_the_fresh_one(run: Run, forbidden: pytest.MonkeyPat
     assert_as_fresh(kept)
     assert [each.selection for each in kept.outcomes.outcomes] == [each.selection for each in first.outcomes.outcomes]
     assert any(np.isnan(row.low) for row in kept.rows)  # NaN comes back
-    assert {type(row.diagnosis.flags) for row in kept.rows} == {tuple}
+    assert {type(row.diagnosis.warnings) for row in kept.rows} == {tuple}
 
 
 def test_categories_and_groups(tmp_path: Path, data: Path) -> None:
@@ -208,7 +209,7 @@ def test_the_code_that_counts_is_all_that_a_summary_imports() -> None:
     code = "import sys, choicewise.results.summary; print(*sys.modules)"
     names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     rooms = {name.split(".")[1] for name in names if name.startswith("choicewise.")}
-    assert rooms <= {*(room.removesuffix(".py") for room in summary_file.ROOMS), "errors"}
+    assert rooms <= {*(part.removesuffix(".py") for part in summary_file.SOURCES), "errors"}
 
 
 def test_what_decides_the_numbers_decides_the_state(run: Run) -> None:

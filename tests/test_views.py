@@ -230,7 +230,7 @@ def test_permutation_consistency_is_told_of_every_protocol_that_asks_the_same(tm
         alike += len({order[int(np.argmax(plain.shares(turned(item, order))))] for order in orders}) == 1
     assert rows["plain"].permutation_consistency == rows["cyclic"].permutation_consistency == alike / 6
     assert rows["plain"].permutation_sibling == "cyclic"
-    assert ("permutation" in rows["plain"].flags) == (alike / 6 <= 0.7)
+    assert ("permutation" in rows["plain"].warnings) == (alike / 6 <= 0.7)
     assert rows["other"].permutation_sibling is None
     sure = run(recipes, ITEMS[:6], tmp_path / "oracle", "fake:oracle")
     assert {row.protocol: row.diagnosis.permutation_consistency for row in sure.rows()}["plain"] == 1
@@ -242,7 +242,7 @@ def test_choices_only_shows_no_question_and_is_set_beside_the_labels(tmp_path: P
     assert render(recipes["choices-only"], ITEMS[1], []).context() == "A. 1p\nB. 1q\nC. 1r\nAnswer:"
     rows = {row.protocol: row.diagnosis for row in run(recipes, ITEMS, tmp_path, "fake:oracle").rows()}
     assert rows["permuted-cyclic"].choices_sibling == "choices-only"
-    assert "choices-only" in rows["permuted-cyclic"].flags
+    assert "choices-only" in rows["permuted-cyclic"].warnings
 
 
 SEEN = arrays(np.float64, (4, 5, 3), elements=st.floats(-30, 0))

@@ -136,6 +136,9 @@ class ObservationRow(NamedTuple):
 
 ITEMS, REQUESTS, SPANS, OBSERVATIONS = map(_schema, (ItemRow, RequestRow, SpanRow, ObservationRow))
 
+KEYS = ("key", "before", "after")
+"""All columns of the spans that name observations."""
+
 
 class Remedy(StrEnum):
     """What repairs a fault.  Nothing that was observed is ever deleted: it is set aside, under ``damaged/``."""

@@ -24,10 +24,10 @@ from choicewise.protocols.protocol import METRICS
 from choicewise.protocols.signature import family, parse_signature, short_signature, signature
 from choicewise.records import SUMMARY, Manifest
 from choicewise.report.findings import sentences
+from choicewise.results.compare import published
 from choicewise.results.finding import finding
 from choicewise.results.outcomes import Outcomes, bounded
-from choicewise.results.published import published
-from choicewise.results.rows import FLAGS, Row, chosen_part
+from choicewise.results.rows import WARNINGS, Row, chosen_part
 from choicewise.scoring.intervals import ranks
 from choicewise.store.manifest import read_manifest
 from choicewise.store.tables import read_listed
@@ -264,7 +264,7 @@ def known_view(board: Board, view: View) -> tuple[View, bool]:
         and parts.issuperset(view.data)
         and {column.family for column in board.columns}.issuperset(view.family)
         and {column.protocol for column in board.columns}.issuperset(view.protocol)
-        and view.doubt in {"", ANY, "none", *FLAGS}
+        and view.doubt in {"", ANY, "none", *WARNINGS}
     )
     return view if view.sort in sorts else view.with_(sort=""), known
 
@@ -428,7 +428,7 @@ def is_shown(cell: Cell, view: View) -> bool:
         return True
     if cell.row is None:
         return False
-    flags = cell.row.diagnosis.flags
+    flags = cell.row.diagnosis.warnings
     return not flags if view.doubt == "none" else bool(flags) if view.doubt == ANY else view.doubt in flags
 
 

@@ -47,9 +47,9 @@ from choicewise.page.reproduce import selectors, table_csv
 from choicewise.protocols.catalogue import Entry, entries
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import parse_signature, signature
+from choicewise.results.compare import published
 from choicewise.results.explain import Explanation
-from choicewise.results.published import published
-from choicewise.results.rows import FLAGS
+from choicewise.results.rows import WARNINGS
 from choicewise.util.files import disk_errors, write_text
 from choicewise.util.jsonio import json_value
 from choicewise.util.text import disarmed, interval, json_safe, percent, ranks, shown_line
@@ -210,7 +210,7 @@ def model_page(shelf: Shelf, model: str, links: Links, **further: Any) -> str:
     """The page of a model that the board has."""
     parts = list(measured(shelf, model))
     raised = {
-        flag for part in parts for each in part.numbers if each.cell.row for flag in each.cell.row.diagnosis.flags
+        flag for part in parts for each in part.numbers if each.cell.row for flag in each.cell.row.diagnosis.warnings
     }
     runs = dict.fromkeys(run for part in parts for run in part.runs)
     return rendered(
@@ -221,7 +221,7 @@ def model_page(shelf: Shelf, model: str, links: Links, **further: Any) -> str:
         parts=parts,
         runs=[(run, asked_names(run)) for run in runs if run.manifest is not None],
         published={run for run in runs if any(row.id in published() for row in run.rows)},
-        legend={flag: words for flag, words in FLAGS.items() if flag in raised},
+        legend={flag: words for flag, words in WARNINGS.items() if flag in raised},
         **further,
     )
 
@@ -478,7 +478,7 @@ def board_page(shelf: Shelf, view: View, links: Links, **further: Any) -> str:
     board = shelf.board
     seen = shown(board, view)
     cells = [line.cells[column.id] for line in seen.lines for column in seen.columns if column.id in line.cells]
-    raised = {flag for cell in cells if cell.row is not None for flag in cell.row.diagnosis.flags}
+    raised = {flag for cell in cells if cell.row is not None for flag in cell.row.diagnosis.warnings}
     return rendered(
         "board.html.j2",
         shelf,
@@ -493,8 +493,8 @@ def board_page(shelf: Shelf, view: View, links: Links, **further: Any) -> str:
         order_of=partial(order_of, seen),
         is_shown=is_shown,
         ranged=sum(column.measured > 1 for column in board.columns),
-        flags=FLAGS,
-        legend={MARKS[flag]: words for flag, words in FLAGS.items() if flag in raised},
+        flags=WARNINGS,
+        legend={MARKS[flag]: words for flag, words in WARNINGS.items() if flag in raised},
         State=State,
         **further,
     )
@@ -515,7 +515,7 @@ def breakable(text: str) -> Markup:
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[/:_.-])(?=\w)", disarmed(text)))
 
 
-MARKS = dict(zip(FLAGS, "abcdefghijklmnopqrstuvwxyz", strict=False))
+MARKS = dict(zip(WARNINGS, "abcdefghijklmnopqrstuvwxyz", strict=False))
 """The letter that stands for a doubt beside a number; the words are below the table."""
 
 _WIDTH = 1.5
@@ -538,7 +538,7 @@ def cell_markup(cell: Cell, column: Column, rank_range: tuple[int, int] | None, 
     parts = [
         "<td",
         ' class="guessed"' if guess else "",
-        f' data-value="{row.value:.6g}" data-doubts="{" ".join(row.diagnosis.flags)}"' if sortable else "",
+        f' data-value="{row.value:.6g}" data-doubts="{" ".join(row.diagnosis.warnings)}"' if sortable else "",
         f"><b>{percent(row.value)}</b>",
         f'<sup><span class="only-read"> doubts </span>{marks}</sup>' if marks else "",
         "" if math.isnan(row.ci_low) else bar(row.ci_low, row.ci_high, column.chance),
@@ -578,7 +578,7 @@ def bar(low: float, high: float, chance: float, value: float = math.nan) -> Mark
 
 def doubts(cell: Cell) -> str:
     """The letters of the doubts about a number."""
-    return "" if cell.row is None else "".join(MARKS[flag] for flag in cell.row.diagnosis.flags)
+    return "" if cell.row is None else "".join(MARKS[flag] for flag in cell.row.diagnosis.warnings)
 
 
 def guessed(cell: Cell) -> bool:
@@ -649,7 +649,7 @@ def cell_record(cell: Cell, ranges: Ranges | None) -> Record:
     number = {name: getattr(row, name) for name in ("value", "se", "ci_low", "ci_high", "n", "missing")}
     ids = {"i": row.i, "t": row.t, "r": row.r}
     rank = {"rank": cell.rank, "rank_low": low, "rank_high": high}
-    return {"run": cell.run.id, "state": "", **number, **rank, "doubts": row.diagnosis.flags, **ids}
+    return {"run": cell.run.id, "state": "", **number, **rank, "doubts": row.diagnosis.warnings, **ids}
 
 
 def listed_record(run: ListedRun) -> Record:

@@ -126,7 +126,7 @@ def measure_server(model: Model) -> dict[str, Any]:
 def show_server(measured: dict[str, Any]) -> None:
     """The same as tables."""
     from choicewise.report.tables import table, titled
-    from choicewise.results.evidence import by_reason
+    from choicewise.results.run import by_reason
     from choicewise.util.text import safe
 
     server, protocols = measured["server"], measured["protocols"]

@@ -52,11 +52,11 @@ def data(
     if json:
         print_json({**surveyed.as_json(), "protocols": refusals})
         return
-    from choicewise.report.data import data_tables, doubts, fits, recognised
+    from choicewise.report.data import data_tables, data_warnings, fits, recognised
 
     show(*recognised(surveyed), "")
     print_parts(data_tables(surveyed))
-    looked = doubts(surveyed)
+    looked = data_warnings(surveyed)
     show("to look at" if looked else "nothing suspicious in answers, doubles and texts", *looked, "")
     show(*fits(surveyed, refusals))
 

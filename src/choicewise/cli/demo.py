@@ -15,8 +15,8 @@ from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
     from choicewise.results.finding import Reversal
+    from choicewise.results.outcomes import Summary
     from choicewise.results.rows import Row
-    from choicewise.results.summary import Summary
 
 
 ITEMS = 60

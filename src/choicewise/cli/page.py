@@ -44,20 +44,20 @@ def page(
         _write_board(folders, out)
         return
     from choicewise.page.document import write_page
-    from choicewise.util.text import count
+    from choicewise.util.text import counted
 
     written = write_page(folders, out, items)
-    tell(f"wrote {written.page}, {written.bytes / 1e6:.1f} MB, with {count(written.inside, 'item')} in full")
+    tell(f"wrote {written.page}, {written.bytes / 1e6:.1f} MB, with {counted(written.inside, 'item')} in full")
     if written.folder is not None:
         served = f"`{command_line('serve', *folders)}` shows all"
-        tell(f"wrote {written.folder}, {count(written.beside, 'further item')}, for a page that is served; {served}")
+        tell(f"wrote {written.folder}, {counted(written.beside, 'further item')}, for a page that is served; {served}")
 
 
 def _write_board(folders: list[Path], out: Path) -> None:
     from choicewise.board.library import read_shelf
     from choicewise.board.model import State
     from choicewise.board.pages import check_place, write_board
-    from choicewise.util.text import count
+    from choicewise.util.text import counted
 
     check_place(out)
     shelf = read_shelf(folders)
@@ -69,7 +69,7 @@ def _write_board(folders: list[Path], out: Path) -> None:
                 else f"{run.label}: {run.reason}"
             )
     first = write_board(shelf, out)
-    models, runs = count(len(shelf.board.models), "model"), count(len(shelf.board.runs), "run")
+    models, runs = counted(len(shelf.board.models), "model"), counted(len(shelf.board.runs), "run")
     tell(f"wrote {first}, the board of {models} and {runs}; it opens from disk, and any web server can show {out}")
 
 

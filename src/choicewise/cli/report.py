@@ -60,7 +60,7 @@ def report(
     every: options.All = False,
     json: options.Json = False,
 ) -> None:
-    """Print one row per model, dataset, protocol and metric: value, interval, n, rank, doubts, signature.
+    """Print one row per model, dataset, protocol and metric: value, interval, n, rank, warnings, signature.
 
     No model is needed: `--protocol` computes further scores from the same observations, if the prompts are the same.
     """
@@ -112,7 +112,7 @@ def print_folders(folders: Sequence[Path], json: bool, every: bool) -> None:
 
 
 def _tell_state(manifests: Sequence[Manifest], folders: Sequence[Path]) -> None:
-    from choicewise.results.evidence import refused_lines
+    from choicewise.results.run import refused_lines
 
     for manifest, folder in zip(manifests, folders, strict=True):
         if not manifest.complete:
@@ -268,9 +268,10 @@ def _compare_runs(pairs: list[tuple[Run, Run | None]], protocols: list[str], jso
 
 def _compare_published(run: Run, recipes: dict[str, Protocol], value: float | None, json: bool) -> None:
     from choicewise.report.comparison import published_lines
-    from choicewise.results.published import published_comparisons
+    from choicewise.results.compare import published_comparisons
+    from choicewise.results.summary import summarize
 
-    compared = published_comparisons(run, recipes, value)
+    compared = published_comparisons(run, summarize(run.folder).rows, recipes, value)
     if json:
         print_json([each.as_json() for each in compared])
     else:

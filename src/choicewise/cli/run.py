@@ -546,7 +546,7 @@ def _as_json(plan: Plan, model: Model) -> dict[str, object]:
 
 
 def _lines(plan: Plan, model: Model) -> dict[str, str]:
-    from choicewise.results.evidence import by_reason
+    from choicewise.results.run import by_reason
 
     lines = {
         "requests": f"{plan.requests:,}",

@@ -93,20 +93,20 @@ FEW = 4
 def print_rows(
     rows: Sequence[Row], folders: Sequence[Path], json: bool, every: bool, averages: Sequence[Average] = ()
 ) -> None:
-    """The rows of the runs in ``folders``: a JSON list, or finding and tables; alarms and what to do next on stderr.
+    """The rows of the runs in ``folders``: a JSON list, or finding and tables; warnings and what to do next on stderr.
 
     ``averages``: of the suites, which come last.
     """
-    from choicewise.report.tables import alarms, average_tables, long, printed
+    from choicewise.report.tables import average_tables, long, printed, serious_warnings
 
     if json:
-        tell(*alarms(rows))
+        tell(*serious_warnings(rows))
         print_json([*(row.as_json() for row in rows), *(each.as_json() for each in averages)])
         return
     if rows:
         shown = print_finding(rows)
         print_tables(rows, every)
-        tell(*alarms(rows, guesses_shown=shown.count > 0 and shown.guesses == shown.count))
+        tell(*serious_warnings(rows, guesses_shown=shown.count > 0 and shown.guesses == shown.count))
     print_parts(map(printed, average_tables(averages)))
     tell(*(_next_steps(rows, folders) if long(rows) else ()))
 
@@ -123,7 +123,7 @@ def print_finding(rows: Sequence[Row]) -> Finding:
 
 def print_tables(rows: Sequence[Row], every: bool) -> None:
     """The rows and what their words mean: all of them where they are few or ``every``, else their families."""
-    from choicewise.report.tables import doubts, family_tables, legend, long, report_tables, short_legend
+    from choicewise.report.tables import family_tables, legend, long, report_tables, short_legend, warning_counts
 
     if every or not long(rows):
         print_parts(report_tables(rows))
@@ -131,9 +131,9 @@ def print_tables(rows: Sequence[Row], every: bool) -> None:
         return
     print_parts(family_tables([row for row in rows if row.share]))
     print_parts(report_tables([row for row in rows if not row.share]))
-    if doubted := doubts(rows):
-        print_parts([f"doubts, with the number of protocols: {doubted}"])
-    show(*short_legend(rows), "every number with its interval, doubts and ids: the same line with --all")
+    if counts := warning_counts(rows):
+        print_parts([f"warnings, with the number of protocols: {counts}"])
+    show(*short_legend(rows), "every number with its interval, warnings and ids: the same line with --all")
 
 
 def _next_steps(rows: Sequence[Row], folders: Sequence[Path]) -> Iterator[str]:

@@ -32,7 +32,8 @@ from choicewise.page.embed import (
 )
 from choicewise.page.item_views import FEW, details, index_data
 from choicewise.page.sections import Order
-from choicewise.page.study import Study, read_study
+from choicewise.page.study import MOST_RUNS, Study, read_study
+from choicewise.page.warning_views import study_warnings
 from choicewise.report.findings import sentences
 from choicewise.report.tables import average_tables
 from choicewise.results.finding import finding
@@ -40,9 +41,7 @@ from choicewise.results.ladder import Effect
 from choicewise.util import text
 from choicewise.util.files import disk_errors, new_folder, write_text
 from choicewise.util.jsonio import page_json
-from choicewise.util.text import count, quoted, shortened
-
-_PART = re.compile(r"\d+-\d+\.json")
+from choicewise.util.text import counted, quoted, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def write_page(runs: Iterable[str | Path], out: Path, items: int | None = None) 
     """Write the page of ``runs`` to the file ``out``.
 
     ``items``: so many of those that flip most are written in full, in the page as far as there is room and else beside
-    it; None: as many as are made quickly.  Raises UsageError for an ``out`` that can't be a page and StoreError for one
+    it; None: as many as are day quickly.  Raises UsageError for an ``out`` that can't be a page and StoreError for one
     that can't be written, before anything is computed.
     """
     beside = out.with_suffix(".items")
@@ -70,7 +69,7 @@ def write_page(runs: Iterable[str | Path], out: Path, items: int | None = None) 
     parts: list[Part] = []
     if rest := inside.rest(content, _most(content, items)):
         with new_folder(beside) as partial:
-            for part, held in make_parts(content, rest):
+            for part, held in _make_parts(content, rest):
                 (partial / part.name).write_bytes(held)
                 parts.append(part)
     elif beside.exists():  # of an earlier page, as was checked
@@ -84,68 +83,30 @@ def write_page(runs: Iterable[str | Path], out: Path, items: int | None = None) 
 
 
 def today() -> str:
-    """The day a page is made, ``21 Nov 2026``; the environment may say another one (``SOURCE_DATE_EPOCH``)."""
+    """The day a page is day, ``21 Nov 2026``; the environment may say another one (``SOURCE_DATE_EPOCH``)."""
     seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
     return time.strftime("%-d %b %Y", time.gmtime(int(seconds) if seconds.isdigit() else None))
 
 
-def _most(content: Content, items: int | None) -> int:
-    """How many items of a dataset are written in full."""
-    if items is not None:
-        return items
-    every = sum(len(each.index.ids) * len(each.places) for each in content.listed)
-    return every if every <= FEW else 0
-
-
-def _check(out: Path, beside: Path) -> None:
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder; name a file in it, such as {out / 'page.html'}")
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{out} does not end in .html; name the page such as {out.name}.html")
-    if beside.exists():
-        foreign = (
-            [] if not beside.is_dir() else [file.name for file in beside.iterdir() if not _PART.fullmatch(file.name)]
-        )
-        if foreign or not beside.is_dir():
-            what = f"holds {count(len(foreign), 'other file')}, such as {foreign[0]}" if foreign else "is a file"
-            raise UsageError(f"{beside} is for the items of the page and {what}; give the page another name")
-    with disk_errors(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.exists():
-            out.open("ab").close()
-        else:
-            out.touch()
-            out.unlink()
-
-
-SCRIPTS = (
-    *("dom.js", "state.js", "charts.js", "strip.js", "ladder.js", "order.js", "pairs.js", "item.js", "items.js"),
-    "start.js",
-)
-"""Our modules, which share one scope, in the order in which they are joined."""
-
-_COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
-
-
 def document(
-    content: Content, made: str, inside: FullItems, parts: Sequence[Part] = (), folder: str = "", board: str = ""
+    content: Content, day: str, inside: FullItems, parts: Sequence[Part] = (), folder: str = "", board: str = ""
 ) -> str:
-    """The page, made on the day ``made``.
+    """The page of that ``day``.
 
     ``inside``: the items that it holds in full; ``parts``: further ones in the ``folder`` beside it.  ``board``: the
     address of the board that the page belongs to.
     """
-    data = script_data(content, inside, parts, folder)
-    renderer, script, style = renderer_script(), page_script(), static_text("page.css")
+    data = _script_data(content, inside, parts, folder)
+    renderer, script, style = renderer_script(), _page_script(), static_text("page.css")
     template = environment().get_template("page.html.j2")
     return template.render(
         **_shown(content),
         version=__version__,
-        policy=policy([renderer, script], style, bool(parts)),
+        policy=_policy([renderer, script], style, bool(parts)),
         style=_markup(style),
         scripts=[_markup(renderer), _markup(script)],
         data=[Embedded(each.name, each.type, _markup(each.text)) for each in data],
-        about=about(content.study, made),
+        about=about(content.study, day),
         board=board,
         inside=inside.count,
         beside=sum(len(part.items) for part in parts),
@@ -153,22 +114,7 @@ def document(
     )
 
 
-def page_script() -> str:
-    """Our script: the modules in one scope, without their comments."""
-    return f'(() => {{\n"use strict";\n{_COMMENT.sub("", static_text(*SCRIPTS))}\n}})();'
-
-
-def policy(scripts: Sequence[str], style: str, parts: bool) -> str:
-    """The content security policy: these scripts and this style and nothing else; ``parts``: and files beside it."""
-    hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
-    fetched = "'self'" if parts else "'none'"
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src '{_hash(style)}'; connect-src {fetched}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def about(study: Study, made: str) -> str:
+def about(study: Study, day: str) -> str:
     """What was measured, in a line."""
     datasets = list(dict.fromkeys(run.manifest.dataset.name for run in study.runs))
     least, most = (extreme(len(run.rows) for run in study.runs) for extreme in (min, max))
@@ -177,143 +123,14 @@ def about(study: Study, made: str) -> str:
     models = dict.fromkeys(run.manifest.model.name for run in study.runs)
     words = [
         text.listed([text.shortened(name, 40) for name in datasets]),
-        text.count(len(models) if len(datasets) > 1 else len(study.runs), "model")
+        text.counted(len(models) if len(datasets) > 1 else len(study.runs), "model")
         if several
         else text.shortened(study.labels[0]),
-        (text.count(most, "number") if least == most else f"{least} to {most} numbers") + " each" * several,
-        text.count(max(asked), "item") if min(asked) == max(asked) else f"{min(asked):,} to {max(asked):,} items",
-        made,
+        (text.counted(most, "number") if least == most else f"{least} to {most} numbers") + " each" * several,
+        text.counted(max(asked), "item") if min(asked) == max(asked) else f"{min(asked):,} to {max(asked):,} items",
+        day,
     ]
     return " · ".join(words)
-
-
-def _shown(content: Content) -> dict[str, Any]:
-    """What stands on the page before its script does anything: of the first run, order and pair."""
-    study = content.study
-    effects = content.effects[0]
-    return {
-        "study": study,
-        "first": study.runs[0],
-        "averages": average_tables(study.averages),
-        "sentences": sentences(finding(study.named_rows)),
-        "captions": CAPTIONS | {"strip": strip.caption([record for each in content.strips for record in each])},
-        "strip": drawing(SPECS["strip"], content.strips[0]),
-        "number_columns": sections.NUMBER_COLUMNS,
-        "number_rows": content.tables[0],
-        "way": content.ways[0],
-        "ladder": drawing(SPECS["ladder"], content.climbed) if content.climbed else None,
-        "step_columns": sections.STEP_COLUMNS,
-        "step_rows": sections.step_table(content.climbed),
-        "effects": drawing(SPECS["effects"], sections.effect_values(effects)) if effects else None,
-        "effect_columns": sections.EFFECT_COLUMNS,
-        "effect_rows": sections.effect_table(effects),
-        "orders": [
-            (each, drawing(SPECS["rank"], each.values), drawing(SPECS["ranks"], each.rank_values))
-            for each in content.orders
-        ],
-        "range_columns": sections.RANGE_COLUMNS,
-        "compared": [_compared(content, each) for each in content.compared[:1]],
-        "pair_columns": sections.PAIR_COLUMNS,
-        "most_pairs": study_data.MOST_RUNS,
-        "listed": content.listed,
-        "item_rows": [item_views.first_rows(each) for each in content.listed],
-        "sheets": content.sheets,
-        "doubts": content.doubts,
-        "recipes": content.recipes,
-        "downloads": reproduce.downloads(study),
-    }
-
-
-def _compared(content: Content, pair: study_data.Pair) -> tuple[dict[str, Any], Any]:
-    """What is said of a pair, and its drawing where there is one."""
-    values = content.pair_values(pair)
-    return sections.pair_data(content.study, pair), drawing(SPECS["pair"], values) if values else None
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _markup(text: str) -> Any:
-    from markupsafe import Markup
-
-    return Markup(text)
-
-
-def script_data(content: Content, inside: FullItems, parts: Sequence[Part], folder: str) -> list[Embedded]:
-    """The elements with data.
-
-    ``data`` says what there is; ``run-N``, ``pairs-N``, ``order-N`` and ``items-N`` hold what belongs to one choice,
-    then come the items in full.  ``folder``: where the ``parts`` with further items are.
-    """
-    specs, study = Specifications(), content.study
-    runs = [embedded(f"run-{place}", _run(content, place, specs)) for place in range(len(study.runs))]
-    compared = [embedded(f"pairs-{place}", each) for place, each in _pairs(content, specs).items()]
-    orders = [embedded(f"order-{place}", _order(each, specs)) for place, each in enumerate(content.orders)]
-    names = list(content.numbers)
-    lists = [embedded(f"items-{place}", index_data(each, names)) for place, each in enumerate(content.listed)]
-    core = {
-        "runs": [_about(content, place) for place in range(len(study.runs))],
-        "protocols": names,
-        "ladder": specs.state(SPECS["ladder"], content.climbed)["spec"] if content.climbed else None,
-        "orders": [{"dataset": each.dataset} for each in content.orders],
-        "folder": folder,
-        "items": [
-            {
-                "runs": each.places,
-                "chunks": [{"name": name, "ids": places} for name, places in own],
-                "parts": [part.data() for part in parts if part.dataset == place],
-            }
-            for place, (each, own) in enumerate(zip(content.listed, inside.chunks, strict=True))
-        ],
-        "specs": specs.known,
-    }
-    return [embedded("data", core), *runs, *compared, *orders, *lists, *inside.elements]
-
-
-def _order(shown: Order, specs: Specifications) -> dict[str, Any]:
-    drawn = {name: specs.state(SPECS[name], shown.values) for name in ("rank", "score")}
-    return drawn | {"ranks": specs.state(SPECS["ranks"], shown.rank_values)}
-
-
-def _about(content: Content, place: int) -> dict[str, Any]:
-    run = content.study.runs[place]
-    return {
-        "label": run.label,
-        "short": shortened(run.label, 24),
-        "model": run.manifest.model.name,
-        "dataset": run.manifest.dataset.name,
-        "folder": run.place,
-        "command": quoted(run.place),
-        "protocols": [content.numbers[name] for name in run.protocols],
-        "chosen": content.ways[place],
-        "detailed": place < DETAILED,
-    }
-
-
-def _run(content: Content, place: int, specs: Specifications) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "strip": specs.state(SPECS["strip"], content.strips[place]),
-        "numbers": content.tables[place],
-    }
-    if place >= DETAILED:
-        return shown
-    effects = content.effects[place]
-    if effects:
-        shown["effects"] = specs.state(SPECS["effects"], sections.effect_values(effects))
-        shown["effect_rows"] = sections.effect_table(effects)
-    return shown | content.steps[place].data(content.numbers)
-
-
-def _pairs(content: Content, specs: Specifications) -> dict[int, dict[int, Any]]:
-    """Place of A → place of B → what the page says and shows, both ways round."""
-    shown: dict[int, dict[int, Any]] = {}
-    for each in (*content.compared, *map(study_data.turned, content.compared)):
-        values: list[Record] = content.pair_values(each)
-        data = sections.pair_data(content.study, each)
-        data |= {"chart": specs.state(SPECS["pair"], values)} if values else {}
-        shown.setdefault(each.left, {})[each.right] = data
-    return shown
 
 
 ROOM = 1_500_000
@@ -348,26 +165,15 @@ def inside_items(content: Content, most: int | None = None) -> FullItems:
     elements, room = list[Embedded](), ROOM
     for own, each in zip(chunks, content.listed, strict=True):
         for places, batch in item_views.details(content.study, each, item_views.inside(each)[:most]):
-            kept, element = _fitting(f"full-{len(elements)}", batch, places, room)
+            fitting, element = _fitting(f"full-{len(elements)}", batch, places, room)
             if element is None:
                 break
-            own.append((element.name, kept))
+            own.append((element.name, fitting))
             elements.append(element)
             room -= len(element.text)
-            if len(kept) < len(places):
+            if len(fitting) < len(places):
                 break
     return FullItems(chunks, elements)
-
-
-def _fitting(name: str, batch: dict[str, Any], places: list[int], room: int) -> tuple[list[int], Embedded | None]:
-    """As many items of the batch as have room, from its first one."""
-    full = batch["items"]
-    while full:
-        element = embedded(name, {**batch, "items": full}, plain=True)
-        if len(element.text) <= room:
-            return places[: len(full)], element
-        full = full[: int(0.9 * len(full) * room / len(element.text))]
-    return [], None
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,42 +191,9 @@ class Part:
         return {"name": self.name, "sha256": self.sha256, "ids": self.items}
 
 
-def make_parts(content: Content, chosen: Sequence[Sequence[int]]) -> Iterator[tuple[Part, bytes]]:
-    """The ``chosen`` items of each dataset, part by part with the content of its file."""
-    for dataset, (listed, places) in enumerate(zip(content.listed, chosen, strict=True)):
-        for number, (own, batch) in enumerate(details(content.study, listed, places)):
-            text = page_json(batch, plain=True).encode()
-            name = f"{dataset}-{number}.json"
-            yield Part(dataset, name, len(text), hashlib.sha256(text).hexdigest(), tuple(own)), text
-
-
-DETAILED = 24
-"""Runs whose ladders and answers to every item are on a page."""
-
-SPECS: Mapping[str, Spec] = {
-    "strip": lambda values, width: strip.spec(values, width=width),
-    "ladder": lambda values, width: lanes.ladder_spec(values, width=width),
-    "effects": lambda values, width: lanes.effects_spec(values, width=width),
-    "rank": lambda values, width: bump.spec(values, rank=True, width=width),
-    "score": lambda values, width: bump.spec(values, rank=False, width=width),
-    "ranks": lambda values, width: lanes.ranks_spec(values, width=width),
-    "pair": lambda values, width: lanes.pair_spec(values, width=width),
-}
-"""The charts of a page."""
-
-CAPTIONS = {
-    "ladder": lanes.LADDER_CAPTION,
-    "effects": lanes.EFFECTS_CAPTION,
-    "order": bump.CAPTION,
-    "ranks": lanes.RANKS_CAPTION,
-    "pair": lanes.PAIR_CAPTION,
-}
-"""What stands below them."""
-
-
 @dataclass(frozen=True)
 class Content:
-    """The contents of a page of ``study``, each made when it is first asked for."""
+    """The contents of a page of ``study``, each day when it is first asked for."""
 
     study: Study
 
@@ -442,13 +215,13 @@ class Content:
     @cached_property
     def steps(self) -> list[sections.Steps]:
         """B: all ways between two numbers, of the first runs."""
-        return [sections.steps(run) for run in self.study.runs[:DETAILED]]
+        return [sections.steps(run) for run in self.study.runs[:MOST_RUNS]]
 
     @cached_property
     def ways(self) -> list[tuple[str, str] | None]:
         """B: of every run the two numbers that stand there at first."""
         told = [sections.telling(run, steps) for run, steps in zip(self.study.runs, self.steps, strict=False)]
-        return [*told, *(sections.extremes(run) for run in self.study.runs[DETAILED:])]
+        return [*told, *(sections.extremes(run) for run in self.study.runs[MOST_RUNS:])]
 
     @cached_property
     def climbed(self) -> list[Record]:
@@ -459,7 +232,7 @@ class Content:
     @cached_property
     def effects(self) -> list[list[Effect]]:
         """B: the main effects of the first runs."""
-        return [sections.effects(run) for run in self.study.runs[:DETAILED]]
+        return [sections.effects(run) for run in self.study.runs[:MOST_RUNS]]
 
     @cached_property
     def compared(self) -> list[study_data.Pair]:
@@ -476,22 +249,233 @@ class Content:
         """E: the items of every dataset."""
         return item_views.study_items(self.study)
 
-    @cached_property
-    def sheets(self) -> list[sections.Sheet]:
-        """F: the protocols."""
-        return sections.sheets(self.study)
-
-    @cached_property
-    def doubts(self) -> sections.Doubts:
-        """G: everything that speaks against a number."""
-        return sections.study_doubts(self.study)
-
-    @cached_property
-    def recipes(self) -> list[reproduce.Recipe]:
-        """H: how to repeat every run."""
-        return reproduce.recipes(self.study)
-
     def pair_values(self, compared: study_data.Pair) -> list[Record]:
         """D: the chart's values of one pair."""
         names = self.study.runs[compared.left].label, self.study.runs[compared.right].label
         return lanes.pair_values(*names, compared.contests) if compared.contests else []
+
+
+_PART = re.compile(r"\d+-\d+\.json")
+
+
+def _most(content: Content, items: int | None) -> int:
+    """How many items of a dataset are written in full."""
+    if items is not None:
+        return items
+    every = sum(len(each.index.ids) * len(each.places) for each in content.listed)
+    return every if every <= FEW else 0
+
+
+def _check(out: Path, beside: Path) -> None:
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder; name a file in it, such as {out / 'page.html'}")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{out} does not end in .html; name the page such as {out.name}.html")
+    if beside.exists():
+        foreign = (
+            [] if not beside.is_dir() else [file.name for file in beside.iterdir() if not _PART.fullmatch(file.name)]
+        )
+        if foreign or not beside.is_dir():
+            what = f"holds {counted(len(foreign), 'other file')}, such as {foreign[0]}" if foreign else "is a file"
+            raise UsageError(f"{beside} is for the items of the page and {what}; give the page another name")
+    with disk_errors(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.exists():
+            out.open("ab").close()
+        else:
+            out.touch()
+            out.unlink()
+
+
+_SCRIPTS = (
+    *("dom.js", "state.js", "charts.js", "strip.js", "ladder.js", "order.js", "pairs.js", "item.js", "items.js"),
+    "start.js",
+)
+"""Our modules, which share one scope, in the order in which they are joined."""
+
+_COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
+
+
+def _page_script() -> str:
+    """Our script: the modules in one scope, without their comments."""
+    return f'(() => {{\n"use strict";\n{_COMMENT.sub("", static_text(*_SCRIPTS))}\n}})();'
+
+
+def _policy(scripts: Sequence[str], style: str, parts: bool) -> str:
+    """The content security policy: these scripts and this style and nothing else; ``parts``: and files beside it."""
+    hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
+    fetched = "'self'" if parts else "'none'"
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src '{_hash(style)}'; connect-src {fetched}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _shown(content: Content) -> dict[str, Any]:
+    """What stands on the page before its script does anything: of the first run, order and pair."""
+    study = content.study
+    effects = content.effects[0]
+    return {
+        "study": study,
+        "first": study.runs[0],
+        "averages": average_tables(study.averages),
+        "sentences": sentences(finding(study.named_rows)),
+        "captions": _CAPTIONS | {"strip": strip.caption([record for each in content.strips for record in each])},
+        "strip": drawing(_SPECS["strip"], content.strips[0]),
+        "number_columns": sections.NUMBER_COLUMNS,
+        "number_rows": content.tables[0],
+        "way": content.ways[0],
+        "ladder": drawing(_SPECS["ladder"], content.climbed) if content.climbed else None,
+        "step_columns": sections.STEP_COLUMNS,
+        "step_rows": sections.step_table(content.climbed),
+        "effects": drawing(_SPECS["effects"], lanes.effects_values(effects)) if effects else None,
+        "effect_columns": sections.EFFECT_COLUMNS,
+        "effect_rows": list(map(sections.effect_cells, effects)),
+        "orders": [
+            (each, drawing(_SPECS["rank"], each.values), drawing(_SPECS["ranks"], each.rank_values))
+            for each in content.orders
+        ],
+        "range_columns": sections.RANGE_COLUMNS,
+        "compared": [_compared(content, each) for each in content.compared[:1]],
+        "pair_columns": sections.PAIR_COLUMNS,
+        "most_pairs": MOST_RUNS,
+        "listed": content.listed,
+        "item_rows": [item_views.first_rows(each) for each in content.listed],
+        "sheets": sections.sheets(study),
+        "warnings": study_warnings(study),
+        "recipes": [(run, reproduce.selectors(run.protocols)) for run in study.runs],
+        "downloads": reproduce.downloads(study),
+    }
+
+
+def _compared(content: Content, pair: study_data.Pair) -> tuple[dict[str, Any], Any]:
+    """What is said of a pair, and its drawing where there is one."""
+    values = content.pair_values(pair)
+    return sections.pair_data(content.study, pair), drawing(_SPECS["pair"], values) if values else None
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _markup(text: str) -> Any:
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+def _script_data(content: Content, inside: FullItems, parts: Sequence[Part], folder: str) -> list[Embedded]:
+    """The elements with data.
+
+    ``data`` says what there is; ``run-N``, ``pairs-N``, ``order-N`` and ``items-N`` hold what belongs to one choice,
+    then come the items in full.  ``folder``: where the ``parts`` with further items are.
+    """
+    specs, study = Specifications(), content.study
+    runs = [embedded(f"run-{place}", _run(content, place, specs)) for place in range(len(study.runs))]
+    compared = [embedded(f"pairs-{place}", each) for place, each in _pairs(content, specs).items()]
+    orders = [embedded(f"order-{place}", _order(each, specs)) for place, each in enumerate(content.orders)]
+    names = list(content.numbers)
+    lists = [embedded(f"items-{place}", index_data(each, names)) for place, each in enumerate(content.listed)]
+    core = {
+        "runs": [_about(content, place) for place in range(len(study.runs))],
+        "protocols": names,
+        "ladder": specs.state(_SPECS["ladder"], content.climbed)["spec"] if content.climbed else None,
+        "orders": [{"dataset": each.dataset} for each in content.orders],
+        "folder": folder,
+        "items": [
+            {
+                "runs": each.places,
+                "chunks": [{"name": name, "ids": places} for name, places in own],
+                "parts": [part.data() for part in parts if part.dataset == place],
+            }
+            for place, (each, own) in enumerate(zip(content.listed, inside.chunks, strict=True))
+        ],
+        "specs": specs.known,
+    }
+    return [embedded("data", core), *runs, *compared, *orders, *lists, *inside.elements]
+
+
+def _order(shown: Order, specs: Specifications) -> dict[str, Any]:
+    drawn = {name: specs.state(_SPECS[name], shown.values) for name in ("rank", "score")}
+    return drawn | {"ranks": specs.state(_SPECS["ranks"], shown.rank_values)}
+
+
+def _about(content: Content, place: int) -> dict[str, Any]:
+    run = content.study.runs[place]
+    return {
+        "label": run.label,
+        "short": shortened(run.label, 24),
+        "model": run.manifest.model.name,
+        "dataset": run.manifest.dataset.name,
+        "folder": run.place,
+        "command": quoted(run.place),
+        "protocols": [content.numbers[name] for name in run.protocols],
+        "chosen": content.ways[place],
+        "detailed": place < MOST_RUNS,
+    }
+
+
+def _run(content: Content, place: int, specs: Specifications) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "strip": specs.state(_SPECS["strip"], content.strips[place]),
+        "numbers": content.tables[place],
+    }
+    if place >= MOST_RUNS:
+        return shown
+    effects = content.effects[place]
+    if effects:
+        shown["effects"] = specs.state(_SPECS["effects"], lanes.effects_values(effects))
+        shown["effect_rows"] = list(map(sections.effect_cells, effects))
+    return shown | content.steps[place].data(content.numbers)
+
+
+def _pairs(content: Content, specs: Specifications) -> dict[int, dict[int, Any]]:
+    """Place of A → place of B → what the page says and shows, both ways round."""
+    shown: dict[int, dict[int, Any]] = {}
+    for each in (*content.compared, *map(study_data.turned, content.compared)):
+        values: list[Record] = content.pair_values(each)
+        data = sections.pair_data(content.study, each)
+        data |= {"chart": specs.state(_SPECS["pair"], values)} if values else {}
+        shown.setdefault(each.left, {})[each.right] = data
+    return shown
+
+
+def _fitting(name: str, batch: dict[str, Any], places: list[int], room: int) -> tuple[list[int], Embedded | None]:
+    """As many items of the batch as have room, from its first one."""
+    full = batch["items"]
+    while full:
+        element = embedded(name, {**batch, "items": full}, plain=True)
+        if len(element.text) <= room:
+            return places[: len(full)], element
+        full = full[: int(0.9 * len(full) * room / len(element.text))]
+    return [], None
+
+
+def _make_parts(content: Content, chosen: Sequence[Sequence[int]]) -> Iterator[tuple[Part, bytes]]:
+    """The ``chosen`` items of each dataset, part by part with the content of its file."""
+    for dataset, (listed, places) in enumerate(zip(content.listed, chosen, strict=True)):
+        for number, (own, batch) in enumerate(details(content.study, listed, places)):
+            text = page_json(batch, plain=True).encode()
+            name = f"{dataset}-{number}.json"
+            yield Part(dataset, name, len(text), hashlib.sha256(text).hexdigest(), tuple(own)), text
+
+
+_SPECS: Mapping[str, Spec] = {
+    "strip": lambda values, width: strip.spec(values, width=width),
+    "ladder": lambda values, width: lanes.ladder_spec(values, width=width),
+    "effects": lambda values, width: lanes.effects_spec(values, width=width),
+    "rank": lambda values, width: bump.spec(values, rank=True, width=width),
+    "score": lambda values, width: bump.spec(values, rank=False, width=width),
+    "ranks": lambda values, width: lanes.ranks_spec(values, width=width),
+    "pair": lambda values, width: lanes.pair_spec(values, width=width),
+}
+"""The charts of a page."""
+
+_CAPTIONS = {
+    "ladder": lanes.LADDER_CAPTION,
+    "effects": lanes.EFFECTS_CAPTION,
+    "order": bump.CAPTION,
+    "ranks": lanes.RANKS_CAPTION,
+    "pair": lanes.PAIR_CAPTION,
+}
+"""What stands below them."""

@@ -1,4 +1,4 @@
-"""Jinja environment, embedded data, figures."""
+"""What a page embeds: templates, data for its script, drawings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-
 TEMPLATES = Path(__file__).parent / "templates"
-STATIC = Path(__file__).parent / "static"
-
-LINKED = ("https://", "http://")
-"""How an address begins that may become a link."""
+_STATIC = Path(__file__).parent / "static"
 
 
 @cache
@@ -38,7 +34,7 @@ def environment() -> Environment:
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
@@ -46,36 +42,30 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    templates.filters |= {
         "percent": percent,
         "error": text.error,
         "points": text.points,
-        "count": text.count,
+        "count": text.counted,
         "listed": text.listed,
         "shortened": text.shortened,
         "visible": shown,
         "shell": quoted,
         "pair_with": lambda value, other: (value, other),
     }
-    made.globals |= {"interval": text.interval, "ranks": text.ranks}
-    made.tests |= {"address": is_address}
-    return made
+    templates.globals |= {"interval": text.interval, "ranks": text.ranks}
+    templates.tests |= {"address": is_address}
+    return templates
 
 
 def is_address(text: str) -> bool:
     """Whether ``text`` is the address of a page, and nothing that a browser would run."""
-    return text.startswith(LINKED) and not any(char.isspace() for char in text)
+    return text.startswith(_LINKED) and not any(char.isspace() for char in text)
 
 
 def static_text(*names: str) -> str:
     """The static files called so, one after the other."""
-    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in names)
-
-
-def _printable(value: Any) -> Any:
-    from markupsafe import Markup
-
-    return disarmed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in names)
 
 
 LONG = 100_000
@@ -99,17 +89,12 @@ def embedded(name: str, content: Any, plain: bool = False) -> Embedded:
     return Embedded(name, "application/octet-stream", b64encode(zlib.compress(text.encode(), 9)).decode())
 
 
-WIDE, SLIM = 960, 400
+WIDE, _SLIM = 960, 400
 """Pixels of the drawings for wide and for narrow screens; the page shows them as wide as its column."""
 
 Record = dict[str, Any]
 Spec = Callable[[Sequence[Record], int], dict[str, Any]]
 """The chart of such values, so many pixels wide."""
-
-_BARE = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
-"""What groups of marks have that say nothing themselves: a screen reader would come to an image without words."""
-
-_SIZED = re.compile(r'^<svg [^>]*?\bwidth="([\d.]+)"')
 
 
 @dataclass
@@ -121,7 +106,7 @@ class Specifications:
 
     def state(self, draw: Spec, values: Sequence[Record]) -> dict[str, Any]:
         """What the page's script needs to draw these values: places of specifications, wide and slim, and the data."""
-        specs = [draw(values, width) for width in (WIDE, SLIM)]
+        specs = [draw(values, width) for width in (WIDE, _SLIM)]
         # a chart may complete its data, such as by places of names, which don't depend on its width
         return {
             "spec": [self._place(spec) for spec in specs],
@@ -130,11 +115,11 @@ class Specifications:
         }
 
     def _place(self, spec: Mapping[str, Any]) -> int:
-        kept = {name: part for name, part in spec.items() if name not in ("data", "description")}
-        text = json.dumps(kept, sort_keys=True)
+        content = {name: part for name, part in spec.items() if name not in ("data", "description")}
+        text = json.dumps(content, sort_keys=True)
         if text not in self._places:
             self._places[text] = len(self.known)
-            self.known.append(kept)
+            self.known.append(content)
         return self._places[text]
 
 
@@ -151,9 +136,9 @@ def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
     """The chart of these values as SVG that can stand in a page's own text."""
     from markupsafe import Markup
 
-    wide, slim = (_BARE.sub("", Chart("", "", draw(values, width)).page_svg()) for width in (WIDE, SLIM))
+    wide, slim = (_BARE.sub("", Chart("", "", draw(values, width)).page_svg()) for width in (WIDE, _SLIM))
     size = _SIZED.match(slim)
-    return Drawing(Markup(wide), Markup(slim), size is not None and float(size[1]) > SLIM + 20)
+    return Drawing(Markup(wide), Markup(slim), size is not None and float(size[1]) > _SLIM + 20)
 
 
 @cache
@@ -168,3 +153,19 @@ def renderer_script() -> str:
         "/* Vega, Vega-Lite, Vega-Embed: https://vega.github.io, BSD-3-Clause, University of Washington and others */"
     )
     return f"{notice}\n{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}"
+
+
+_LINKED = ("https://", "http://")
+"""How an address begins that may become a link."""
+
+
+def _printable(value: Any) -> Any:
+    from markupsafe import Markup
+
+    return disarmed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+_BARE = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
+"""What groups of marks have that say nothing themselves: a screen reader would come to an image without words."""
+
+_SIZED = re.compile(r'^<svg [^>]*?\bwidth="([\d.]+)"')

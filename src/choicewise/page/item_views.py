@@ -1,4 +1,4 @@
-"""Items: index and detail."""
+"""The items of a page: the index of all, and some in full."""
 
 from __future__ import annotations
 
@@ -13,23 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.page.study import ShownRun, Study
+from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.results.explain import AskedPrompt, Explanation, ItemDecision, ScoredContinuation, explain_items
 from choicewise.results.run import open_run
 from choicewise.results.tables import item_batches
 from choicewise.scoring.observed import Integers, Mask
 from choicewise.util.text import disarmed, shortened, shown, shown_line
 
-MOST_RUNS = 24
-"""Runs whose answers to every item are on a page: a bit for every item and protocol."""
-
-AT_ONCE = 100
-"""Items that are read together, and that stand in one part of the page or beside it."""
-
-SUBJECTS = 6
-"""Subjects of the items in full inside a page, where there are many items: each subject lies in blocks of its own."""
-
-FEW, EXPLAINED = 1_000, 600
+FEW, _EXPLAINED = 1_000, 600
 """Items of all runs together that are explained without thinking of blocks, and at most inside a page."""
 
 
@@ -149,10 +140,10 @@ def inside(items: Items) -> list[int]:
     chosen = []
     for place in index.order:
         subject = index.subjects[place]
-        if few or subject in subjects or len(subjects) < SUBJECTS:
+        if few or subject in subjects or len(subjects) < _SUBJECTS:
             subjects.add(subject)
             chosen.append(place)
-        if len(chosen) * runs >= EXPLAINED:
+        if len(chosen) * runs >= _EXPLAINED:
             break
     return chosen
 
@@ -160,8 +151,8 @@ def inside(items: Items) -> list[int]:
 def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple[list[int], dict[str, Any]]]:
     """The items at the ``chosen`` places of the index in full, so many at once: the places, and their data."""
     protocols = list(study.protocols)
-    for start in range(0, len(chosen), AT_ONCE):
-        places = list(chosen[start : start + AT_ONCE])
+    for start in range(0, len(chosen), _AT_ONCE):
+        places = list(chosen[start : start + _AT_ONCE])
         ids = [items.index.ids[place] for place in places]
         explained: dict[str, list[tuple[int, Explanation]]] = {name: [] for name in ids}
         for place in items.places:
@@ -172,21 +163,8 @@ def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple
         yield places, {"texts": texts.pieces, "items": full}
 
 
-def _explained(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
-    wanted = pa.array(ids, pa.string())
-    asked = {id(each.items): each.ids.combine_chunks() for each in run.outcomes.outcomes}
-    known = {item for own in asked.values() for item in wanted.filter(pc.is_in(wanted, own)).to_pylist()}
-    return explain_items(open_run(run.folder), [name for name in ids if name in known])
-
-
 LONGEST = 20_000
 """Characters of one text that a page shows; of a longer one it says how much is left out."""
-
-MOST_TOKENS = 200
-"""Tokens of one continuation that a page shows."""
-
-NO_TEXT = "(the log has no text of it)"
-"""Of a continuation in another tool's log."""
 
 
 class Texts:
@@ -234,6 +212,50 @@ def item_detail(explained: Sequence[tuple[int, Explanation]], protocols: Sequenc
     }
 
 
+def index_items(runs: Sequence[ShownRun]) -> ItemIndex:
+    """The index of the items of ``runs``, which are about one dataset."""
+    about: dict[str, tuple[str, str, tuple[int, ...]]] = {}
+    for run in runs:
+        asked = pa.array(sorted(_item_index_asked(run) - about.keys()), pa.string())
+        for batch in item_batches(run.folder, ("item", "subject", "question", "gold")) if len(asked) else ():
+            for row in batch.filter(pc.is_in(batch["item"], asked)).to_pylist():
+                about.setdefault(row["item"], (row["subject"], row["question"], tuple(row["gold"])))
+    ids = pa.array(about, pa.string())
+    return ItemIndex(
+        tuple(about),
+        tuple(subject for subject, _, _ in about.values()),
+        tuple(shortened(" ".join(question[: 4 * _QUESTION].split()), _QUESTION) for _, question, _ in about.values()),
+        tuple(gold for _, _, gold in about.values()),
+        tuple(_answered(run, ids) for run in runs),
+    )
+
+
+def packed(items: Mask) -> str:
+    """A bit per item, the first one the highest of the first byte, in base64."""
+    return b64encode(np.packbits(items).tobytes()).decode()
+
+
+_AT_ONCE = 100
+"""Items that are read together, and that stand in one part of the page or beside it."""
+
+_SUBJECTS = 6
+"""Subjects of the items in full inside a page, where there are many items: each subject lies in blocks of its own."""
+
+
+def _explained(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
+    wanted = pa.array(ids, pa.string())
+    asked = {id(each.items): each.ids.combine_chunks() for each in run.outcomes.outcomes}
+    known = {item for own in asked.values() for item in wanted.filter(pc.is_in(wanted, own)).to_pylist()}
+    return explain_items(open_run(run.folder), [name for name in ids if name in known])
+
+
+_MOST_TOKENS = 200
+"""Tokens of one continuation that a page shows."""
+
+_NO_TEXT = "(the log has no text of it)"
+"""Of a continuation in another tool's log."""
+
+
 def _pieces(text: str) -> list[str]:
     """The paragraphs of ``text``, each with the empty lines after it; together they are the text."""
     parts = text.split("⏎\n⏎\n")
@@ -241,41 +263,27 @@ def _pieces(text: str) -> list[str]:
 
 
 def _item_detail_asked(asked: AskedPrompt, number: dict[str, int], texts: Texts) -> dict[str, Any]:
-    notes = {
-        f"{asked.shots} shots": asked.shots is not None,
-        f"{asked.shots_dropped} more dropped to fit": asked.shots_dropped,
-        f"{asked.tokens_dropped} tokens cut off": asked.tokens_dropped,
-        disarmed(f"not shown: {', '.join(asked.unused)}"): asked.unused,
-        disarmed(f"not asked: {asked.missing}"): asked.missing is not None,
-    }
+    notes = [*asked.notes, *([] if asked.missing is None else [f"not asked: {asked.missing}"])]
     return {
         "protocols": [number[name] for name in asked.protocols if name in number],
         "how": f"{asked.reading}, boundary {asked.boundary}",
-        "notes": [words for words, true in notes.items() if true],
+        "notes": list(map(disarmed, notes)),
         "context": None if asked.context is None else texts.add(asked.context),
         "scored": [_scored(each, texts) for alike in asked.beside for each in alike],
     }
 
 
 def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
-    doubts = {
-        "a token straddles the end of the context": scored.merged,
-        "not the tokens of the whole text encoded at once": scored.noncanonical,
-        "the tokens do not spell their text": scored.lossy,
-        f"{scored.unknown} unknown tokens": scored.unknown,
-        f"{scored.bos} BOS tokens": scored.bos > 1,
-        f"{scored.tokens_dropped} tokens of the context cut off": scored.tokens_dropped,
-        disarmed(f"missing: {scored.missing}"): scored.missing,
-        "no more than an upper bound is known": scored.at_most,
-        f"{len(scored.tokens) - MOST_TOKENS} more tokens": len(scored.tokens) > MOST_TOKENS,
-    }
+    warnings = list(map(disarmed, scored.warnings))
+    if len(scored.tokens) > _MOST_TOKENS:
+        warnings.append(f"{len(scored.tokens) - _MOST_TOKENS} more tokens")
     text = scored.continuation if scored.generated is None else scored.generated
-    text = NO_TEXT if text is None else text
+    text = _NO_TEXT if text is None else text
     about: dict[str, Any] = {
         "choice": -1 if scored.generated is not None else scored.choice,
         "text": shown_line(text[:LONGEST]),
         "total": _rounded(scored.total),
-        "tokens": [[shown_line(token.text), _rounded(token.logprob)] for token in scored.tokens[:MOST_TOKENS]],
+        "tokens": [[shown_line(token.text), _rounded(token.logprob)] for token in scored.tokens[:_MOST_TOKENS]],
     }
     further = {
         "part": scored.part or None,
@@ -285,7 +293,7 @@ def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
         "most": scored.at_most or None,
         "before": _rounded(scored.before),
         "after": _rounded(scored.after),
-        "doubts": [words for words, true in doubts.items() if true] or None,
+        "warnings": warnings or None,
     }
     return about | {name: value for name, value in further.items() if value is not None}
 
@@ -305,31 +313,8 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
 
 
-QUESTION = 72
+_QUESTION = 72
 """Characters of a question that stand in the list."""
-
-
-def index_items(runs: Sequence[ShownRun]) -> ItemIndex:
-    """The index of the items of ``runs``, which are about one dataset."""
-    about: dict[str, tuple[str, str, tuple[int, ...]]] = {}
-    for run in runs:
-        asked = pa.array(sorted(_item_index_asked(run) - about.keys()), pa.string())
-        for batch in item_batches(run.folder, ("item", "subject", "question", "gold")) if len(asked) else ():
-            for row in batch.filter(pc.is_in(batch["item"], asked)).to_pylist():
-                about.setdefault(row["item"], (row["subject"], row["question"], tuple(row["gold"])))
-    ids = pa.array(about, pa.string())
-    return ItemIndex(
-        tuple(about),
-        tuple(subject for subject, _, _ in about.values()),
-        tuple(shortened(" ".join(question[: 4 * QUESTION].split()), QUESTION) for _, question, _ in about.values()),
-        tuple(gold for _, _, gold in about.values()),
-        tuple(_answered(run, ids) for run in runs),
-    )
-
-
-def packed(items: Mask) -> str:
-    """A bit per item, the first one the highest of the first byte, in base64."""
-    return b64encode(np.packbits(items).tobytes()).decode()
 
 
 def _item_index_asked(run: ShownRun) -> set[str]:

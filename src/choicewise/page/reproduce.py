@@ -1,4 +1,4 @@
-"""How to get every number again; downloads."""
+"""How to get every number once more: what to ask for, and the rows as files."""
 
 from __future__ import annotations
 
@@ -12,64 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from choicewise.page.study import ShownRun, Study
+from choicewise.page.study import Study
 from choicewise.protocols.catalogue import entries, groups
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
-from choicewise.records import ImportRecord, Manifest
 from choicewise.results.rows import Row
 from choicewise.util.text import safe
-
-LONGEST_CSV = 1_000_000
-"""Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command that writes CSV."""
-
-COLUMNS = (
-    *("model", "dataset", "data", "selection", "subject", "family", "protocol", "id", "i", "t", "r", "metric"),
-    *("value", "se", "interval", "ci_low", "ci_high", "low", "high", "n", "missing", "chance"),
-    *("rank", "rank_low", "rank_high", "flags", "invalid", "ties", "near_ties", "noise", "skipped"),
-    *(
-        "shots_dropped",
-        "truncated",
-        "merged",
-        "noncanonical",
-        "lossy",
-        "unknown",
-        "model_source",
-        "dataset_source",
-        "signature",
-    ),
-)
-"""Of the downloads, in this order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """What it takes to repeat one run; ``selectors`` name its protocols in as few words as they need.
-
-    ``source`` and ``data_source``: where on the Hub they are;
-    ``read_with``: the tool whose task the data are.  ``imported``: the other tool's log that it was made of, None where
-    a model was asked here.
-    """
-
-    label: str
-    model: str
-    source: str
-    digest: str
-    dtype: str
-    device: str
-    window: int
-    fake: bool
-    dataset: str
-    data_source: str
-    read_with: str
-    data_digest: str
-    r: str
-    selectors: tuple[str, ...]
-    out: str
-    manifest: Manifest
-    versions: tuple[tuple[str, str], ...]
-    engine: str
-    imported: ImportRecord | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +29,17 @@ class Download:
     address: str
 
 
-def recipes(study: Study) -> list[Recipe]:
-    """One for each run."""
-    return [_recipe(run) for run in study.runs]
-
-
 def downloads(study: Study) -> list[Download]:
     """The rows of all runs as CSV, without the signatures, and as Parquet."""
-    table = rows_table(study.rows)
-    text = table_csv([name for name in COLUMNS if name != "signature"], table.to_pylist())
+    table = _rows_table(study.rows)
+    text = table_csv([name for name in _COLUMNS if name != "signature"], table.to_pylist())
     named = ("choicewise.csv", "CSV"), ("choicewise.parquet", "Parquet, with the signatures")
-    inside = text if len(text) <= LONGEST_CSV else ""
+    inside = text if len(text) <= _LONGEST_CSV else ""
     addresses = (
         _address("text/csv;charset=utf-8", inside.encode()),
         _address("application/vnd.apache.parquet", _parquet(table)),
     )
     return [Download(*name, address) for name, address in zip(named, addresses, strict=True)]
-
-
-def rows_table(rows: Sequence[Row]) -> pa.Table:
-    """The rows as a table: shares of 1, null for what is not known, flags in one text."""
-    content = [each.as_json() for each in rows]
-    for each in content:
-        each["flags"] = " ".join(each["flags"])
-    return pa.Table.from_pylist([{name: each[name] for name in COLUMNS} for each in content])
 
 
 def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
@@ -124,30 +59,40 @@ def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
     ]
 
 
-def _recipe(run: ShownRun) -> Recipe:
-    manifest = run.manifest
-    model, dataset, check = manifest.model, manifest.dataset, manifest.engine.selfcheck
-    return Recipe(
-        label=run.label,
-        model=model.name,
-        source=model.source,
-        digest=model.digest,
-        dtype=model.dtype,
-        device=model.device,
-        window=model.window,
-        fake=model.name.startswith("fake:"),
-        dataset=dataset.name,
-        data_source=dataset.source,
-        read_with=dataset.read_with,
-        data_digest=dataset.digest,
-        r=run.rows[0].r if run.rows else "",
-        selectors=tuple(selectors(run.protocols)),
-        out=run.place,
-        manifest=manifest,
-        versions=tuple(manifest.versions.items()),
-        engine="" if check is None else check.rung,
-        imported=manifest.imported,
-    )
+def table_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows (mappings) as CSV.  A text that a spreadsheet would compute begins with an apostrophe."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\r\n")
+    writer.writerow(columns)
+    writer.writerows([_field(row.get(name)) for name in columns] for row in rows)
+    return file.getvalue()
+
+
+def spreadsheet_text(value: str) -> str:
+    """``value`` on one line, after an apostrophe where a spreadsheet would compute it."""
+    text = safe(value)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+
+
+_LONGEST_CSV = 1_000_000
+"""Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command that writes CSV."""
+
+_COLUMNS = (
+    *("model", "dataset", "data", "selection", "subject", "family", "protocol", "id", "i", "t", "r", "metric"),
+    *("value", "se", "interval", "ci_low", "ci_high", "low", "high", "n", "missing", "chance"),
+    *("rank", "rank_low", "rank_high", "flags", "invalid", "ties", "near_ties", "noise", "skipped"),
+    *("shots_dropped", "truncated", "merged", "noncanonical", "lossy", "unknown"),
+    *("model_source", "dataset_source", "signature"),
+)
+"""Of the downloads, in this order."""
+
+
+def _rows_table(rows: Sequence[Row]) -> pa.Table:
+    """The rows as a table: shares of 1, null for what is not known, flags in one text."""
+    content = [each.as_json() for each in rows]
+    for each in content:
+        each["flags"] = " ".join(each["flags"])
+    return pa.Table.from_pylist([{name: each[name] for name in _COLUMNS} for each in content])
 
 
 def _parquet(table: pa.Table) -> bytes:
@@ -160,24 +105,9 @@ def _address(kind: str, content: bytes) -> str:
     return f"data:{kind};base64,{b64encode(content).decode()}" if content else ""
 
 
-def table_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows (mappings) as CSV.  A text that a spreadsheet would compute begins with an apostrophe."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\r\n")
-    writer.writerow(columns)
-    writer.writerows([_field(row.get(name)) for name in columns] for row in rows)
-    return file.getvalue()
-
-
 def _field(value: Any) -> str:
     if value is None or value != value:
         return ""
     if isinstance(value, tuple | list):
         value = " ".join(map(str, value))
     return spreadsheet_text(value) if isinstance(value, str) else str(value)
-
-
-def spreadsheet_text(value: str) -> str:
-    """``value`` on one line, after an apostrophe where a spreadsheet would compute it."""
-    text = safe(value)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

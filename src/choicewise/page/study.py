@@ -1,4 +1,4 @@
-"""Several runs as one study; pairs."""
+"""Several runs as one study, and its pairs of models."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import numpy as np
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import Manifest
 from choicewise.results.measurement import same_items, shared_items
-from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, alike, bounded, ranked
+from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, alike, bounded, ranked
 from choicewise.results.rows import Row, run_id
 from choicewise.results.run import Run
-from choicewise.results.summary import Summary, read_summary, summarize
+from choicewise.results.summary import read_summary, summarize
 from choicewise.results.sweep import Average, averages, run_folders, sweeps
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.observed import Floats, Integers
@@ -34,7 +34,8 @@ from choicewise.store.manifest import is_sweep
 from choicewise.store.tables import Damage, damaged_blocks
 
 MOST_RUNS = 24
-"""Runs of which every pair is compared on a page; with more, the page says which command compares two."""
+"""Runs of which a page holds the ladders, the answers to every item (a bit for every item and protocol) and every pair;
+with more, the page says which command compares two."""
 
 LEVEL = 0.05
 """Of significance, after Holm's correction for all protocols of a pair."""
@@ -106,88 +107,12 @@ def turned(pair: Pair) -> Pair:
     return Pair(pair.right, pair.left, reason, tuple(contests), pair.tests)
 
 
-def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
-    one, other = study.runs[left], study.runs[right]
-    if reason := _incomparable(one, other):
-        return Pair(left, right, reason)
-    shared = _shared(one, other)
-    if not shared:
-        named = next(iter(one.protocols), "-"), next(iter(other.protocols), "-")
-        return Pair(left, right, f"they share no protocol; A has {named[0]}, B has {named[1]}")
-    compared = [(mine, theirs, credits.compare(mine, theirs)) for mine, theirs in shared]
-    apart = [
-        same_items(mine, theirs) and one.row_of[mine.name].i != other.row_of[theirs.name].i for mine, theirs in shared
-    ]
-    first = {digest: own[0] for own in alike([one.outcomes.firsts, other.outcomes.firsts]) for digest in own}
-    ps = {
-        mine.protocol.digest: test.p
-        for (mine, _, (_, test, _)), other_texts in zip(compared, apart, strict=True)
-        if first[mine.protocol.digest] == mine.protocol.digest and not other_texts and not math.isnan(test.p)
-    }
-    adjusted = dict(zip(ps, holm(np.array(list(ps.values()))).tolist(), strict=True))
-    contests = [
-        Contest(
-            mine.name,
-            *numbers,
-            other_texts,
-            math.nan if other_texts else adjusted.get(first[mine.protocol.digest], math.nan),
-        )
-        for (mine, _, numbers), other_texts in zip(compared, apart, strict=True)
-    ]
-    return Pair(left, right, "", tuple(contests), len(ps))
-
-
-def _incomparable(one: ShownRun, other: ShownRun) -> str:
-    mine, theirs = one.manifest.dataset, other.manifest.dataset
-    if mine.digest == theirs.digest:
-        return ""
-    names = (f"{each.name} #D{each.digest[:6]}" for each in (mine, theirs))
-    return "the data differ, A: {}, B: {}".format(*names)
-
-
-def _shared(one: ShownRun, other: ShownRun) -> list[tuple[Outcome, Outcome]]:
-    theirs: Mapping[str, Outcome] = {each.protocol.digest: each for each in other.outcomes.outcomes}
-    return [(mine, theirs[mine.protocol.digest]) for mine in one.outcomes.outcomes if mine.protocol.digest in theirs]
-
-
-@dataclass
-class _Credits:
-    """Compares outcomes; which items are shared, and their subjects, is worked out once for all protocols."""
-
-    _aligned: dict[tuple[int, int], tuple[list[Integers], Integers | None]] = field(default_factory=dict)
-
-    def compare(self, one: Outcome, other: Outcome) -> tuple[Difference, SignFlip, float]:
-        key = id(one.items), id(other.items)
-        if key not in self._aligned:
-            self._aligned[key] = self._align(one, other)
-        places, clusters = self._aligned[key]
-        left, right = (
-            each.credit if len(place) == len(each.ids) and same_items(one, other) else each.credit[place]
-            for each, place in zip((one, other), places, strict=True)
-        )
-        difference = paired_difference(left, right, clusters)
-        detectable = math.nan if math.isnan(difference.se) else _detectable(left - right)
-        return difference, sign_flip(left, right), detectable
-
-    @staticmethod
-    def _align(one: Outcome, other: Outcome) -> tuple[list[Integers], Integers | None]:
-        _, places = shared_items((one, other))
-        subjects: Sequence[str] = one.subjects
-        names, codes = np.unique(np.array(subjects, dtype=str)[places[0]], return_inverse=True)
-        return places, codes.astype(np.int64) if len(names) >= FEWEST else None
-
-
-def _detectable(differences: Floats) -> float:
-    known = differences[~np.isnan(differences)]
-    return minimum_detectable_effect(float(known.std(ddof=1)), len(known))
-
-
 @dataclass(frozen=True)
 class ShownRun:
     """One run.  ``label``: its name here, no other run has it; rows and outcomes have it as their model's name.
 
     ``rows``: one per protocol and group, with ranks and their intervals where other runs measured the same.
-    ``apart``: the rows whose values are no shares of 1, which no chart holds; nor are they among ``outcomes``.
+    ``other_metrics``: the rows whose values are no shares of 1, which no chart holds; nor are they among ``outcomes``.
     ``damages``: blocks that are left out because their files are not those that were written.
     """
 
@@ -197,7 +122,7 @@ class ShownRun:
     rows: tuple[Row, ...]
     outcomes: Outcomes
     damages: tuple[Damage, ...] = ()
-    apart: tuple[Row, ...] = ()
+    other_metrics: tuple[Row, ...] = ()
 
     @property
     def place(self) -> str:
@@ -236,14 +161,14 @@ class Study:
         return [row for run in self.runs for row in run.rows]
 
     @property
-    def apart(self) -> list[Row]:
+    def other_metrics(self) -> list[Row]:
         """The rows of all runs whose values are no shares of 1."""
-        return [row for run in self.runs for row in run.apart]
+        return [row for run in self.runs for row in run.other_metrics]
 
     @property
     def named_rows(self) -> list[Row]:
         """The rows of all runs, with the names of models alone where the data tell the runs apart."""
-        every = (*self.rows, *self.apart)
+        every = (*self.rows, *self.other_metrics)
         return [replace(row, model=row.model.removesuffix(f" on {row.dataset}")) for row in every]
 
     @property
@@ -304,13 +229,89 @@ def make_study(summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Dam
     if len(summaries) > 1:
         rows = bounded(rows, outcomes)
     runs, start = [], 0
-    for label, each, kept, mine in zip(labels, summaries, outcomes, own, strict=True):
+    for label, each, outcome, mine in zip(labels, summaries, outcomes, own, strict=True):
         damaged = tuple((damages or {}).get(each.folder, ()))
         of_run = rows[start : start + len(mine)]
-        shares, apart = (tuple(row for row in of_run if row.share == kind) for kind in (True, False))
-        runs.append(ShownRun(label, each.folder, each.manifest, shares, kept.shares, damaged, apart))
+        shares, other_metrics = (tuple(row for row in of_run if row.share == kind) for kind in (True, False))
+        runs.append(ShownRun(label, each.folder, each.manifest, shares, outcome.shares, damaged, other_metrics))
         start += len(mine)
     return Study(tuple(runs))
+
+
+def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
+    one, other = study.runs[left], study.runs[right]
+    if reason := _incomparable(one, other):
+        return Pair(left, right, reason)
+    shared = _shared(one, other)
+    if not shared:
+        named = next(iter(one.protocols), "-"), next(iter(other.protocols), "-")
+        return Pair(left, right, f"they share no protocol; A has {named[0]}, B has {named[1]}")
+    compared = [(mine, theirs, credits.compare(mine, theirs)) for mine, theirs in shared]
+    differing = [
+        same_items(mine, theirs) and one.row_of[mine.name].i != other.row_of[theirs.name].i for mine, theirs in shared
+    ]
+    first = {digest: own[0] for own in alike([one.outcomes.firsts, other.outcomes.firsts]) for digest in own}
+    ps = {
+        mine.protocol.digest: test.p
+        for (mine, _, (_, test, _)), other_texts in zip(compared, differing, strict=True)
+        if first[mine.protocol.digest] == mine.protocol.digest and not other_texts and not math.isnan(test.p)
+    }
+    adjusted = dict(zip(ps, holm(np.array(list(ps.values()))).tolist(), strict=True))
+    contests = [
+        Contest(
+            mine.name,
+            *numbers,
+            other_texts,
+            math.nan if other_texts else adjusted.get(first[mine.protocol.digest], math.nan),
+        )
+        for (mine, _, numbers), other_texts in zip(compared, differing, strict=True)
+    ]
+    return Pair(left, right, "", tuple(contests), len(ps))
+
+
+def _incomparable(one: ShownRun, other: ShownRun) -> str:
+    mine, theirs = one.manifest.dataset, other.manifest.dataset
+    if mine.digest == theirs.digest:
+        return ""
+    names = (f"{each.name} #D{each.digest[:6]}" for each in (mine, theirs))
+    return "the data differ, A: {}, B: {}".format(*names)
+
+
+def _shared(one: ShownRun, other: ShownRun) -> list[tuple[Outcome, Outcome]]:
+    theirs: Mapping[str, Outcome] = {each.protocol.digest: each for each in other.outcomes.outcomes}
+    return [(mine, theirs[mine.protocol.digest]) for mine in one.outcomes.outcomes if mine.protocol.digest in theirs]
+
+
+@dataclass
+class _Credits:
+    """Compares outcomes; which items are shared, and their subjects, is worked out once for all protocols."""
+
+    _aligned: dict[tuple[int, int], tuple[list[Integers], Integers | None]] = field(default_factory=dict)
+
+    def compare(self, one: Outcome, other: Outcome) -> tuple[Difference, SignFlip, float]:
+        key = id(one.items), id(other.items)
+        if key not in self._aligned:
+            self._aligned[key] = self._align(one, other)
+        places, clusters = self._aligned[key]
+        left, right = (
+            each.credit if len(place) == len(each.ids) and same_items(one, other) else each.credit[place]
+            for each, place in zip((one, other), places, strict=True)
+        )
+        difference = paired_difference(left, right, clusters)
+        detectable = math.nan if math.isnan(difference.se) else _detectable(left - right)
+        return difference, sign_flip(left, right), detectable
+
+    @staticmethod
+    def _align(one: Outcome, other: Outcome) -> tuple[list[Integers], Integers | None]:
+        _, places = shared_items((one, other))
+        subjects: Sequence[str] = one.subjects
+        names, codes = np.unique(np.array(subjects, dtype=str)[places[0]], return_inverse=True)
+        return places, codes.astype(np.int64) if len(names) >= FEWEST else None
+
+
+def _detectable(differences: Floats) -> float:
+    known = differences[~np.isnan(differences)]
+    return minimum_detectable_effect(float(known.std(ddof=1)), len(known))
 
 
 def _damages(summary: Summary) -> list[Damage]:
@@ -320,7 +321,7 @@ def _damages(summary: Summary) -> list[Damage]:
     return damaged_blocks(summary.folder, summary.manifest.blocks)
 
 
-_TOLD_APART: Sequence[Callable[[Summary], str]] = (
+_ADDITIONS: Sequence[Callable[[Summary], str]] = (
     lambda each: f" on {each.manifest.dataset.name}",
     lambda each: f" #D{each.manifest.dataset.digest[:6]}",
     lambda each: f", {_selected(each)}" if _selected(each) else "",
@@ -333,7 +334,7 @@ _TOLD_APART: Sequence[Callable[[Summary], str]] = (
 
 def _labels(summaries: Sequence[Summary]) -> list[str]:
     labels = [each.manifest.model.name for each in summaries]
-    for addition in _TOLD_APART:
+    for addition in _ADDITIONS:
         added = [label + addition(each) for label, each in zip(labels, summaries, strict=True)]
         times = Counter(labels)
         alike = {label for label in labels if times[label] > 1}

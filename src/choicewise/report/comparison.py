@@ -1,4 +1,4 @@
-"""Comparison and published numbers as text."""
+"""What `compare` prints: two numbers with what tells them apart, or those that were published."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from rich.console import Group
 
 from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.report.tables import plain, rank_table
-from choicewise.results.compare import VERDICTS, Axis, Comparison, Side
-from choicewise.results.published import PublishedComparison, PublishedNumber
+from choicewise.results.compare import VERDICTS, Comparison, PublishedComparison, PublishedNumber, Side
+from choicewise.results.outcomes import Axis
 from choicewise.results.rows import Row
 from choicewise.scoring.intervals import ranks
 from choicewise.scoring.significance import SignFlip
-from choicewise.util.text import are, counted, percent, probability, safe, visible_line
-
-ROUNDING = 1e-9
-"""Means that differ by less are the same."""
+from choicewise.util.text import are, counted, percent, probability, safe, shortened, visible_line
 
 
 def comparison_lines(compared: Comparison) -> Iterator[str]:
@@ -48,6 +45,87 @@ def comparison_lines(compared: Comparison) -> Iterator[str]:
         yield from _flips(compared)
 
 
+LEVEL = 0.05
+"""p below which a difference is told from none; the test is named where p stands."""
+
+
+def comparison_sentence(compared: Comparison) -> str:
+    """Whether A and B can be compared, which of them scores more, and whether these items can tell them apart."""
+    difference = compared.difference
+    if math.isnan(difference.value):
+        return "A and B can't be compared: no item was scored on both sides."
+    on = f"on {counted(difference.n, 'item')}"
+    points = f"{percent(abs(difference.value))} points"
+    if not compared.left.share:
+        points = f"{abs(difference.value):.2f} nats of log-likelihood"
+    higher, lower = ("A", "B") if difference.value > 0 else ("B", "A")
+    scores = f"{higher} scores {points} more than {lower} {on}" if difference.value else f"A and B score the same {on}"
+    if compared.verdict == "same measurement":
+        return f"A and B are the same measurement: {scores}."
+    if compared.verdict != "comparable":
+        inputs = "right answers" if compared.agree.t else "prompts"
+        reason = "protocols" if compared.verdict == "not comparable" else inputs
+        if compared.agree.r:
+            return f"{scores}: the model is the same, their {reason} differ."
+        return f"{scores}, which says nothing about the models alone: their {reason} differ."
+    if not difference.value:
+        return f"{scores}."
+    if compared.test.p < LEVEL:
+        return f"{higher} is better than {lower} by {points} {on} ({probability(compared.test.p)})."
+    return f"These items can't tell A and B apart: {scores} ({probability(compared.test.p)})."
+
+
+def axes_text(axes: Sequence[Axis]) -> str:
+    """One axis with its values; of several the names alone, but the first three where there are more than four."""
+    if len(axes) == 1:
+        return change_text(axes[0])
+    names = [axis.axis for axis in axes]
+    shown = names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"]
+    return safe(", ".join(shown))
+
+
+def change_text(axis: Axis) -> str:
+    """``ties first → split``; long texts from shortly before they differ."""
+    left, right, room = axis.left, axis.right, WIDTH - len(axis.axis) - 4
+    if len(left) + len(right) > room:
+        pairs = zip(left, right, strict=False)
+        same = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(left), len(right)))
+        left, right = (shortened(text, room // 2, max(0, same - _BEFORE)) for text in (left, right))
+    return safe(f"{axis.axis} {_edged(left)} → {_edged(right)}")
+
+
+def published_lines(compared: Sequence[PublishedComparison]) -> Iterator[str]:
+    """The run's numbers that have the same protocols; where there are none, what keeps the nearest one apart."""
+    shown = [each for each in compared if each.comparable]
+    lacking = sorted(
+        (each for each in compared if not each.comparable),
+        key=lambda each: len(each.nearest.axes) if each.nearest else 0,
+    )
+    if shown:
+        yield from _comparable(shown)
+    else:
+        yield from _nearest(lacking.pop(0))
+    if lacking:
+        names = ", ".join(safe(each.protocol) for each in lacking[:3]) + (", ..." if len(lacking) > 3 else "")
+        yield from _wrapped(f"the run was not asked what {len(lacking)} more ask{'s' * (len(lacking) == 1)}: {names}")
+
+
+def published_table() -> Group:
+    """The bundled table (Hugging Face blog, June 2023) with the rank of every model in every column."""
+    content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
+    names = {column: f"{column} = {about['protocol']}" for column, about in content["columns"].items()}
+    cells: dict[str, dict[str, tuple[float, int]]] = {row["model"]: {} for row in content["rows"]}
+    for column, name in names.items():
+        values = [row[column] for row in content["rows"]]
+        for model, value, rank in zip(cells, values, ranks(values).tolist(), strict=True):
+            cells[model][name] = value, rank
+    return rank_table(f"published {content['date']}: MMLU accuracy in % and rank, {content['url']}", cells)
+
+
+_ROUNDING = 1e-9
+"""Means that differ by less are the same."""
+
+
 def _number(side: Side, value: float) -> str:
     return f"{percent(value)} %" if side.share else plain(value)
 
@@ -65,7 +143,7 @@ def _coverage(compared: Comparison) -> Iterator[str]:
     """What the paired values are, where they are not those above: of other items, or not of all items alike."""
     flips, left, right = compared.flips, compared.left, compared.right
     if not (flips.left_only or flips.right_only):
-        if any(abs(side.paired - side.value) > ROUNDING for side in (left, right)):
+        if any(abs(side.paired - side.value) > _ROUNDING for side in (left, right)):
             values = f"A {_number(left, left.paired)}, B {_number(right, right.paired)}"
             over = f"the {counted(compared.difference.n, 'item')} that both score"
             yield from _wrapped(f"compared item by item, as means over {over}: {values}")
@@ -151,36 +229,6 @@ def _wrapped(text: str) -> list[str]:
     return wrap(text, 79, subsequent_indent="  ")
 
 
-LEVEL = 0.05
-"""p below which a difference is told from none; the test is named where p stands."""
-
-
-def comparison_sentence(compared: Comparison) -> str:
-    """Whether A and B can be compared, which of them scores more, and whether these items can tell them apart."""
-    difference = compared.difference
-    if math.isnan(difference.value):
-        return "A and B can't be compared: no item was scored on both sides."
-    on = f"on {counted(difference.n, 'item')}"
-    points = f"{percent(abs(difference.value))} points"
-    if not compared.left.share:
-        points = f"{abs(difference.value):.2f} nats of log-likelihood"
-    higher, lower = ("A", "B") if difference.value > 0 else ("B", "A")
-    scores = f"{higher} scores {points} more than {lower} {on}" if difference.value else f"A and B score the same {on}"
-    if compared.verdict == "same measurement":
-        return f"A and B are the same measurement: {scores}."
-    if compared.verdict != "comparable":
-        inputs = "right answers" if compared.agree.t else "prompts"
-        reason = "protocols" if compared.verdict == "not comparable" else inputs
-        if compared.agree.r:
-            return f"{scores}: the model is the same, their {reason} differ."
-        return f"{scores}, which says nothing about the models alone: their {reason} differ."
-    if not difference.value:
-        return f"{scores}."
-    if compared.test.p < LEVEL:
-        return f"{higher} is better than {lower} by {points} {on} ({probability(compared.test.p)})."
-    return f"These items can't tell A and B apart: {scores} ({probability(compared.test.p)})."
-
-
 WIDTH = 44
 """Characters for an axis with its two values."""
 
@@ -188,57 +236,13 @@ _BEFORE = 4
 """Characters shown before the first one that differs, where there is no room for all."""
 
 
-def axes_text(axes: Sequence[Axis]) -> str:
-    """One axis with its values; of several the names alone, but the first three where there are more than four."""
-    if len(axes) == 1:
-        return change_text(axes[0])
-    names = [axis.axis for axis in axes]
-    shown = names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"]
-    return safe(", ".join(shown))
-
-
-def change_text(axis: Axis) -> str:
-    """``ties first → split``; long texts from shortly before they differ."""
-    left, right, room = axis.left, axis.right, WIDTH - len(axis.axis) - 4
-    if len(left) + len(right) > room:
-        pairs = zip(left, right, strict=False)
-        same = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(left), len(right)))
-        left, right = (_shortened(text, max(0, same - _BEFORE), room // 2) for text in (left, right))
-    return safe(f"{axis.axis} {_edged(left)} → {_edged(right)}")
-
-
 def _edged(text: str) -> str:
     """In quotes where its ends would not be seen."""
     return f'"{text}"' if text.strip() != text or not text else text
 
 
-def _shortened(text: str, start: int, width: int) -> str:
-    """At most ``width`` characters of ``text``, from ``start`` on; all of it where it fits."""
-    if len(text) <= width:
-        return text
-    cut = ("…" if start else "") + text[start:]
-    return cut if len(cut) <= width else cut[: width - 1] + "…"
-
-
-BROUGHT = "the published number"
+_BROUGHT = "the published number"
 """What a number is called that a reader brings."""
-
-
-def published_lines(compared: Sequence[PublishedComparison]) -> Iterator[str]:
-    """The run's numbers that have the same protocols; where there are none, what keeps the nearest one apart."""
-    shown = [each for each in compared if each.comparable]
-    lacking = sorted((each for each in compared if not each.comparable), key=_distance)
-    if shown:
-        yield from _comparable(shown)
-    else:
-        yield from _nearest(lacking.pop(0))
-    if lacking:
-        names = ", ".join(safe(each.protocol) for each in lacking[:3]) + (", ..." if len(lacking) > 3 else "")
-        yield from _wrapped(f"the run was not asked what {len(lacking)} more ask{'s' * (len(lacking) == 1)}: {names}")
-
-
-def _distance(compared: PublishedComparison) -> int:
-    return len(compared.nearest.axes) if compared.nearest else 0
 
 
 def _comparable(shown: Sequence[PublishedComparison]) -> Iterator[str]:
@@ -264,11 +268,11 @@ def _value(row: Row) -> str:
 
 
 def _numbers(numbers: Sequence[PublishedNumber]) -> Iterator[str]:
-    width = max((len(safe(each.model or BROUGHT)) for each in numbers), default=0)
+    width = max((len(safe(each.model or _BROUGHT)) for each in numbers), default=0)
     for each in numbers:
         source = f"  {safe(each.source)}" if each.source else ""
         place = f"  {each.place:<6}" if each.place else ""
-        yield f"  {percent(each.value):>5} %{place}  {safe(each.model or BROUGHT):<{width}}{source}".rstrip()
+        yield f"  {percent(each.value):>5} %{place}  {safe(each.model or _BROUGHT):<{width}}{source}".rstrip()
 
 
 def _nearest(compared: PublishedComparison) -> Iterator[str]:
@@ -286,15 +290,3 @@ def _nearest(compared: PublishedComparison) -> Iterator[str]:
             yield f"  {'':<{width}}  published  {safe(axis.right)}"
     if compared.advice:
         yield from _wrapped(safe(compared.advice))
-
-
-def published_table() -> Group:
-    """The bundled table (Hugging Face blog, June 2023) with the rank of every model in every column."""
-    content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
-    names = {column: f"{column} = {about['protocol']}" for column, about in content["columns"].items()}
-    cells: dict[str, dict[str, tuple[float, int]]] = {row["model"]: {} for row in content["rows"]}
-    for column, name in names.items():
-        values = [row[column] for row in content["rows"]]
-        for model, value, rank in zip(cells, values, ranks(values).tolist(), strict=True):
-            cells[model][name] = value, rank
-    return rank_table(f"published {content['date']}: MMLU accuracy in % and rank, {content['url']}", cells)

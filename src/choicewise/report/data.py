@@ -22,18 +22,6 @@ from choicewise.results.compare import StrikingPair
 from choicewise.results.finding import Finding, Reversal
 from choicewise.util.text import NAME, are, counted, percent, protocols, safe, short, visible_line
 
-_ABOUT = ("answer_is", "labels", "rename", "drop_empty")
-"""Keys of a mapping that say how a column is read, and name none."""
-
-_REASON = 150
-"""Characters of a reason that are shown."""
-
-_READ = {
-    "any": "label, index or text, whichever fits every row",
-    "flags": "a 1 or 0 for each choice",
-    "number": "number from 1",
-}
-
 
 def recognised(survey: Survey) -> Iterator[str]:
     """The dataset's name and digest, its shape, and what each column was read as."""
@@ -58,18 +46,7 @@ def recognised(survey: Survey) -> Iterator[str]:
         yield f"{'blank':<9} {BLANK} in the question, which the choices fill"
 
 
-def _value(declared: object) -> str:
-    """What a key of a mapping declares; empty where it declares nothing."""
-    if isinstance(declared, str):
-        return declared
-    if isinstance(declared, tuple | Mapping):
-        return ", ".join(declared)
-    if isinstance(declared, bool):
-        return "yes" if declared else "no"
-    return "" if declared is None else str(declared)
-
-
-def doubts(survey: Survey) -> list[str]:
+def data_warnings(survey: Survey) -> list[str]:
     """What to look at, a line each; empty where there is nothing."""
     return [*_skipped(survey), *_answer_text(survey), *_doubles(survey), *_faults(survey)]
 
@@ -102,6 +79,80 @@ def fits(survey: Survey, refusals: Mapping[str, str]) -> list[str]:
     ]
 
 
+def data_tables(survey: Survey) -> Iterator[Group]:
+    """The tables, in the order in which they are read."""
+    yield titled("splits", _splits(survey.splits))
+    chosen = {name: split for name, split in survey.splits.items() if max(split.answers.counts) > 1}
+    if chosen:
+        yield titled(
+            "where the right answers stand, and what a guess by rule would score, in %",
+            _answer_cells(chosen),
+            f"!: a pattern with a probability below {_UNLIKELY} where right answers are placed by chance",
+        )
+    title = Text(f"{len(survey.rows)} of the items of {safe(survey.evaluated)}; [ ]: right", style="italic")
+    yield Group(title, *(Text(_item(item, survey.content)) for item in survey.rows))
+
+
+def positions(pattern: AnswerPattern) -> str:
+    """Letter and share in % of every position, for the number of choices that most items have."""
+    if not pattern.positions:
+        return ""
+    count = max(pattern.positions, key=lambda count: sum(pattern.positions[count]))
+    places = pattern.positions[count]
+    shares = ", ".join(f"{LETTERS[place % 26]} {percent(right / sum(places))}" for place, right in enumerate(places))
+    of = "" if len(pattern.counts) == 1 else f" (of {count})"
+    return f"{shares}{of}{' !' if pattern.p_positions < _UNLIKELY else ''}"
+
+
+def discovery_lines(finding: Finding, turned: Reversal | None, pair: StrikingPair | None) -> Iterator[str]:
+    """Five lines about one dataset; fewer where there is nothing to say.  ``pair``: of the model that leads."""
+    for lead in finding.leads[:1]:
+        best = short(lead.models[0], NAME)
+        every = protocols(lead.contests, lead.grouped)
+        yield f"{best} is the first of {len(lead.models)} models under {lead.first} of {every}."
+        own = next(each for each in finding.numbers if each.model == lead.models[0])
+        if own.lowest is not None and own.highest is not None:
+            low, high, questions = own.lowest.value, own.highest.value, counted(own.items[1], "question")
+            yield (
+                f"It scores between {percent(low)} % and {percent(high)} % on the same {questions}: "
+                f"{percent(high - low)} points lie in how it is asked."
+            )
+        if lead.turn is not None:
+            yield f"The order of the models changes: it leads under {turn_text(lead.turn)}."
+    if turned is not None:
+        yield reversal_sentence(turned)
+    if pair is not None:
+        yield (
+            f"One change, axis {pair.axis.axis} from {_quoted(pair.axis.left)} to {_quoted(pair.axis.right)}, takes "
+            f"{percent(pair.start_value - pair.end_value)} points: {pair.lost} of {counted(pair.n, 'answer')} go wrong "
+            f"and {pair.gained} right from {short(pair.start, NAME)} to {short(pair.end, NAME)}."
+        )
+
+
+_ABOUT = ("answer_is", "labels", "rename", "drop_empty")
+"""Keys of a mapping that say how a column is read, and name none."""
+
+_REASON = 150
+"""Characters of a reason that are shown."""
+
+_READ = {
+    "any": "label, index or text, whichever fits every row",
+    "flags": "a 1 or 0 for each choice",
+    "number": "number from 1",
+}
+
+
+def _value(declared: object) -> str:
+    """What a key of a mapping declares; empty where it declares nothing."""
+    if isinstance(declared, str):
+        return declared
+    if isinstance(declared, tuple | Mapping):
+        return ", ".join(declared)
+    if isinstance(declared, bool):
+        return "yes" if declared else "no"
+    return "" if declared is None else str(declared)
+
+
 def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower()))
 
@@ -124,7 +175,7 @@ def _answer_text(survey: Survey) -> Iterator[str]:
         for rule, guess in pattern.guesses.items():
             by_place = rule in ("first", "last")
             known = placed or pattern.constant if by_place else fixed
-            if guess.p < UNLIKELY and guess.score > guess.chance and not known:
+            if guess.p < _UNLIKELY and guess.score > guess.chance and not known:
                 score, chance = percent(guess.score), percent(guess.chance)
                 yield f"{name}: choosing the {rule} choice scores {score} % where chance is {chance} %"
 
@@ -152,25 +203,11 @@ def _faults(survey: Survey) -> Iterator[str]:
             yield safe(f"{meaning}: {items} (such as {next(iter(seen.values())).example})")
 
 
-UNLIKELY = 0.001
+_UNLIKELY = 0.001
 """Below this probability a pattern of the right answers is marked."""
 
 _QUESTION, _CHOICE = 150, 60
 """Characters of a question and of a choice that are shown."""
-
-
-def data_tables(survey: Survey) -> Iterator[Group]:
-    """The tables, in the order in which they are read."""
-    yield titled("splits", _splits(survey.splits))
-    chosen = {name: split for name, split in survey.splits.items() if max(split.answers.counts) > 1}
-    if chosen:
-        yield titled(
-            "where the right answers stand, and what a guess by rule would score, in %",
-            _answer_cells(chosen),
-            f"!: a pattern with a probability below {UNLIKELY} where right answers are placed by chance",
-        )
-    title = Text(f"{len(survey.rows)} of the items of {safe(survey.evaluated)}; [ ]: right", style="italic")
-    yield Group(title, *(Text(_item(item, survey.content)) for item in survey.rows))
 
 
 def _splits(splits: Mapping[str, SplitSurvey]) -> Table:
@@ -201,19 +238,8 @@ def _answer_cells(splits: Mapping[str, SplitSurvey]) -> Table:
     return shown
 
 
-def positions(pattern: AnswerPattern) -> str:
-    """Letter and share in % of every position, for the number of choices that most items have."""
-    if not pattern.positions:
-        return ""
-    count = max(pattern.positions, key=lambda count: sum(pattern.positions[count]))
-    places = pattern.positions[count]
-    shares = ", ".join(f"{LETTERS[place % 26]} {percent(right / sum(places))}" for place, right in enumerate(places))
-    of = "" if len(pattern.counts) == 1 else f" (of {count})"
-    return f"{shares}{of}{' !' if pattern.p_positions < UNLIKELY else ''}"
-
-
 def _guess(guess: Guess) -> str:
-    return f"{percent(guess.score)}{' !' if guess.p < UNLIKELY else ''}"
+    return f"{percent(guess.score)}{' !' if guess.p < _UNLIKELY else ''}"
 
 
 def _item(item: Item, content: Sequence[str]) -> str:
@@ -224,31 +250,6 @@ def _item(item: Item, content: Sequence[str]) -> str:
         for place, text in enumerate(short(choice, _CHOICE) for choice in item.choices)
     )
     return "\n".join((head, *(f"   {line}" for line in (*fields, *choices))))
-
-
-def discovery_lines(finding: Finding, turned: Reversal | None, pair: StrikingPair | None) -> Iterator[str]:
-    """Five lines about one dataset; fewer where there is nothing to say.  ``pair``: of the model that leads."""
-    for lead in finding.leads[:1]:
-        best = short(lead.models[0], NAME)
-        every = protocols(lead.contests, lead.grouped)
-        yield f"{best} is the first of {len(lead.models)} models under {lead.first} of {every}."
-        own = next(each for each in finding.numbers if each.model == lead.models[0])
-        if own.lowest is not None and own.highest is not None:
-            low, high, questions = own.lowest.value, own.highest.value, counted(own.items[1], "question")
-            yield (
-                f"It scores between {percent(low)} % and {percent(high)} % on the same {questions}: "
-                f"{percent(high - low)} points lie in how it is asked."
-            )
-        if lead.turn is not None:
-            yield f"The order of the models changes: it leads under {turn_text(lead.turn)}."
-    if turned is not None:
-        yield reversal_sentence(turned)
-    if pair is not None:
-        yield (
-            f"One change, axis {pair.axis.axis} from {_quoted(pair.axis.left)} to {_quoted(pair.axis.right)}, takes "
-            f"{percent(pair.start_value - pair.end_value)} points: {pair.lost} of {counted(pair.n, 'answer')} go wrong "
-            f"and {pair.gained} right from {short(pair.start, NAME)} to {short(pair.end, NAME)}."
-        )
 
 
 def _quoted(value: str) -> str:

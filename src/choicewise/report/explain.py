@@ -17,10 +17,7 @@ from choicewise.protocols.readings import READINGS
 from choicewise.report.tables import console
 from choicewise.results.explain import AskedPrompt, Explanation, ItemDecision, ScoredContinuation
 from choicewise.results.measurement import UNLISTED
-from choicewise.util.text import NAME, REASON, counted, safe, short, visible, visible_line
-
-QUESTION, PROMPTS = 8, 16
-"""Lines for the question, and for the texts of all prompts together."""
+from choicewise.util.text import NAME, REASON, counted, safe, short, shortened, visible, visible_line
 
 
 def explanation_parts(explanation: Explanation, width: int | None = None) -> list[RenderableType]:
@@ -30,15 +27,118 @@ def explanation_parts(explanation: Explanation, width: int | None = None) -> lis
     for asked in explanation.asked:
         alone = len(asked.protocols) > 1 or not shown(asked)
         blocks.setdefault(asked.protocols if alone else texts(asked), []).append(asked)
-    lines = max(1, PROMPTS // max(1, len(explanation.asked)))
+    lines = max(1, _PROMPTS // max(1, len(explanation.asked)))
     prompts = (_block(asked, explanation, lines, width) for asked in blocks.values())
     return [Group(*map(Text, _item(explanation, width))), Group(*chain.from_iterable(prompts))]
+
+
+def shown(asked: AskedPrompt) -> list[ScoredContinuation]:
+    """The continuations that are the choices' own: not generated, and not after a null context."""
+    return [each for each in asked.scored if each.null is None and each.choice >= 0]
+
+
+def texts(asked: AskedPrompt) -> tuple[tuple[int, int, str, str], ...]:
+    """What was scored of each choice: choice, part, text and size."""
+    return tuple((each.choice, each.part, each.continuation or "", _size(each)) for each in shown(asked))
+
+
+def explanation_lines(explanation: Explanation) -> Iterator[str]:
+    """The item, every prompt with what was observed after it, and the decisions."""
+    subject, model = safe(explanation.subject) or "-", safe(explanation.model)
+    yield f"item {safe(explanation.item)} of subject {subject}, as {model} was asked"
+    yield from visible(explanation.question).split("\n")
+    for index, choice in enumerate(explanation.choices):
+        yield f"  {'*' if index in explanation.gold else ' '} {index}  {safe(choice)}"
+    yield "  * is right"
+    for asked in explanation.asked:
+        yield from ("", *_asked(asked))
+    yield ""
+    yield from _decisions(explanation)
+
+
+def quoted(text: str) -> str:
+    """``text`` on one line in quotes, its white space visible."""
+    return f'"{visible_line(text)}"'
+
+
+def decision_lines(decided: Sequence[ItemDecision]) -> Iterator[str]:
+    """A line for every choice that protocols decide for, the one with most of them first, and what is undecided."""
+    alike: dict[tuple[int, str], list[ItemDecision]] = {}
+    for each in decided:
+        verdict = _decision_verdict(each)
+        alike.setdefault((-1 if math.isnan(each.credit) else each.prediction, verdict), []).append(each)
+    names = [each.protocol for each in decided]
+    for (prediction, verdict), own in sorted(alike.items(), key=lambda group: -len(group[1])):
+        choose = "choose" if len(own) > 1 else "chooses"
+        what = f"{choose} {prediction} ({verdict})" if prediction >= 0 else f"{choose} nothing ({verdict})"
+        protocols = counted(len(decided), "protocol")
+        yield f"{len(own)} of {protocols} {what}: {', '.join(_together([each.protocol for each in own], names))}"
+    tied = [each.protocol for each in decided if each.tied]
+    near = [each.protocol for each in decided if each.near_tie and not each.tied]
+    for words, undecided in (("exact ties", tied), ("within the numeric noise", near)):
+        if undecided:
+            yield f"{words}: {', '.join(_together(undecided, names))}"
+
+
+def together(names: Sequence[str]) -> str:
+    """Protocols in a few words: what their names have in common, or the first, and how many they are."""
+    if len(names) == 1:
+        return short(names[0], NAME)
+    stems = _by_stem(names)
+    if len(stems) == 1:
+        return f"{short(next(iter(stems)), NAME)} ({len(names)} protocols)"
+    return f"{short(names[0], NAME)} and {counted(len(names) - 1, 'other')}"
+
+
+def end(name: str, names: Sequence[str]) -> str:
+    """What tells ``name`` from ``names``, among which it is: what follows their common beginning, or all of it."""
+    stem = _stem(name)
+    return name[len(stem) + 1 :] if len(names) > 1 and len(_by_stem(names)) == 1 else name
+
+
+def folded(text: str, lines: int, width: int) -> list[str]:
+    """``text`` in at most so many lines of at most ``width`` characters: its first line and its last ones.
+
+    With fewer than :data:`_FEWEST` lines its end on one line, where ⏎ stands for every end of a line.
+    """
+    shown = visible(text).split("\n")
+    if lines < _FEWEST:
+        return (
+            [shortened(line := visible_line(text), width, len(line) - width + 1)]
+            if len(shown) > 1
+            else [cut(shown[0], width)]
+        )
+    if len(shown) <= lines:
+        return [cut(line, width) for line in shown]
+    tail = shown[len(shown) - (lines - 2) :]
+    hidden = shown[1 : len(shown) - len(tail)]
+    mark = f"… {len(hidden):,} lines, {sum(map(len, hidden)):,} characters …"
+    return [cut(line, width) for line in (shown[0], mark, *tail)]
+
+
+def cut(line: str, width: int) -> str:
+    """``line``, without its middle where it is longer than ``width``; what is hidden is counted."""
+    if len(line) <= width:
+        return line
+    mark = f" … {len(line) - width:,} characters … "
+    room = max(0, width - len(mark))
+    return f"{line[: room - room // 2]}{mark}{line[len(line) - room // 2 :]}"[:width]
+
+
+def size(text: str) -> str:
+    """How long a text is, in words."""
+    lines = text.count("\n") + 1
+    return counted(lines, "line") if lines > 1 else counted(len(text), "character")
+
+
+_QUESTION, _PROMPTS = 8, 16
+"""Lines for the question, and for the texts of all prompts together."""
 
 
 def _item(explanation: Explanation, width: int) -> Iterator[str]:
     subject, model = safe(explanation.subject) or "-", safe(explanation.model)
     yield cut(f"item {safe(explanation.item)} ({subject}), as {model} was asked; * is right", 2 * width)
-    yield from folded(explanation.question, QUESTION, width)
+    yield from folded(explanation.question, _QUESTION, width)
     for index, choice in enumerate(explanation.choices):
         yield cut(f"  {'*' if index in explanation.gold else ' '} {index}  {safe(choice)}", width)
     yield from decision_lines(explanation.decided)
@@ -53,13 +153,13 @@ def _block(prompts: list[AskedPrompt], explanation: Explanation, lines: int, wid
             yield Text(f"  not asked: {short(asked.missing, REASON)}")
         if place + 1 == len(prompts) or ends[place] != ends[place + 1]:
             yield from (Text(f"  {line}") for line in ends[place])
-        yield from (Text(f"  ! {doubt}") for doubt in _doubts(asked))
+        yield from (Text(f"  ! {warning}") for warning in _warnings(asked))
         generated = [quoted(each.generated) for each in asked.scored if each.generated is not None]
         if generated:
             more = f" and {len(generated) - 1} more" if len(generated) > 1 else ""
             yield Text(cut(f"  generated {generated[0]}", width - len(more)) + more)
     if shown(prompts[0]):
-        yield choice_table(prompts, explanation.decided, explanation.gold, width)
+        yield _choice_table(prompts, explanation.decided, explanation.gold, width)
 
 
 def _text(asked: AskedPrompt) -> str | None:
@@ -68,28 +168,17 @@ def _text(asked: AskedPrompt) -> str | None:
 
 
 def _about(asked: AskedPrompt) -> str:
-    facts, text = [asked.reading, asked.boundary, *_lost(asked)], _text(asked)
+    facts, text = [asked.reading, asked.boundary, *(short(note, REASON) for note in asked.notes)], _text(asked)
     if text is not None:
         facts.append(size(text) if text == asked.context else f"{size(text)} (the first prompt of several)")
     return f"{together(asked.protocols)}: {', '.join(facts)}"
 
 
-def _lost(asked: AskedPrompt) -> Iterator[str]:
-    if asked.shots is not None:
-        yield counted(asked.shots, "shot")
-    if asked.shots_dropped:
-        yield f"{asked.shots_dropped} more dropped to fit"
-    if asked.tokens_dropped:
-        yield f"{asked.tokens_dropped} tokens cut off"
-    if asked.unused:
-        yield f"unused: {short(', '.join(asked.unused), REASON)}"
-
-
-def _doubts(asked: AskedPrompt) -> Iterator[str]:
-    """What there is to doubt about the continuations, each with how many of them."""
+def _warnings(asked: AskedPrompt) -> Iterator[str]:
+    """Warnings about the continuations, each with how many of them."""
     counts: Counter[str] = Counter()
     for each in asked.scored:
-        flags = {
+        warnings = {
             "a token straddles the context's end": each.merged,
             "not the text's own tokens": each.noncanonical,
             "tokens do not spell the text": each.lossy,
@@ -99,28 +188,29 @@ def _doubts(asked: AskedPrompt) -> Iterator[str]:
             "an upper bound": each.at_most,
             f"missing: {short(each.missing or '', REASON)}": each.missing,
         }
-        counts.update(flag for flag, true in flags.items() if true)
+        counts.update(warning for warning, true in warnings.items() if true)
     for number in dict.fromkeys(counts.values()):
-        yield f"{number} of {len(asked.scored)}: {', '.join(flag for flag in counts if counts[flag] == number)}"
+        own = ", ".join(warning for warning in counts if counts[warning] == number)
+        yield f"{number} of {len(asked.scored)}: {own}"
 
 
-LABEL, INDENT, GAP = 32, 2, 2
+_LABEL, _INDENT, _GAP = 32, 2, 2
 """Columns of the terminal for the name of a row at most, before a table, and between two columns."""
 
-LARGE = 99.99995
+_LARGE = 99.99995
 """Nats from which on two decimals are enough."""
 
-LONGEST = 1000
+_LONGEST = 1000
 """Characters of a text that are looked at: more of them than a line can show."""
 
-PARTS = 2
+_PARTS = 2
 """So many parts of what is asked about a choice are shown; all of them with the tokens."""
 
-Cells = Mapping[int, str]
+_Cells = Mapping[int, str]
 """A cell per choice."""
 
 
-def choice_table(
+def _choice_table(
     prompts: Sequence[AskedPrompt], decided: Sequence[ItemDecision], gold: Sequence[int], width: int
 ) -> Group:
     """A column per choice, in parts where they are too wide, for prompts after which the same texts were scored.
@@ -132,52 +222,42 @@ def choice_table(
     head = ("choice", {choice: f"{choice} *" if choice in gold else f"{choice}" for choice in choices})
     numbers = [*_sizes(prompts[0]), *(row for asked in prompts for row in _rows(asked, decided, len(prompts) > 1))]
     rows = [head, *_texts(prompts[0]), *numbers]
-    label = min(LABEL, max(len(safe(name)) for name, _ in rows))
+    label = min(_LABEL, max(len(safe(name)) for name, _ in rows))
     least = max(len(cell) for _, cells in numbers for cell in cells.values())
-    room = width - INDENT - label
-    step = max(1, room // (least + GAP))
+    room = width - _INDENT - label
+    step = max(1, room // (least + _GAP))
     parts = [choices[start : start + step] for start in range(0, len(choices), step)]
-    most = max(least, room // max(map(len, parts)) - GAP)
+    most = max(least, room // max(map(len, parts)) - _GAP)
     return Group(*(_part(rows, part, label, most) for part in parts))
 
 
-def shown(asked: AskedPrompt) -> list[ScoredContinuation]:
-    """The continuations that are the choices' own: not generated, and not after a null context."""
-    return [each for each in asked.scored if each.null is None and each.choice >= 0]
-
-
-def texts(asked: AskedPrompt) -> tuple[tuple[int, int, str, str], ...]:
-    """What was scored of each choice: choice, part, text and size."""
-    return tuple((each.choice, each.part, each.continuation or "", _size(each)) for each in shown(asked))
-
-
-def _part(rows: Sequence[tuple[str, Cells]], choices: Sequence[int], label: int, most: int) -> Padding:
+def _part(rows: Sequence[tuple[str, _Cells]], choices: Sequence[int], label: int, most: int) -> Padding:
     """``label``, ``most``: columns of the terminal for names, on eight lines at most, and for a choice's cut text."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(overflow="fold", width=label)
     for _ in choices:
         table.add_column(justify="right", no_wrap=True, overflow="ellipsis", max_width=most)
     for name, cells in rows:
-        table.add_row(short(name, 8 * LABEL), *(cells.get(choice, "") for choice in choices))
-    return Padding(table, (0, 0, 0, INDENT), expand=False)
+        table.add_row(short(name, 8 * _LABEL), *(cells.get(choice, "") for choice in choices))
+    return Padding(table, (0, 0, 0, _INDENT), expand=False)
 
 
-def _texts(asked: AskedPrompt) -> list[tuple[str, Cells]]:
+def _texts(asked: AskedPrompt) -> list[tuple[str, _Cells]]:
     """What was scored."""
     return [
-        (f"text{part}", {each.choice: visible_line((each.continuation or "-")[:LONGEST]) for each in own})
+        (f"text{part}", {each.choice: visible_line((each.continuation or "-")[:_LONGEST]) for each in own})
         for part, own in _parts(asked)
     ]
 
 
-def _sizes(asked: AskedPrompt) -> list[tuple[str, Cells]]:
+def _sizes(asked: AskedPrompt) -> list[tuple[str, _Cells]]:
     """How long it is."""
     return [
         (f"tokens/bytes/characters{part}", {each.choice: _size(each) for each in own}) for part, own in _parts(asked)
     ]
 
 
-def _rows(asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool) -> list[tuple[str, Cells]]:
+def _rows(asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool) -> list[tuple[str, _Cells]]:
     """What was observed, and the scores of each protocol: what is the same, choice included, in one row.
 
     ``named``: whether rows begin with the protocol's name.
@@ -223,7 +303,7 @@ def _parts(asked: AskedPrompt) -> list[tuple[str, list[ScoredContinuation]]]:
     for each in sorted(shown(asked), key=lambda each: (each.part, each.choice)):
         parts.setdefault(each.part, []).append(each)
     several = len(parts) > 1
-    return [(f", part {part}" if several else "", own) for part, own in list(parts.items())[:PARTS]]
+    return [(f", part {part}" if several else "", own) for part, own in list(parts.items())[:_PARTS]]
 
 
 def _name(decided: ItemDecision, asked: AskedPrompt) -> str:
@@ -245,46 +325,25 @@ def _size(scored: ScoredContinuation) -> str:
 def _number(number: float | None, at_most: bool) -> str:
     if number is None or math.isnan(number):
         return "-"
-    return ("≤ " if at_most else "") + (f"{number:.4f}" if abs(number) < LARGE else f"{number:.2f}")
+    return ("≤ " if at_most else "") + (f"{number:.4f}" if abs(number) < _LARGE else f"{number:.2f}")
 
 
-RULE = "─" * 78
-
-
-def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """The item, every prompt with what was observed after it, and the decisions."""
-    subject, model = safe(explanation.subject) or "-", safe(explanation.model)
-    yield f"item {safe(explanation.item)} of subject {subject}, as {model} was asked"
-    yield from visible(explanation.question).split("\n")
-    for index, choice in enumerate(explanation.choices):
-        yield f"  {'*' if index in explanation.gold else ' '} {index}  {safe(choice)}"
-    yield "  * is right"
-    for asked in explanation.asked:
-        yield from ("", *_asked(asked))
-    yield ""
-    yield from _decisions(explanation)
+_RULE = "─" * 78
 
 
 def _asked(asked: AskedPrompt) -> Iterator[str]:
     yield from wrap(f"prompt of {', '.join(asked.protocols)}", 78, subsequent_indent="  ")
     if asked.missing is not None:
         yield f"not asked: {safe(asked.missing)}"
-    about = {
-        f"reading {asked.reading}, boundary {asked.boundary}": True,
-        f"{asked.shots} shots": asked.shots is not None,
-        f"{asked.shots_dropped} more dropped to fit": asked.shots_dropped,
-        f"{asked.tokens_dropped} tokens cut off": asked.tokens_dropped,
-        f"unused: {', '.join(map(safe, asked.unused))}": asked.unused,
-    }
-    yield ", ".join(words for words, true in about.items() if true)
+    yield ", ".join([f"reading {asked.reading}, boundary {asked.boundary}", *map(safe, asked.notes)])
     if asked.context is not None:
-        yield from (RULE, *visible(asked.context).split("\n"), RULE)
+        yield from (_RULE, *visible(asked.context).split("\n"), _RULE)
     context: str | None = None
     for scored, *nulls in asked.beside:
         if scored.context is not None and scored.context != context:
             chained = "chains" in READINGS[asked.reading].takes
             own = "after the chain of the same part" if chained else "with a prompt of its own"
-            yield from (own, RULE, *visible(scored.context).split("\n"), RULE)
+            yield from (own, _RULE, *visible(scored.context).split("\n"), _RULE)
             context = scored.context
         alike = [each for each in nulls if _same_tokens(each, scored)]
         yield from _scored(scored)
@@ -307,22 +366,12 @@ def _scored(scored: ScoredContinuation) -> Iterator[str]:
     name += f" part {scored.part}" if scored.part else ""
     given = scored.continuation if scored.generated is None else scored.generated
     text = given or ""
-    flags = {
-        "a token straddles the end of the context": scored.merged,
-        "the tokens are not those of the whole text encoded at once": scored.noncanonical,
-        "the tokens do not spell their text": scored.lossy,
-        f"{scored.unknown} unknown tokens": scored.unknown,
-        f"{scored.bos} BOS tokens": scored.bos > 1,
-        f"{scored.tokens_dropped} tokens of the context cut off": scored.tokens_dropped,
-        f"missing: {safe(scored.missing or '')}": scored.missing,
-        "no more than an upper bound is known: the server lists only the likeliest next tokens": scored.at_most,
-    }
-    tokens = _count(len(scored.tokens), "token")
+    tokens = counted(len(scored.tokens), "token")
     if scored.logged:
-        tokens = "tokens unknown" if scored.token_count is None else _count(scored.token_count, "token")
-    size = f"{tokens}, {_count(len(text.encode(errors='surrogatepass')), 'byte')}, {_count(len(text), 'character')}"
+        tokens = "tokens unknown" if scored.token_count is None else counted(scored.token_count, "token")
+    size = f"{tokens}, {counted(len(text.encode(errors='surrogatepass')), 'byte')}, {counted(len(text), 'character')}"
     total = "" if scored.total is None else f", S {'≤' if scored.at_most else '='} {scored.total:.4f} nats"
-    after = "" if scored.logged else f" after {_count(scored.context_tokens, 'token')}"
+    after = "" if scored.logged else f" after {counted(scored.context_tokens, 'token')}"
     said = f"{name}: the log has no text of it, {tokens}" if given is None else f"{name} {quoted(text)}: {size}{after}"
     yield f"{said}{total}"
     for what, nats in (("subtracted for what comes before", scored.before), ("added for what follows", scored.after)):
@@ -330,7 +379,7 @@ def _scored(scored: ScoredContinuation) -> Iterator[str]:
             yield f"  {nats:.4f} nats {what}"
     if scored.value is not None:
         yield f"  observed: {scored.value:.4f}"
-    yield from (f"  ! {flag}" for flag, true in flags.items() if true)
+    yield from (f"  ! {safe(warning)}" for warning in scored.warnings)
 
 
 def _tokens(scored: ScoredContinuation, nulls: Sequence[ScoredContinuation]) -> Iterator[str]:
@@ -374,44 +423,6 @@ def _item_verdict(decided: ItemDecision) -> str:
     return verdict if math.isnan(decided.margin) else f"{verdict}, margin {decided.margin:.4f}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def quoted(text: str) -> str:
-    """``text`` on one line in quotes, its white space visible."""
-    return f'"{visible_line(text)}"'
-
-
-def decision_lines(decided: Sequence[ItemDecision]) -> Iterator[str]:
-    """A line for every choice that protocols decide for, the one with most of them first, and what is undecided."""
-    alike: dict[tuple[int, str], list[ItemDecision]] = {}
-    for each in decided:
-        verdict = _decision_verdict(each)
-        alike.setdefault((-1 if math.isnan(each.credit) else each.prediction, verdict), []).append(each)
-    names = [each.protocol for each in decided]
-    for (prediction, verdict), own in sorted(alike.items(), key=lambda group: -len(group[1])):
-        choose = "choose" if len(own) > 1 else "chooses"
-        what = f"{choose} {prediction} ({verdict})" if prediction >= 0 else f"{choose} nothing ({verdict})"
-        protocols = counted(len(decided), "protocol")
-        yield f"{len(own)} of {protocols} {what}: {', '.join(_together([each.protocol for each in own], names))}"
-    tied = [each.protocol for each in decided if each.tied]
-    near = [each.protocol for each in decided if each.near_tie and not each.tied]
-    for words, doubted in (("exact ties", tied), ("within the numeric noise", near)):
-        if doubted:
-            yield f"{words}: {', '.join(_together(doubted, names))}"
-
-
-def together(names: Sequence[str]) -> str:
-    """Protocols in a few words: what their names have in common, or the first, and how many they are."""
-    if len(names) == 1:
-        return short(names[0], NAME)
-    stems = _by_stem(names)
-    if len(stems) == 1:
-        return f"{short(next(iter(stems)), NAME)} ({len(names)} protocols)"
-    return f"{short(names[0], NAME)} and {counted(len(names) - 1, 'other')}"
-
-
 def _together(chosen: Sequence[str], every: Sequence[str]) -> Iterator[str]:
     """The names, those with a common beginning together: all of them counted, some of them by their ends."""
     for stem, own in _by_stem(chosen).items():
@@ -433,12 +444,6 @@ def _by_stem(names: Iterable[str]) -> dict[str, list[str]]:
     return stems
 
 
-def end(name: str, names: Sequence[str]) -> str:
-    """What tells ``name`` from ``names``, among which it is: what follows their common beginning, or all of it."""
-    stem = _stem(name)
-    return name[len(stem) + 1 :] if len(names) > 1 and len(_by_stem(names)) == 1 else name
-
-
 def _stem(name: str) -> str:
     """The name without the score that is written after a colon."""
     return name.rpartition(":")[0] or name
@@ -451,40 +456,5 @@ def _decision_verdict(decided: ItemDecision) -> str:
     return {1.0: "right", 0.0: "wrong"}.get(decided.credit, f"credit {decided.credit:.3f}")
 
 
-FEWEST = 3
+_FEWEST = 3
 """Lines that a beginning, a count of what is hidden and an end need."""
-
-
-def folded(text: str, lines: int, width: int) -> list[str]:
-    """``text`` in at most so many lines of at most ``width`` characters: its first line and its last ones.
-
-    With fewer than :data:`FEWEST` lines its end on one line, where ⏎ stands for every end of a line.
-    """
-    shown = visible(text).split("\n")
-    if lines < FEWEST:
-        return [_end(visible_line(text), width)] if len(shown) > 1 else [cut(shown[0], width)]
-    if len(shown) <= lines:
-        return [cut(line, width) for line in shown]
-    tail = shown[len(shown) - (lines - 2) :]
-    hidden = shown[1 : len(shown) - len(tail)]
-    mark = f"… {len(hidden):,} lines, {sum(map(len, hidden)):,} characters …"
-    return [cut(line, width) for line in (shown[0], mark, *tail)]
-
-
-def cut(line: str, width: int) -> str:
-    """``line``, without its middle where it is longer than ``width``; what is hidden is counted."""
-    if len(line) <= width:
-        return line
-    mark = f" … {len(line) - width:,} characters … "
-    room = max(0, width - len(mark))
-    return f"{line[: room - room // 2]}{mark}{line[len(line) - room // 2 :]}"[:width]
-
-
-def size(text: str) -> str:
-    """How long a text is, in words."""
-    lines = text.count("\n") + 1
-    return counted(lines, "line") if lines > 1 else counted(len(text), "character")
-
-
-def _end(line: str, width: int) -> str:
-    return line if len(line) <= width else f"…{line[len(line) - width + 1 :]}"

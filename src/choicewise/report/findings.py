@@ -1,4 +1,4 @@
-"""Findings in sentences."""
+"""What a finding says, in sentences."""
 
 from __future__ import annotations
 
@@ -19,28 +19,56 @@ def sentences(finding: Finding) -> list[str]:
     The spread of the numbers; who leads, where there are several models; what is not shown to be better than
     guessing, or missing.
     """
-    gaps, apart = _gaps(finding), _apart(finding)
-    if not finding.numbers and apart:
-        return apart
+    gaps, other_metrics = _gaps(finding), _other_metrics(finding)
+    if not finding.numbers and other_metrics:
+        return other_metrics
     if not finding.count:
-        return [_no_number(finding), *apart]
+        return [_no_number(finding), *other_metrics]
     if finding.guesses == finding.count:
         few = all(each.few for each in finding.numbers if each.count)
-        return [*_all_guesses(finding, few), *([sentence(gaps)] if gaps else []), *apart]
+        return [*_all_guesses(finding, few), *([sentence(gaps)] if gaps else []), *other_metrics]
     spread = _spread(finding.numbers[0]) if len(finding.models) == 1 == len(finding.datasets) else _spreads(finding)
     told = [*_guesses(finding), *gaps]
-    return [spread, *lead_sentences(finding), *([sentence(told)] if told else []), *apart]
+    return [spread, *_lead_sentences(finding), *([sentence(told)] if told else []), *other_metrics]
 
 
-def _apart(finding: Finding) -> list[str]:
+def turn_text(turn: Turn) -> str:
+    """Of how many protocols the model leads with what tells best where it does, and of how many others."""
+    values = ", ".join(short(value, NAME // 2) for value in turn.values[:SEVERAL])
+    more = f" and {len(turn.values) - SEVERAL} more" if len(turn.values) > SEVERAL else ""
+    axis = "" if turn.axis == "family" else f"{turn.axis} "
+    others = f"{_of(turn.otherwise, turn.others)} other{'' if turn.others == 1 else 's'}"
+    return f"{_of(turn.first, turn.count)} with {axis}{values}{more}, {others}"
+
+
+def reversal_table(reversal: Reversal, rows: Sequence[Row]) -> Group:
+    """The two protocols in columns, every model in a row: percent and rank.  ``rows``: ranked, of all runs."""
+    protocols = reversal.start.protocol, reversal.end.protocol
+    values = {(row.model, row.protocol): (row.value, row.rank) for row in rows if row.subject == rows[0].subject}
+    models = dict.fromkeys(model for model, _ in values)
+    cells = {model: {name: values[model, name] for name in protocols if (model, name) in values} for model in models}
+    return rank_table(f"{short(reversal.dataset, NAME)}: two published ways to ask, % and rank", cells)
+
+
+def reversal_sentence(reversal: Reversal) -> str:
+    """Which of the two is better under which protocol, by how much, and how sure that is."""
+    start, end = reversal.start, reversal.end
+    questions = counted(start.n, "question") if start.n == end.n else f"{start.n:,} and {counted(end.n, 'question')}"
+    mcnemar = all(each.test.exact and not each.test.by_tie for each in (start, end))
+    return (
+        f"{short(reversal.left, NAME)} is better than {short(reversal.right, NAME)} under {_values(start)}, and worse "
+        f"under {_values(end)}: {'McNemar' if mcnemar else 'paired sign-flip'} tests over {questions}, corrected for "
+        f"all {counted(reversal.tests, 'comparison')} of two models."
+    )
+
+
+def _other_metrics(finding: Finding) -> list[str]:
     """The numbers that are no shares of 1."""
-    if not finding.apart:
+    if not finding.other_metrics:
         return []
-    names = " and ".join(dict.fromkeys(row.metric for row in finding.apart))
-    one = len(finding.apart) == 1
-    return [
-        f"{counted(len(finding.apart), 'number')} {'is a' if one else 'are of'} {names}, and stand{'s' * one} apart."
-    ]
+    names, number = " and ".join(dict.fromkeys(row.metric for row in finding.other_metrics)), len(finding.other_metrics)
+    are_of, stand = ("is a", "stands") if number == 1 else ("are of", "stand")
+    return [f"{counted(number, 'number')} {are_of} {names}, and {stand} apart."]
 
 
 def _no_number(finding: Finding) -> str:
@@ -168,7 +196,7 @@ def _chance(finding: Finding) -> str:
     return f"{chances.pop()} %" if len(chances) == 1 else ""
 
 
-def lead_sentences(finding: Finding) -> list[str]:
+def _lead_sentences(finding: Finding) -> list[str]:
     """Who leads, and what that turns on: one sentence, or none where there is one model."""
     if len(finding.models) == 1:
         return []
@@ -207,15 +235,6 @@ def _lead(lead: Lead, best: str) -> str:
     return f"{best} leads {rivals} under {lead.first} of {every}{ties}{behind if len(lead.behind) <= NAMED else ''}"
 
 
-def turn_text(turn: Turn) -> str:
-    """Of how many protocols the model leads with what tells best where it does, and of how many others."""
-    values = ", ".join(short(value, NAME // 2) for value in turn.values[:SEVERAL])
-    more = f" and {len(turn.values) - SEVERAL} more" if len(turn.values) > SEVERAL else ""
-    axis = "" if turn.axis == "family" else f"{turn.axis} "
-    others = f"{_of(turn.otherwise, turn.others)} other{'' if turn.others == 1 else 's'}"
-    return f"{_of(turn.first, turn.count)} with {axis}{values}{more}, {others}"
-
-
 def _of(first: int, count: int) -> str:
     """So many of ``count``."""
     if count == 1:
@@ -225,27 +244,6 @@ def _of(first: int, count: int) -> str:
 
 def _all(lead: Lead) -> str:
     return "the one protocol" if lead.contests == 1 else f"all {protocols(lead.contests, lead.grouped)}"
-
-
-def reversal_table(reversal: Reversal, rows: Sequence[Row]) -> Group:
-    """The two protocols in columns, every model in a row: percent and rank.  ``rows``: ranked, of all runs."""
-    protocols = reversal.start.protocol, reversal.end.protocol
-    values = {(row.model, row.protocol): (row.value, row.rank) for row in rows if row.subject == rows[0].subject}
-    models = dict.fromkeys(model for model, _ in values)
-    cells = {model: {name: values[model, name] for name in protocols if (model, name) in values} for model in models}
-    return rank_table(f"{short(reversal.dataset, NAME)}: two published ways to ask, % and rank", cells)
-
-
-def reversal_sentence(reversal: Reversal) -> str:
-    """Which of the two is better under which protocol, by how much, and how sure that is."""
-    start, end = reversal.start, reversal.end
-    questions = counted(start.n, "question") if start.n == end.n else f"{start.n:,} and {counted(end.n, 'question')}"
-    mcnemar = all(each.test.exact and not each.test.by_tie for each in (start, end))
-    return (
-        f"{short(reversal.left, NAME)} is better than {short(reversal.right, NAME)} under {_values(start)}, and worse "
-        f"under {_values(end)}: {'McNemar' if mcnemar else 'paired sign-flip'} tests over {questions}, corrected for "
-        f"all {counted(reversal.tests, 'comparison')} of two models."
-    )
 
 
 def _values(contest: ReversalContest) -> str:

@@ -1,11 +1,11 @@
-"""Report, families, averages."""
+"""What `report` prints: tables of numbers, families and averages, their legend and warnings."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -19,21 +19,15 @@ from choicewise.data.items import BLANK
 from choicewise.results.evidence import MissingReason
 from choicewise.results.finding import guess
 from choicewise.results.outcomes import measured_as
-from choicewise.results.rows import ALARMS, FLAGS, Row
+from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.results.sweep import Average, PartValue
 from choicewise.scoring.intervals import FEWEST
-from choicewise.util.text import counted, disarmed, percent, safe
+from choicewise.util.text import counted, disarmed, interval, percent, safe
 
-LONG, MANY = 20, 100
+LONG, _MANY = 20, 100
 """Rows that one table, and all tables together, have before they are shown in short."""
 
-BESIDE = 6
-"""So many models stand side by side; more of them one below the other, that with the highest median first."""
-
-_RANGED, _NAMED = 13, 26
-"""Columns of the terminal that a column of ranges takes, and the most that it takes for the sake of its title."""
-
-DOUBTS = {
+IN_SHORT = {
     "served-model": "the served model changed",
     "positive": "log-probabilities above 0",
     "placeholder": "log-probabilities that nobody measured",
@@ -62,14 +56,14 @@ DOUBTS = {
     "noncanonical": "other tokens than the text's own",
     "ties": "items are tied",
 }
-"""Flag or count of a row → what there is to doubt, in a few words; the gravest first."""
+"""Warning or count of a row → what it means, in a few words; the gravest first."""
 
 
 def long(rows: Sequence[Row]) -> bool:
     """Whether there are so many rows that a line per family says more at first sight."""
-    runs, kind = [own for _, own in by_run(rows)], _kind(rows)
+    runs, kind = [own for _, own in _by_run(rows)], _kind(rows)
     fewer = any(len(_lines(own, kind)) < len(own) for own in runs)
-    return fewer and (len(rows) > MANY or any(len(own) > LONG for own in runs))
+    return fewer and (len(rows) > _MANY or any(len(own) > LONG for own in runs))
 
 
 def family_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
@@ -79,30 +73,210 @@ def family_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
     """
     width = width or console().width
     datasets: dict[str, list[tuple[str, list[Row]]]] = {}
-    for (model, dataset), own in by_run(rows):
+    for (model, dataset), own in _by_run(rows):
         datasets.setdefault(dataset, []).append((model, own))
     parts = []
     for dataset, runs in datasets.items():
         if len(runs) == 1:
             parts.append(_one(*runs[0], dataset))
         else:
-            several = runs if len(runs) <= BESIDE else sorted(runs, key=lambda run: -_median(run[1]))
+            several = runs if len(runs) <= _BESIDE else sorted(runs, key=lambda run: -_median(run[1]))
             parts += _several(dict(several), dataset, width)
     return parts
 
 
-def doubts(rows: Sequence[Row]) -> str:
-    """What there is to doubt, each with the number of protocols; nothing where there is nothing."""
+def warning_counts(rows: Sequence[Row]) -> str:
+    """The warnings in a few words, each with the number of protocols; nothing where there is nothing."""
     protocols = {
-        doubt: {row.protocol for row in rows if doubt in row.diagnosis.flags or getattr(row, doubt, None)}
-        for doubt in DOUBTS
+        warning: {row.protocol for row in rows if warning in row.diagnosis.warnings or getattr(row, warning, None)}
+        for warning in IN_SHORT
     }
-    return ", ".join(f"{DOUBTS[doubt]} ({len(names)})" for doubt, names in protocols.items() if names)
+    return ", ".join(f"{IN_SHORT[warning]} ({len(names)})" for warning, names in protocols.items() if names)
 
 
 def short_legend(rows: Sequence[Row]) -> list[str]:
     """Why items are missing, and what the ids in the titles are, a line each."""
-    return [*reasons(rows), *sources(rows), "ids: #R model as computed, #D data"]
+    return [*reasons(rows), *_sources(rows), "ids: #R model as computed, #D data"]
+
+
+@dataclass(frozen=True)
+class AverageTable:
+    """One suite in texts: a row per model under ``columns``, and what its numbers are not, a line each."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    notes: list[str]
+
+
+def average_tables(averages: Sequence[Average]) -> list[AverageTable]:
+    """One table per suite and part of the data."""
+    suites: dict[tuple[str, str], list[Average]] = {}
+    for each in averages:
+        suites.setdefault((each.suite, each.selection), []).append(each)
+    return [_table(own) for own in suites.values()]
+
+
+def printed(shown: AverageTable) -> Group:
+    """The table for a terminal."""
+    lines = table(*shown.columns)
+    for row in shown.rows:
+        lines.add_row(*map(safe, row))
+    return titled(shown.title, lines, *shown.notes)
+
+
+IDS = (
+    "ids: #P protocol (its signature is in the JSON), #I texts sent, #T tokens asked and scored, #R model as computed, "
+    "#D data; where they agree, so does what they stand for"
+)
+"""What the short ids are of."""
+
+
+def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
+    """One table per model and dataset, then the ranks when the same was measured on several models.
+
+    ``width``: in columns, by default that of the console.
+    """
+    width = width or console().width
+    several = len({row.model for row in rows}) > 1
+    shares, others = [row for row in rows if row.share], [row for row in rows if not row.share]
+    tables = [
+        _run_table(f"{model} on {dataset}", own, several, width)
+        for part in (shares, others)
+        for (model, dataset), own in _by_run(part)
+    ]
+    if several and shares:
+        tables.append(rank_table("accuracy in % and rank", _cells(shares), width))
+    if several and others:
+        tables.append(rank_table("perplexity and rank, the least the best", _cells(others), width, plain))
+    return tables
+
+
+def legend(rows: Sequence[Row]) -> list[str]:
+    """What the warnings, columns and counts that occur in ``rows`` mean, a line each."""
+    raised = {warning for row in rows for warning in row.diagnosis.warnings}
+    lines = [f"{warning}: {meaning}" for warning, meaning in WARNINGS.items() if warning in raised]
+    if unused := {name for row in rows for name in row.unused}:
+        blank = "; _ is a blank in the question, which the choices should fill" if BLANK in unused else ""
+        lines.append(f"unused: fields of the data that the protocol does not show{blank}")
+    noises, dashes = [row.noise or 0.0 for row in rows if row.low < row.high], any(map(_unbounded, rows))
+    if any(noises) or dashes:
+        most = max(noises, default=0.0)
+        differ = f"two ways of computing a token differ by up to {most:.2g} nats, n tokens by √n times that"
+        noise = f"; {differ}" if any(noises) else ""
+        dash = ", - where it is not known" if dashes else ""
+        lines.append(f"numeric: range that rounding allows, nothing where it changes nothing{dash}{noise}")
+    if any(row.unlisted for row in rows):
+        lines.append(
+            "unlisted answers: the server lists only the likeliest next tokens; of these only an upper bound "
+            "is known; numeric is the range of whatever they are, and holds the items that they leave undecided"
+        )
+    if any(row.interval == "clustered" and row.n and math.isnan(row.ci_low) for row in rows):
+        lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
+    if any(row.rank_low is not None for row in rows):
+        lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
+    lines += [*reasons(rows), *_sources(rows)]
+    return [*lines, IDS]
+
+
+def serious_warnings(rows: Sequence[Row], guesses_shown: bool = False) -> list[str]:
+    """What speaks against numbers themselves, a line for each serious warning, however many numbers have it.
+
+    ``guesses_shown``: whether the sentence above says that nothing is better than guessing.
+    """
+    lines = []
+    for warning in SERIOUS:
+        own = [row for row in rows if warning in _unexplained(row)]
+        if own and not (warning == "chance" and guesses_shown):
+            one = f"{safe(own[0].model)} under {own[0].protocol}"
+            which = one if len(own) == 1 else f"{len(own):,} of {counted(len(rows), 'number')}, such as {one}"
+            lines.append(f"warning: {warning}, {which}: {_explained(warning, own[0])}")
+    return lines
+
+
+def reasons(rows: Sequence[Row]) -> list[str]:
+    """Why items are missing or skipped, a line for every reason and count, however many protocols have it."""
+    return [
+        safe(f"{kind}{under}: {why.count:,}, such as {why.example}: {why.reason}")
+        for kind, under, why in reasons_told(rows)
+    ]
+
+
+def reasons_told(rows: Sequence[Row]) -> Iterator[tuple[str, str, MissingReason]]:
+    """(missing or skipped, under how many protocols in words, why) of every reason and count in ``rows``."""
+    told: dict[tuple[str, MissingReason], dict[str, None]] = {}
+    for row in rows:
+        for reason in row.missing_reasons:
+            told.setdefault(("missing", reason), {})[row.protocol] = None
+        for reason in row.skipped_reasons:
+            told.setdefault(("skipped", reason), {})
+    for (kind, why), names in told.items():
+        under = f" under {next(iter(names))}" if len(names) == 1 else f" under {len(names)} protocols" if names else ""
+        yield kind, under, why
+
+
+def rank_table(
+    title: str,
+    cells: Mapping[str, Mapping[str, tuple[float, int | None]]],
+    width: int | None = None,
+    spelled: Callable[[float], str] = percent,
+) -> Group:
+    """A matrix of values and ranks: ``cells[row][column]`` is (share of 1, rank); in parts where it is too wide."""
+    texts = {
+        name: {column: spelled(value) + (f" ({place})" if place else "") for column, (value, place) in row.items()}
+        for name, row in cells.items()
+    }
+    return matrix(title, texts, _RANKED, width)
+
+
+def matrix(title: str, cells: Mapping[str, Mapping[str, str]], least: int, width: int | None = None) -> Group:
+    """``cells[row][column]``, each of ``least`` columns of the terminal or more, in parts where it is too wide."""
+    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+    room = (width or console().width) - min(_NAME, max(len(safe(name)) for name in cells) + 2)
+    step = max(1, room // least)
+    step = math.ceil(len(columns) / math.ceil(len(columns) / step)) if columns else 1  # of much the same width
+    parts = []
+    for start in range(0, len(columns), step):
+        chosen = columns[start : start + step]
+        shown = table("")
+        for column in chosen:
+            shown.add_column(safe(column), justify="right", overflow="fold", max_width=room // len(chosen) - 2)
+        for name, row in cells.items():
+            shown.add_row(safe(name), *(row.get(column, "") for column in chosen))
+        parts.append(shown)
+    return Group(Text(safe(title), style="italic"), *parts)
+
+
+def titled(title: str, shown: Table, *notes: str) -> Group:
+    """A table between its title and notes, which are as wide as the page and not as the table."""
+    return Group(Text(safe(title), style="italic"), shown, *(Text(disarmed(note)) for note in notes))
+
+
+def table(*columns: str) -> Table:
+    """A borderless table; texts fold when there is no room, numbers never do."""
+    empty = Table(box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        text = column in _TEXT or number == 0
+        empty.add_column(safe(column), justify="left" if text else "right", overflow="fold", no_wrap=not text)
+    return empty
+
+
+def plain(number: float) -> str:
+    """A number that is no share of 1, with two decimals or, of a million and more, as a power of ten."""
+    return "-" if math.isnan(number) else f"{number:,.2f}" if number < 1e6 else f"{number:.3g}"
+
+
+def console() -> Console:
+    """Where results go: stdout, as wide as the terminal.  Text is printed as it is, never read as markup."""
+    width = None if sys.stdout.isatty() else _WIDE
+    return _Plain(width=width, highlight=False, markup=False, emoji=False)
+
+
+_BESIDE = 6
+"""So many models stand side by side; more of them one below the other, that with the highest median first."""
+
+_RANGED, _NAMED = 13, 26
+"""Columns of the terminal that a column of ranges takes, and the most that it takes for the sake of its title."""
 
 
 def _one(model: str, rows: Sequence[Row], dataset: str) -> Group:
@@ -135,7 +309,7 @@ def _several(runs: Mapping[str, Sequence[Row]], dataset: str, width: int) -> lis
 def _beside(title: str, cells: Mapping[str, Mapping[str, str]], width: int) -> Group:
     """The models side by side, or one below the other where they are too many."""
     models = list(next(iter(cells.values())))
-    if len(models) > BESIDE:
+    if len(models) > _BESIDE:
         cells = {model: {name: row[model] for name, row in cells.items()} for model in models}
     words = (word for row in cells.values() for column in row for word in safe(column).split())
     return matrix(title, cells, min(_NAMED, max(_RANGED, 2 + max(map(len, words)))), width)
@@ -185,40 +359,14 @@ def _items(rows: Sequence[Row]) -> str:
     return f"{items} a group" if _kind(rows) == "group" else items
 
 
-@dataclass(frozen=True)
-class AverageTable:
-    """One suite in texts: a row per model under ``columns``, and what its numbers are not, a line each."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    notes: list[str]
-
-
-def average_tables(averages: Sequence[Average]) -> list[AverageTable]:
-    """One table per suite and part of the data."""
-    suites: dict[tuple[str, str], list[Average]] = {}
-    for each in averages:
-        suites.setdefault((each.suite, each.selection), []).append(each)
-    return [_table(own) for own in suites.values()]
-
-
-def printed(shown: AverageTable) -> Group:
-    """The table for a terminal."""
-    lines = table(*shown.columns)
-    for row in shown.rows:
-        lines.add_row(*map(safe, row))
-    return titled(shown.title, lines, *shown.notes)
-
-
 def _table(averages: Sequence[Average]) -> AverageTable:
     first = averages[0]
     rows = []
     for each in averages:
         mark = "" if each.complete else f" of {len(each.counted)} of {len(each.parts)}"
         cells = [_cell(part, each.normalised) for part in each.parts]
-        interval = "-" if math.isnan(each.interval[0]) else " – ".join(map(percent, each.interval))
-        rows.append([each.model, *cells, f"{percent(each.mean)}{mark}", interval, f"{each.n:,}", str(each.rank or "")])
+        numbers = f"{percent(each.mean)}{mark}", interval(*each.interval), f"{each.n:,}", str(each.rank or "")
+        rows.append([each.model, *cells, *numbers])
     about = f" ({first.selection})" if first.selection else ""
     state = "" if all(each.complete for each in averages) else ", incomplete"
     title = f"{first.suite}{about}: values in % and their plain mean{state}"
@@ -257,59 +405,16 @@ def _scored(part: PartValue) -> str:
     return " and ".join(f"{each.protocol} {percent(each.value)}" for each in part.scored)
 
 
-_COUNTS = {
-    "missing": "missing",
-    "invalid": "name no option",
-    "skipped": "skipped",
-    "ties": "tied",
-    "near_ties": "near-tied",
-    "unlisted": "with unlisted answers",
-    "shots_dropped": "with shots dropped",
-    "truncated": "truncated",
-    "merged": "merged",
-    "noncanonical": "in other tokens than the text's own",
-    "lossy": "with text lost",
-    "unknown": "with unknown tokens",
-}
-"""Count of a row → the words for it; shown where it is not zero."""
-
 _NARROW = 140
-"""With fewer columns a row of a report has its ids and doubts under its name."""
+"""With fewer columns a row of a report has its ids and warnings under its name."""
 
 _NAME, _RANKED = 34, 13
 """Columns that a table of ranks gives to the name of a row, and to a value with its rank."""
 
-_TEXT = ("protocol", "group", "metric", "doubts", "ids", "model", "axis")
+_TEXT = ("protocol", "group", "metric", "warnings", "ids", "model", "axis")
 
 
-IDS = (
-    "ids: #P protocol (its signature is in the JSON), #I texts sent, #T tokens asked and scored, #R model as computed, "
-    "#D data; where they agree, so does what they stand for"
-)
-"""What the short ids are of."""
-
-
-def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
-    """One table per model and dataset, then the ranks when the same was measured on several models.
-
-    ``width``: in columns, by default that of the console.
-    """
-    width = width or console().width
-    several = len({row.model for row in rows}) > 1
-    shares, others = [row for row in rows if row.share], [row for row in rows if not row.share]
-    tables = [
-        _run_table(f"{model} on {dataset}", own, several, width)
-        for part in (shares, others)
-        for (model, dataset), own in by_run(part)
-    ]
-    if several and shares:
-        tables.append(rank_table("accuracy in % and rank", _cells(shares), width))
-    if several and others:
-        tables.append(_rank_matrix("perplexity and rank, the least the best", _cells(others), plain, width))
-    return tables
-
-
-def by_run(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, str], list[Row]]]:
+def _by_run(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, str], list[Row]]]:
     """The rows of each model and part of a dataset, after the names of the two with their ids."""
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -318,155 +423,32 @@ def by_run(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, str], list[Row]]]:
     return runs.items()
 
 
-def legend(rows: Sequence[Row]) -> list[str]:
-    """What the flags, columns and counts that occur in ``rows`` mean, a line each."""
-    raised = {flag for row in rows for flag in row.diagnosis.flags}
-    lines = [f"{flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in raised]
-    if unused := {name for row in rows for name in row.unused}:
-        blank = "; _ is a blank in the question, which the choices should fill" if BLANK in unused else ""
-        lines.append(f"unused: fields of the data that the protocol does not show{blank}")
-    noises, dashes = [row.noise or 0.0 for row in rows if row.low < row.high], any(map(_unbounded, rows))
-    if any(noises) or dashes:
-        most = max(noises, default=0.0)
-        differ = f"two ways of computing a token differ by up to {most:.2g} nats, n tokens by √n times that"
-        noise = f"; {differ}" if any(noises) else ""
-        dash = ", - where it is not known" if dashes else ""
-        lines.append(f"numeric: range that rounding allows, nothing where it changes nothing{dash}{noise}")
-    if any(row.unlisted for row in rows):
-        lines.append(
-            "unlisted answers: the server lists only the likeliest next tokens; of these only an upper bound "
-            "is known; numeric is the range of whatever they are, and holds the items that they leave undecided"
-        )
-    if any(row.interval == "clustered" and row.n and math.isnan(row.ci_low) for row in rows):
-        lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
-    if any(row.rank_low is not None for row in rows):
-        lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
-    lines += [*reasons(rows), *sources(rows)]
-    return [*lines, IDS]
-
-
-def sources(rows: Sequence[Row]) -> list[str]:
+def _sources(rows: Sequence[Row]) -> list[str]:
     """A line that says from where on the Hub models and data came, where they did."""
     named = dict.fromkeys(source for row in rows for source in (row.model_source, row.dataset_source) if source)
     return [safe(f"from the Hub: {', '.join(named)}")] if named else []
 
 
-def alarms(rows: Sequence[Row], guesses_shown: bool = False) -> list[str]:
-    """What speaks against numbers themselves, a line for each kind of alarm, however many numbers have it.
-
-    ``guesses_shown``: whether the sentence above says that nothing is better than guessing.
-    """
-    lines = []
-    for flag in ALARMS:
-        own = [row for row in rows if flag in _unexplained(row)]
-        if own and not (flag == "chance" and guesses_shown):
-            one = f"{safe(own[0].model)} under {own[0].protocol}"
-            which = one if len(own) == 1 else f"{len(own):,} of {counted(len(rows), 'number')}, such as {one}"
-            lines.append(f"alarm: {flag}, {which}: {_alarm(flag, own[0])}")
-    return lines
-
-
-EXPLAINED = {
+_EXPLAINED = {
     "gold-constant": {"margins", "constant", "many-tied", "chance"},
     "margins": {"constant", "many-tied", "chance"},
     "constant": {"chance"},
 }
-"""Alarm → those that follow from it, and need no line of their own."""
+"""Warning → those that follow from it, and need no line of their own."""
 
 
 def _unexplained(row: Row) -> set[str]:
-    raised = set(row.diagnosis.flags)
-    return raised - {follows for flag in raised for follows in EXPLAINED.get(flag, ())}
+    raised = set(row.diagnosis.warnings)
+    return raised - {follows for warning in raised for follows in _EXPLAINED.get(warning, ())}
 
 
-def _alarm(flag: str, row: Row) -> str:
-    if flag == "gold-constant":
+def _explained(warning: str, row: Row) -> str:
+    if warning == "gold-constant":
         return (
             f"{row.ties} of {row.n} items are tied and the right choice stands in the same place in all of them, so "
             "the tie rule decides the accuracy; shuffle the choices"
         )
-    return FLAGS[flag] + (f" ({safe(row.server_changed)})" if flag == "served-model" else "")
-
-
-def reasons(rows: Sequence[Row]) -> list[str]:
-    """Why items are missing or skipped, a line for every reason and count, however many protocols have it."""
-    told: dict[tuple[str, MissingReason], list[str]] = {}
-    for row in rows:
-        for reason in row.missing_reasons:
-            told.setdefault(("missing", reason), []).append(row.protocol)
-        for reason in row.skipped_reasons:
-            told.setdefault(("skipped", reason), [])
-    lines = []
-    for (kind, why), protocols in told.items():
-        names = list(dict.fromkeys(protocols))
-        under = f" under {names[0]}" if len(names) == 1 else f" under {len(names)} protocols" if names else ""
-        lines.append(safe(f"{kind}{under}: {why.count:,}, such as {why.example}: {why.reason}"))
-    return lines
-
-
-def rank_table(
-    title: str, cells: Mapping[str, Mapping[str, tuple[float, int | None]]], width: int | None = None
-) -> Group:
-    """A matrix of values and ranks: ``cells[row][column]`` is (share of 1, rank); in parts where it is too wide."""
-    return _rank_matrix(title, cells, percent, width)
-
-
-def _rank_matrix(
-    title: str,
-    cells: Mapping[str, Mapping[str, tuple[float, int | None]]],
-    spelled: Callable[[float], str],
-    width: int | None,
-) -> Group:
-    texts = {
-        name: {column: spelled(value) + (f" ({place})" if place else "") for column, (value, place) in row.items()}
-        for name, row in cells.items()
-    }
-    return matrix(title, texts, _RANKED, width)
-
-
-def matrix(title: str, cells: Mapping[str, Mapping[str, str]], least: int, width: int | None = None) -> Group:
-    """``cells[row][column]``, each of ``least`` columns of the terminal or more, in parts where it is too wide."""
-    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
-    room = (width or console().width) - min(_NAME, max(len(safe(name)) for name in cells) + 2)
-    step = max(1, room // least)
-    step = math.ceil(len(columns) / math.ceil(len(columns) / step)) if columns else 1  # of much the same width
-    parts = []
-    for start in range(0, len(columns), step):
-        chosen = columns[start : start + step]
-        shown = table("")
-        for column in chosen:
-            shown.add_column(safe(column), justify="right", overflow="fold", max_width=room // len(chosen) - 2)
-        for name, row in cells.items():
-            shown.add_row(safe(name), *(row.get(column, "") for column in chosen))
-        parts.append(shown)
-    return Group(Text(safe(title), style="italic"), *parts)
-
-
-def titled(title: str, shown: Table, *notes: str) -> Group:
-    """A table between its title and notes, which are as wide as the page and not as the table."""
-    return Group(Text(safe(title), style="italic"), shown, *(Text(disarmed(note)) for note in notes))
-
-
-def table(*columns: str) -> Table:
-    """A borderless table; texts fold when there is no room, numbers never do."""
-    empty = Table(box=None, pad_edge=False, header_style="bold")
-    for number, column in enumerate(columns):
-        text = column in _TEXT or number == 0
-        empty.add_column(safe(column), justify="left" if text else "right", overflow="fold", no_wrap=not text)
-    return empty
-
-
-def plain(number: float) -> str:
-    """A number that is no share of 1, with two decimals or, of a million and more, as a power of ten."""
-    return "-" if math.isnan(number) else f"{number:,.2f}" if number < 1e6 else f"{number:.3g}"
-
-
-def points(share: float, se: float = math.nan) -> str:
-    """A difference of shares of 1 in points with its sign, and its standard error where there is one."""
-    if math.isnan(share):
-        return "-"
-    rounded = round(100 * share, 1)
-    return (f"{rounded:+.1f}" if rounded else "0.0") + ("" if math.isnan(se) else f" ± {100 * se:.1f}")
+    return WARNINGS[warning] + (f" ({safe(row.server_changed)})" if warning == "served-model" else "")
 
 
 def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]]:
@@ -486,17 +468,17 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
         "group": [safe(row.subject) for row in rows],
         "metric": [row.metric for row in rows],
         value: [spelled(row.value) for row in rows],
-        "95 % interval": [_range(row.ci_low, row.ci_high, spelled) for row in rows],
+        "95 % interval": [interval(row.ci_low, row.ci_high, spelled) for row in rows],
         "numeric": [_numeric(row) for row in rows],
         "n": [str(row.n) for row in rows],
         "rank": [f"{row.rank or ''}" + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low else "") for row in rows],
-        "doubts": [_doubts(row) for row in rows],
+        "warnings": [_warnings(row) for row in rows],
         "ids": [f"{row.id} {row.i} {row.t}" for row in rows],
     }
     if len(set(columns["metric"])) == 1:
         title = f"{title}, {columns.pop('metric')[0]}"
     shown_if = {"group": len(set(columns["group"])) > 1, "rank": several}
-    shown_if |= {name: any(columns[name]) for name in ("numeric", "doubts")}
+    shown_if |= {name: any(columns[name]) for name in ("numeric", "warnings")}
     columns = {name: cells for name, cells in columns.items() if shown_if.get(name, True)}
     if width < _NARROW:
         columns = _stacked(columns)
@@ -509,25 +491,20 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
 def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """The columns with all text but the name on further lines under the name."""
     names = columns["protocol"]
-    for line in (("ids", "group", "metric"), ("doubts",)):
+    for line in (("ids", "group", "metric"), ("warnings",)):
         below = [columns[name] for name in line if name in columns]
         texts = [" ".join(filter(None, cells)) for cells in zip(*below, strict=True)] or [""] * len(names)
         names = [f"{name}\n  {text}" if text else name for name, text in zip(names, texts, strict=True)]
-    kept = {
+    numbers = {
         name: cells
         for name, cells in columns.items()
         if name in ("%", "value", "95 % interval", "numeric", "n", "rank")
     }
-    return {"protocol": names, **kept}
-
-
-def _range(low: float, high: float, spelled: Callable[[float], str] = percent) -> str:
-    """Two shares of 1 in percent, or two other numbers; a dash when there are none."""
-    return "-" if math.isnan(low) else f"{spelled(low)} – {spelled(high)}"
+    return {"protocol": names, **numbers}
 
 
 def _numeric(row: Row) -> str:
-    return _range(row.low, row.high) if row.low < row.high or _unbounded(row) else ""
+    return interval(row.low, row.high) if row.low < row.high or _unbounded(row) else ""
 
 
 def _unbounded(row: Row) -> bool:
@@ -535,10 +512,9 @@ def _unbounded(row: Row) -> bool:
     return row.n > 0 and math.isnan(row.low)
 
 
-def _doubts(row: Row) -> str:
-    counts = [f"{getattr(row, name)} {words}" for name, words in _COUNTS.items() if getattr(row, name)]
+def _warnings(row: Row) -> str:
     unused = [f"unused: {', '.join(map(safe, row.unused))}"] if row.unused else []
-    return ", ".join([*row.diagnosis.flags, *unused, *counts])
+    return ", ".join([*row.diagnosis.warnings, *unused, *row.counts])
 
 
 _WIDE = 160
@@ -558,9 +534,3 @@ class _Plain(Console):
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError  # what a reader that left means is for the caller to say
-
-
-def console() -> Console:
-    """Where results go: stdout, as wide as the terminal.  Text is printed as it is, never read as markup."""
-    width = None if sys.stdout.isatty() else _WIDE
-    return _Plain(width=width, highlight=False, markup=False, emoji=False)

@@ -1,4 +1,4 @@
-"""Agreement, distribution, effects, multiverse, ladder."""
+"""The further reports as tables: agreement, distribution, effects, multiverse, ladder."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from rich.console import Group
 from rich.text import Text
 
 from choicewise.report.comparison import axes_text, change_text
-from choicewise.report.tables import points, table, titled
+from choicewise.report.tables import table, titled
 from choicewise.results.agreement import CAUSES, Agreement, Divergence
 from choicewise.results.ladder import EXACT, LEVEL, BothWays, Effect, Ladder, Spread, Step, Turn
 from choicewise.results.multiverse import Distribution, Duel, Multiverse, RankAgreement, ScoreSpread
 from choicewise.scoring.intervals import two_sided
 from choicewise.scoring.significance import Fit
-from choicewise.util.text import counted, percent, safe
-
-SHOWN_AGREEMENTS = 8
-"""Options that differ most, each with the pair of retrievals that differs most; `--json` has five of every pair."""
+from choicewise.util.text import counted, error, percent, points, safe
 
 
 def agreement_tables(folder: str, pairs: Sequence[Agreement]) -> list[Group | Text]:
@@ -30,38 +27,6 @@ def agreement_tables(folder: str, pairs: Sequence[Agreement]) -> list[Group | Te
     legend = [Text(f"{cause}: {meaning}") for cause, meaning in CAUSES.items() if cause in raised]
     worst = [_worst(pairs)] if any(pair.worst for pair in pairs) else []
     return [_pairs(folder, pairs), *worst, *legend]
-
-
-def _pairs(folder: str, pairs: Sequence[Agreement]) -> Group:
-    shown = table("retrieval", "and retrieval", "n", "median", "largest", "differ", "because of", "same decision")
-    for pair in pairs:
-        decided = f"{pair.same}/{pair.items}" + (f": {_counts(pair.decided)}" if pair.decided else "")
-        sizes = (str(pair.n), _nats(pair.median), _nats(pair.largest), str(pair.beyond))
-        shown.add_row(safe(pair.left), safe(pair.right), *sizes, _counts(pair.causes), decided)
-    beyond = f"differ: by more than {pairs[0].tolerance:.1e} nats and than the noise of so many tokens"
-    return titled(f"{safe(folder)}: retrievals of the same options, differences of their sums in nats", shown, beyond)
-
-
-def _worst(pairs: Sequence[Agreement]) -> Group:
-    shown = table("item", "option", "retrieval", "and retrieval", "sum", "sum", "difference", "cause")
-    every = [(pair, worst) for pair in pairs for worst in pair.worst]
-    every.sort(key=lambda entry: -abs(entry[1].difference))
-    once: dict[tuple[str, int], tuple[Agreement, Divergence]] = {}
-    for pair, worst in every:
-        once.setdefault((worst.item, worst.choice), (pair, worst))
-    for pair, worst in list(once.values())[:SHOWN_AGREEMENTS]:
-        names = map(safe, (worst.item, worst.text, pair.left, pair.right))
-        numbers = (f"{worst.left:.4f}", f"{worst.right:.4f}", _nats(worst.difference))
-        shown.add_row(*names, *numbers, worst.cause)
-    return titled("where they differ most", shown)
-
-
-def _counts(causes: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {cause}" for cause, count in causes.items())
-
-
-def _nats(value: float) -> str:
-    return "" if value != value else f"{value:.3g}"
 
 
 def distribution_table(shown: Distribution) -> Group:
@@ -81,24 +46,16 @@ def distribution_table(shown: Distribution) -> Group:
     return titled(title, rows, *notes)
 
 
-def _fit(fit: Fit) -> str:
-    return f"r = {fit.correlation:.3f}, log-likelihood {fit.log_likelihood:.2f} nats over {fit.people:g} choices"
-
-
-SHOWN_EFFECTS = 3
-"""Changes of value that are shown for each axis, those of most pairs; JSON has them all."""
-
-
 def effects_table(model: str, dataset: str, effects: Sequence[Effect]) -> Group:
     """A line for every axis, the greatest changes first, and under it the changes of its values."""
     shown = table("axis", "size", "mean", "sd", "lowest", "highest", "pairs")
     for effect in effects:
         shown.add_row(effect.axis, percent(effect.absolute), *_effect_cells(effect.spread))
-        for change in effect.changes[:SHOWN_EFFECTS]:
+        for change in effect.changes[:_SHOWN_EFFECTS]:
             names = [change_text(axis) for axis in change.axes]
             shown.add_row(f"  {', '.join(names)}", "", *_effect_cells(change.spread))
-        if len(effect.changes) > SHOWN_EFFECTS:
-            shown.add_row(f"  ... {counted(len(effect.changes) - SHOWN_EFFECTS, 'more change')} of value")
+        if len(effect.changes) > _SHOWN_EFFECTS:
+            shown.add_row(f"  ... {counted(len(effect.changes) - _SHOWN_EFFECTS, 'more change')} of value")
     counts = [pair.n for effect in effects for change in effect.changes for pair in change.pairs]
     few, many = min(counts), max(counts)
     items = counted(many, "item") if few == many else f"{few} to {many} items"
@@ -108,15 +65,6 @@ def effects_table(model: str, dataset: str, effects: Sequence[Effect]) -> Group:
         "pairs of protocols that differ in this axis alone, or in axes that only change together; size: mean absolute "
         "change",
     )
-
-
-def _effect_cells(spread: Spread) -> tuple[str, ...]:
-    sd = "-" if math.isnan(spread.sd) else percent(spread.sd)
-    return points(spread.mean), sd, points(spread.low), points(spread.high), str(spread.pairs)
-
-
-SHOWN_DECISIONS = 12
-"""Protocols of a duel that are shown one by one; `--json` has them all."""
 
 
 def multiverse_tables(panel: Multiverse) -> list[Group | Text]:
@@ -138,6 +86,75 @@ def multiverse_tables(panel: Multiverse) -> list[Group | Text]:
         )
         parts.append(Text(warning))
     return parts
+
+
+def ladder_table(both: BothWays) -> Group:
+    """The two numbers, a line for every axis that changes something, on either way, and how to read it."""
+    shown = table("axis", "in order", "items", "%", "in reverse", "items", "differ")
+    still, moved = list[str](), list[Step]()
+    for turn in both.turns:
+        early, late = (_within(turn, side.steps) for side in (both.in_order, both.in_reverse))
+        if not any(map(_moves, (*early, *late))):
+            still += turn.axes
+            continue
+        moved += (*early, *late)
+        cells = *_step_cells(early, turn.in_order), percent(early[-1].value), *_step_cells(late, turn.in_reverse)
+        shown.add_row(_axes(both, turn, early), *cells, _difference(turn) if turn.differ else "")
+    unmoved = [f"no item and no value changes with {', '.join(still)}"] if still else []
+    return titled(_title(both.in_order), shown, *unmoved, *_notes(both, moved))
+
+
+_SHOWN_AGREEMENTS = 8
+"""Options that differ most, each with the pair of retrievals that differs most; `--json` has five of every pair."""
+
+
+def _pairs(folder: str, pairs: Sequence[Agreement]) -> Group:
+    shown = table("retrieval", "and retrieval", "n", "median", "largest", "differ", "because of", "same decision")
+    for pair in pairs:
+        decided = f"{pair.same}/{pair.items}" + (f": {_counts(pair.decided)}" if pair.decided else "")
+        sizes = (str(pair.n), _nats(pair.median), _nats(pair.largest), str(pair.beyond))
+        shown.add_row(safe(pair.left), safe(pair.right), *sizes, _counts(pair.causes), decided)
+    beyond = f"differ: by more than {pairs[0].tolerance:.1e} nats and than the noise of so many tokens"
+    return titled(f"{safe(folder)}: retrievals of the same options, differences of their sums in nats", shown, beyond)
+
+
+def _worst(pairs: Sequence[Agreement]) -> Group:
+    shown = table("item", "option", "retrieval", "and retrieval", "sum", "sum", "difference", "cause")
+    every = [(pair, worst) for pair in pairs for worst in pair.worst]
+    every.sort(key=lambda entry: -abs(entry[1].difference))
+    once: dict[tuple[str, int], tuple[Agreement, Divergence]] = {}
+    for pair, worst in every:
+        once.setdefault((worst.item, worst.choice), (pair, worst))
+    for pair, worst in list(once.values())[:_SHOWN_AGREEMENTS]:
+        names = map(safe, (worst.item, worst.text, pair.left, pair.right))
+        numbers = (f"{worst.left:.4f}", f"{worst.right:.4f}", _nats(worst.difference))
+        shown.add_row(*names, *numbers, worst.cause)
+    return titled("where they differ most", shown)
+
+
+def _counts(causes: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {cause}" for cause, count in causes.items())
+
+
+def _nats(value: float) -> str:
+    return "" if value != value else f"{value:.3g}"
+
+
+def _fit(fit: Fit) -> str:
+    return f"r = {fit.correlation:.3f}, log-likelihood {fit.log_likelihood:.2f} nats over {fit.people:g} choices"
+
+
+_SHOWN_EFFECTS = 3
+"""Changes of value that are shown for each axis, those of most pairs; JSON has them all."""
+
+
+def _effect_cells(spread: Spread) -> tuple[str, ...]:
+    sd = "-" if math.isnan(spread.sd) else percent(spread.sd)
+    return _points(spread.mean), sd, _points(spread.low), _points(spread.high), str(spread.pairs)
+
+
+_SHOWN_DECISIONS = 12
+"""Protocols of a duel that are shown one by one; `--json` has them all."""
 
 
 def _unmeasured(names: Sequence[str], models: str = "") -> list[Text]:
@@ -177,12 +194,12 @@ def _spreads(spreads: Sequence[ScoreSpread]) -> Group:
 
 def _duel(duel: Duel) -> Group:
     shown = table("protocol", "difference", "n", "p", "p (Holm)")
-    for contest in sorted(duel.measured, key=lambda each: -abs(each.difference))[:SHOWN_DECISIONS]:
+    for contest in sorted(duel.measured, key=lambda each: -abs(each.difference))[:_SHOWN_DECISIONS]:
         ps = (f"{p:.3f}" if p >= 0.001 else "<0.001" for p in (contest.p, contest.p_holm))
         name = contest.protocol + (f" (+ {len(contest.alike)} alike)" if contest.alike else "")
         shown.add_row(name, f"{100 * contest.difference:+.1f}", str(contest.n), *ps)
-    if len(duel.measured) > SHOWN_DECISIONS:
-        shown.add_row(f"... {len(duel.measured) - SHOWN_DECISIONS} more with smaller differences")
+    if len(duel.measured) > _SHOWN_DECISIONS:
+        shown.add_row(f"... {len(duel.measured) - _SHOWN_DECISIONS} more with smaller differences")
     return titled(f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points", shown)
 
 
@@ -214,22 +231,6 @@ _STAR = " *"
 """After axes that the run did not change one by one."""
 
 
-def ladder_table(both: BothWays) -> Group:
-    """The two numbers, a line for every axis that changes something, on either way, and how to read it."""
-    shown = table("axis", "in order", "items", "%", "in reverse", "items", "differ")
-    still, moved = list[str](), list[Step]()
-    for turn in both.turns:
-        early, late = (_within(turn, side.steps) for side in (both.in_order, both.in_reverse))
-        if not any(map(_moves, (*early, *late))):
-            still += turn.axes
-            continue
-        moved += (*early, *late)
-        cells = *_step_cells(early, turn.in_order), percent(early[-1].value), *_step_cells(late, turn.in_reverse)
-        shown.add_row(_axes(both, turn, early), *cells, _difference(turn) if turn.differ else "")
-    unmoved = [f"no item and no value changes with {', '.join(still)}"] if still else []
-    return titled(_title(both.in_order), shown, *unmoved, *_notes(both, moved))
-
-
 def _moves(step: Step) -> bool:
     return bool(step.gained or step.lost) or not abs(step.change) <= EXACT
 
@@ -237,7 +238,7 @@ def _moves(step: Step) -> bool:
 def _title(climbed: Ladder) -> str:
     ends = (climbed.start, climbed.start_value, climbed.start_n), (climbed.end, climbed.end_value, climbed.end_n)
     one, other = (f"{name} {percent(value)} % of {counted(n, 'item')}" for name, value, n in ends)
-    change = points(climbed.end_value - climbed.start_value)
+    change = _points(climbed.end_value - climbed.start_value)
     return f"{climbed.model} on {climbed.dataset}: from {one} to {other}, {change} points"
 
 
@@ -254,13 +255,18 @@ def _axes(both: BothWays, turn: Turn, early: Sequence[Step]) -> str:
 def _step_cells(steps: Sequence[Step], change: float) -> tuple[str, str]:
     """The change, with its error and items where it is that of one step."""
     if len(steps) > 1:
-        return points(change), ""
+        return _points(change), ""
     (step,) = steps
-    return points(step.change, step.se), f"+{step.gained} -{step.lost}" if step.gained or step.lost else ""
+    return _points(step.change, step.se), f"+{step.gained} -{step.lost}" if step.gained or step.lost else ""
+
+
+def _points(share: float, se: float = math.nan) -> str:
+    """A difference in points, and its standard error where there is one."""
+    return "-" if math.isnan(share) else f"{points(share, '-')} {error(se)}".strip()
 
 
 def _difference(turn: Turn) -> str:
-    return f"by {points(abs(turn.difference), turn.se).removeprefix('+')}"
+    return f"by {_points(abs(turn.difference), turn.se).removeprefix('+')}"
 
 
 def _notes(both: BothWays, moved: Sequence[Step]) -> list[str]:

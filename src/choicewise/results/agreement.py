@@ -28,15 +28,6 @@ from choicewise.scoring.observed import Floats, Integers
 TOLERANCE = 1e-4
 """Nats between two sums that count as agreement, where the run did not measure more noise than half of that."""
 
-WORST = 5
-"""How many of the options that differ most are shown of a pair."""
-
-FREE = frozenset(
-    {"benchmark", "bos", "boundary", "reading", "new_tokens", "score", "null", "outside"}
-    | {"decision", "ties", "metric", "aggregation", "rev"}
-)
-"""Axes in which two retrievals of the same texts may differ."""
-
 CAUSES = {
     "no tokens": "one of the two came without its tokens, so the cause is not known",
     "boundary merge": "a token straddles the end of the context, and one of the two counts it to the option",
@@ -87,6 +78,28 @@ class Agreement:
     worst: Sequence[Divergence]
 
 
+def agreement(run: Run) -> list[Agreement]:
+    """Every pair of the run's protocols that retrieve the same texts in different ways, in the order of the run.
+
+    Protocols that only make other scores of one retrieval are compared where there is a second retrieval.
+    """
+    tolerance = 2 * (run.noise or 0.0)
+    axes = [axis.name for axis in fields(Protocol) if axis.name not in _FREE]
+    groups: dict[tuple[object, ...], list[Measurement]] = {}
+    for measured in run.measurements.values():
+        texts = tuple(getattr(measured.protocol, axis) for axis in axes)
+        groups.setdefault(texts, []).append(measured)
+    agreements = []
+    if not any(map(_several_prompts, groups.values())):
+        return []
+    known = retrievals(run)
+    for group in filter(_several_prompts, groups.values()):
+        retrieved = [known[measured.name] for measured in group if measured.name in known]
+        if _several_prompts([side.measured for side in retrieved]):
+            agreements += [_agreement(run, RetrievalPair(*pair), tolerance) for pair in combinations(retrieved, 2)]
+    return agreements
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Retrieval:
     """What was retrieved of every option, one row per item and choice of the evidence of ``measured``.
@@ -113,28 +126,6 @@ def retrievals(run: Run) -> dict[str, Retrieval]:
         for name, protocol in run.protocols.items()
     }
     return {name: Retrieval(run.measurements[name], *column) for name, column in columns.items() if column is not None}
-
-
-_PLACED: Reductions = {
-    ("merged rows",): lambda portion: portion.merged_rows,
-    ("context tokens",): lambda portion: portion.context_tokens,
-}
-
-
-def _retrieved(protocol: Protocol, portion: ObservedPortion) -> tuple[Floats, npt.NDArray[np.uint64], Integers] | None:
-    options = COMBINERS[protocol.reading].retrieved(protocol, portion)
-    if options is None:
-        return None
-    known = options.sums if options.at_most is None else np.where(options.at_most, np.nan, options.sums)
-    return known, options.digests, options.counts
-
-
-def _text(run: Run, measured: Measurement, item: int, choice: int) -> str:
-    """The scored text of an option; ``item``: its place in the item table."""
-    (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
-    portion = ObservedPortion(tables, measured.protocol.prompt_digest)
-    options = COMBINERS[measured.protocol.reading].retrieved(measured.protocol, portion)
-    return "" if options is None else options.text[choice] or ""
 
 
 class RetrievalPair:
@@ -188,26 +179,35 @@ class RetrievalPair:
         return counts.most_common(1)[0][0] if counts and best[0] != best[1] else "divisor"
 
 
-def agreement(run: Run) -> list[Agreement]:
-    """Every pair of the run's protocols that retrieve the same texts in different ways, in the order of the run.
+_WORST = 5
+"""How many of the options that differ most are shown of a pair."""
 
-    Protocols that only make other scores of one retrieval are compared where there is a second retrieval.
-    """
-    tolerance = 2 * (run.noise or 0.0)
-    axes = [axis.name for axis in fields(Protocol) if axis.name not in FREE]
-    groups: dict[tuple[object, ...], list[Measurement]] = {}
-    for measured in run.measurements.values():
-        texts = tuple(getattr(measured.protocol, axis) for axis in axes)
-        groups.setdefault(texts, []).append(measured)
-    agreements = []
-    if not any(map(_several_prompts, groups.values())):
-        return []
-    known = retrievals(run)
-    for group in filter(_several_prompts, groups.values()):
-        retrieved = [known[measured.name] for measured in group if measured.name in known]
-        if _several_prompts([side.measured for side in retrieved]):
-            agreements += [_agreement(run, RetrievalPair(*pair), tolerance) for pair in combinations(retrieved, 2)]
-    return agreements
+_FREE = frozenset(
+    {"benchmark", "bos", "boundary", "reading", "new_tokens", "score", "null", "outside"}
+    | {"decision", "ties", "metric", "aggregation", "rev"}
+)
+"""Axes in which two retrievals of the same texts may differ."""
+
+_PLACED: Reductions = {
+    ("merged rows",): lambda portion: portion.merged_rows,
+    ("context tokens",): lambda portion: portion.context_tokens,
+}
+
+
+def _retrieved(protocol: Protocol, portion: ObservedPortion) -> tuple[Floats, npt.NDArray[np.uint64], Integers] | None:
+    options = COMBINERS[protocol.reading].retrieved(protocol, portion)
+    if options is None:
+        return None
+    known = options.sums if options.at_most is None else np.where(options.at_most, np.nan, options.sums)
+    return known, options.digests, options.counts
+
+
+def _text(run: Run, measured: Measurement, item: int, choice: int) -> str:
+    """The scored text of an option; ``item``: its place in the item table."""
+    (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
+    portion = ObservedPortion(tables, measured.protocol.prompt_digest)
+    options = COMBINERS[measured.protocol.reading].retrieved(measured.protocol, portion)
+    return "" if options is None else options.text[choice] or ""
 
 
 def _several_prompts(group: Sequence[Measurement]) -> bool:
@@ -223,7 +223,7 @@ def _agreement(run: Run, pair: RetrievalPair, tolerance: float) -> Agreement:
     beyond = np.flatnonzero(both & (np.abs(difference) > allowed)).tolist()
     causes = {option: pair.cause(option) for option in beyond}
     worst = []
-    for option in sorted(causes, key=lambda option: -abs(difference[option]))[:WORST]:
+    for option in sorted(causes, key=lambda option: -abs(difference[option]))[:_WORST]:
         left, right = pair.sums[:, option].tolist()
         worst.append(Divergence(*pair.option(run, option), left, right, float(difference[option]), causes[option]))
     sizes = np.abs(difference[both])

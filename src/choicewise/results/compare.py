@@ -1,33 +1,30 @@
-"""Two numbers compared."""
+"""Two numbers compared: the same measurement, comparable, or not; of two runs, or of a run and a publication."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
+from functools import cache
+from itertools import combinations, pairwise, zip_longest
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.errors import UsageError
 from choicewise.protocols.between import differing
+from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import NEUTRAL, Protocol
 from choicewise.protocols.signature import axis_differences, short_signature
+from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Flips, Measurement, flips, movement, paired_credits, shared_items
-from choicewise.results.outcomes import Outcome, Outcomes
-from choicewise.results.rows import (
-    FirstDifference,
-    engine_path,
-    first_difference,
-    read_texts,
-    run_id,
-    same_sent,
-    selection,
-    text_id,
-    token_id,
-)
+from choicewise.results.outcomes import Axis, Outcome, Outcomes
+from choicewise.results.rows import TEXTS, TOLD, Row, engine_path, read_texts, run_id, selection, text_id, token_id
 from choicewise.results.run import Run
+from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.observed import Floats
 from choicewise.scoring.significance import (
@@ -37,18 +34,7 @@ from choicewise.scoring.significance import (
     paired_difference,
     sign_flip,
 )
-
-NAMES = frozenset({"benchmark", "rev"})
-"""Axes that say what a protocol is called, and change no number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """Something in which the two differ: an axis of the protocol, or part of the run's identity."""
-
-    axis: str
-    left: str
-    right: str
+from choicewise.util.jsonio import json_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,33 +66,6 @@ def striking_pair(outcomes: Outcomes) -> StrikingPair | None:
     compared = [_compared_pair(outcomes.model, *pair) for pair in pairs]
     striking = (each for each in compared if each is not None)
     return max(striking, key=lambda each: each.start_value - each.end_value, default=None)
-
-
-def _axes(left: Protocol, right: Protocol) -> Sequence[str]:
-    return [axis for axis in differing(left, right) if axis not in NAMES]
-
-
-def _compared_pair(model: str, left: Outcome, right: Outcome) -> StrikingPair | None:
-    ids, credits = _credits(left, right)
-    if not len(ids) or credits[0].sum() == credits[1].sum():
-        return None
-    if credits[0].sum() < credits[1].sum():
-        left, right, credits = right, left, credits[::-1]
-    (name,) = _axes(left.protocol, right.protocol)
-    (axis,) = (Axis(*each) for each in axis_differences(left.protocol, right.protocol) if each[0] == name)
-    lost, gained = credits[1] < credits[0], credits[1] > credits[0]
-    start, end = credits.mean(axis=1).tolist()
-    flips = int(gained.sum()), int(lost.sum())
-    example = ids[int(np.flatnonzero(lost)[0])]
-    return StrikingPair(model, axis, left.name, right.name, start, end, len(ids), *flips, example)
-
-
-def _credits(left: Outcome, right: Outcome) -> tuple[list[str], Floats]:
-    """The ids and credits ([2, items]) of the items that both score."""
-    ids, places = shared_items((left, right))
-    credits = np.stack([each.credit[place] for each, place in zip((left, right), places, strict=True)])
-    known = np.flatnonzero(~np.isnan(credits).any(axis=0))
-    return ids.take(known).to_pylist(), credits[:, known]
 
 
 VERDICTS = {
@@ -211,6 +170,153 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
     return _compared_rows(left, right, [(sides[0][digest], sides[1][digest]) for digest in shared])
 
 
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first item whose texts differ, with the two texts from shortly before the first other character.
+
+    ``part``: one of ``_PARTS``, the first that differs; ``place``: characters of it that agree, counted from its start.
+    ``items``: how many of the shared items have other texts.
+    """
+
+    item: str
+    part: str
+    place: int
+    left: str
+    right: str
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedNumber:
+    """A published value, a share of 1, and where it lies from the run's interval.
+
+    ``model`` and ``source`` are None where a reader brought the number.  ``place``: below, inside or above the 95 %
+    interval of the run's first row, None where there is none.
+    """
+
+    value: float
+    model: str | None
+    source: str | None
+    url: str | None
+    place: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The run's protocol that differs from another in the fewest axes; ``left`` of each is the run's."""
+
+    protocol: str
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedComparison:
+    """Numbers published under one protocol (``p``: its short id) and those of a run.
+
+    ``rows``: the run's numbers under the same protocol, one per group; none where it was not asked what the protocol
+    asks.  Then ``nearest`` says which axes keep the run's protocols from it, and ``advice`` what adds it to the run.
+    Of a published number neither data nor texts are known: it can be compared only if it is about the same data.
+    """
+
+    protocol: str
+    p: str
+    rows: tuple[Row, ...]
+    numbers: tuple[PublishedNumber, ...]
+    nearest: Nearest | None
+    advice: str | None
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the run has a number under this protocol."""
+        return bool(self.rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """The comparison as JSON knows it, the rows as a report has them."""
+        content = {**asdict(replace(self, rows=())), "rows": [row.as_json() for row in self.rows]}
+        return dict(json_value({"comparable": self.comparable, **content}))
+
+
+def published_comparisons(
+    run: Run, stored: Sequence[Row], recipes: Mapping[str, Protocol], value: float | None = None
+) -> list[PublishedComparison]:
+    """``run`` against numbers published under each of ``recipes``, by name: ``value``, and those that are bundled.
+
+    ``stored``: the rows of the run's summary.  A further protocol that asks only what the run asked is scored from what
+    was observed.
+    """
+    known: dict[str, Protocol] = {}
+    advice: dict[str, str] = {}
+    for name, recipe in recipes.items():
+        try:
+            known |= run.under({name: recipe}).protocols
+        except UsageError as error:
+            advice[name] = str(error)
+    rows = _rows(run, stored, known)
+    return [
+        PublishedComparison(
+            *(name, short_signature(recipe), rows.get(name, ()), _numbers(recipe, rows.get(name, ()), value)),
+            *(None if name in known else _nearest(run, recipe), advice.get(name)),
+        )
+        for name, recipe in recipes.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One published number: a share of 1, of which ``model``, by whom, and where it stands."""
+
+    model: str
+    value: float
+    source: str
+    url: str
+
+
+@cache
+def published() -> dict[str, tuple[Published, ...]]:
+    """Short digest of a protocol (``#P8d3978``) → the bundled numbers published under it."""
+    content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
+    source = f"{content['publisher']}, {content['date']}, MMLU test set"
+    numbers: dict[str, tuple[Published, ...]] = {}
+    for column, about in content["columns"].items():
+        name = f"{about['protocol']}:{about['score']}" if "score" in about else about["protocol"]
+        protocol = next(iter(resolve(name).values()))
+        numbers[short_signature(protocol)] = tuple(
+            Published(row["model"], row[column], source, content["url"]) for row in content["rows"]
+        )
+    return numbers
+
+
+_NAMES = frozenset({"benchmark", "rev"})
+"""Axes that say what a protocol is called, and change no number."""
+
+
+def _axes(left: Protocol, right: Protocol) -> Sequence[str]:
+    return [axis for axis in differing(left, right) if axis not in _NAMES]
+
+
+def _compared_pair(model: str, left: Outcome, right: Outcome) -> StrikingPair | None:
+    ids, credits = _credits(left, right)
+    if not len(ids) or credits[0].sum() == credits[1].sum():
+        return None
+    if credits[0].sum() < credits[1].sum():
+        left, right, credits = right, left, credits[::-1]
+    (name,) = _axes(left.protocol, right.protocol)
+    (axis,) = (Axis(*each) for each in axis_differences(left.protocol, right.protocol) if each[0] == name)
+    lost, gained = credits[1] < credits[0], credits[1] > credits[0]
+    start, end = credits.mean(axis=1).tolist()
+    flips = int(gained.sum()), int(lost.sum())
+    example = ids[int(np.flatnonzero(lost)[0])]
+    return StrikingPair(model, axis, left.name, right.name, start, end, len(ids), *flips, example)
+
+
+def _credits(left: Outcome, right: Outcome) -> tuple[list[str], Floats]:
+    """The ids and credits ([2, items]) of the items that both score."""
+    ids, places = shared_items((left, right))
+    credits = np.stack([each.credit[place] for each, place in zip((left, right), places, strict=True)])
+    known = np.flatnonzero(~np.isnan(credits).any(axis=0))
+    return ids.take(known).to_pylist(), credits[:, known]
+
+
 def _one(run: Run, protocol: str) -> Measurement:
     chosen = run.choose([protocol])
     names = list(chosen.protocols)
@@ -252,9 +358,9 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
     )
     agree = Agreeing(sides[0].p == sides[1].p, texts[0] == texts[1], tokens[0] == tokens[1], sides[0].r == sides[1].r)
     rendered = _differ_in_rendering(left_measured.protocol, right_measured.protocol)
-    if rendered and same_sent((left.evidence, right.evidence), pair):
+    if rendered and _same_sent((left.evidence, right.evidence), pair):
         agree = replace(agree, p=True, i=True)
-    parting = None if agree.i else first_difference((left.evidence, right.evidence), pair)
+    parting = None if agree.i else _first_difference((left.evidence, right.evidence), pair)
     return Comparison(
         *(_verdict(agree, len(places[0])), agree, *sides, tuple(axes), parting, difference, clusters),
         *(sign_flip(*credits), detectable, flips(pair), *movement(pair)),
@@ -301,3 +407,100 @@ def _identity(left: Run, right: Run) -> list[Axis]:
 def _short(value: Any) -> str:
     text = "-" if value is None else str(value)
     return text[:12] if len(text) == 64 else text
+
+
+_BEFORE, _SHOWN = 20, 80
+"""Characters shown of a text: before its first difference, and in all."""
+
+_PARTS = ("prompt", "continuations", "choices as shown", "right answers")
+"""What is sent or decides what is right, in the order in which it is compared."""
+
+
+def _first_difference(
+    runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]
+) -> FirstDifference | None:
+    """The first item of the left measurement that the right one has with other texts; None where there is none."""
+    ids, places = shared_items(pair)
+    digests = [each.evidence.columns[TEXTS][place] for each, place in zip(pair, places, strict=True)]
+    differing = np.flatnonzero(digests[0] != digests[1])
+    if not len(differing):
+        return None
+    texts = (
+        _texts(run, each, int(each.evidence.items[place[differing[0]]]))
+        for run, each, place in zip(runs, pair, places, strict=True)
+    )
+    part, (one, other) = next((part, both) for part, *both in zip(_PARTS, *texts, strict=True) if both[0] != both[1])
+    first = next(place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b)
+    shown = slice(max(0, first - _BEFORE), max(0, first - _BEFORE) + _SHOWN)
+    return FirstDifference(ids[differing[0]].as_py(), part, first, one[shown], other[shown], len(differing))
+
+
+def _same_sent(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]) -> bool:
+    """Whether every shared item was asked in the same texts with the same right answers, however they were made."""
+    _, places = shared_items(pair)
+    left, right = (
+        _sent(run, each.protocol.prompt_digest)[place] for run, each, place in zip(runs, pair, places, strict=True)
+    )
+    return bool((left == right).all())
+
+
+def _sent(run: RunEvidence, prompt: str) -> npt.NDArray[np.void]:
+    """The digests of all items under a prompt, in the order of the evidence."""
+    portions = (ObservedPortion(tables, prompt) for tables in run.whole_portions())
+    return np.concatenate([row_digests(()), *map(_sent_digests, portions)])
+
+
+def _sent_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
+    """The same without the choices as shown, and with the contexts that choices have of their own."""
+    columns = [portion.about["item"], *(portion.requests[name] for name in TOLD if name != "options")]
+    own = portion.own_contexts
+    contexts = [repr(own[start:end]).encode() for start, end in pairwise(portion.item_offsets.tolist())]
+    return row_digests(*map(row_bytes, columns), contexts)
+
+
+def _texts(run: RunEvidence, measured: Measurement, item: int) -> tuple[str, str, str, str]:
+    """The ``_PARTS`` of the item at that place of the item table; why it could not be asked in place of its prompt."""
+    (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
+    requests = ObservedPortion(tables, measured.protocol.prompt_digest).requests
+    context, *lists = (requests[name][0].as_py() for name in TOLD)
+    continuations, options, gold = ("|".join(map(str, each or ())) for each in lists)
+    return (f"({requests['missing'][0].as_py()})" if context is None else context), continuations, options, gold
+
+
+def _rows(run: Run, stored: Sequence[Row], known: Mapping[str, Protocol]) -> dict[str, tuple[Row, ...]]:
+    """The run's rows under each protocol; those that it has are the ``stored`` ones."""
+    own = {protocol.digest: name for name, protocol in run.protocols.items()}
+    rows = {
+        name: tuple(row for row in stored if row.protocol == own[each.digest])
+        for name, each in known.items()
+        if each.digest in own
+    }
+    further = {name: each for name, each in known.items() if name not in rows}
+    for row in run.under(further).rows() if further else ():
+        rows[row.protocol] = (*rows.get(row.protocol, ()), row)
+    return rows
+
+
+def _numbers(recipe: Protocol, rows: Sequence[Row], value: float | None) -> tuple[PublishedNumber, ...]:
+    bundled = published().get(short_signature(recipe), ())
+    given = [] if value is None else [PublishedNumber(value, None, None, None, _place(value, rows))]
+    others = (
+        PublishedNumber(each.value, each.model, each.source, each.url, _place(each.value, rows)) for each in bundled
+    )
+    return (*given, *others)
+
+
+def _place(value: float, rows: Sequence[Row]) -> str | None:
+    if not rows or math.isnan(rows[0].ci_low):
+        return None
+    low, high = rows[0].ci_low, rows[0].ci_high
+    return "below" if value < low else "above" if value > high else "inside"
+
+
+def _nearest(run: Run, recipe: Protocol) -> Nearest | None:
+    differences = {
+        name: axis_differences(own, replace(recipe, split=own.split) if recipe.split is None else recipe)
+        for name, own in run.protocols.items()
+    }
+    name = min(differences, key=lambda name: len(differences[name]), default=None)
+    return None if name is None else Nearest(name, tuple(Axis(*axis) for axis in differences[name]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,31 +19,35 @@ import pyarrow.compute as pc
 from choicewise.protocols.draws import PERMUTED
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.records import BlockRecord, Manifest
+from choicewise.records import OBSERVATIONS, REQUESTS, SPANS, BlockRecord, Manifest
 from choicewise.requests.blocks import list_asks
-from choicewise.results.spans import ObservedPortion
+from choicewise.results.spans import ObservedPortion, RunTables, offsets_of, row_bytes, row_digests
 from choicewise.results.tables import (
     Portion,
-    RunTables,
     Subject,
     covering_portion,
     find_elsewhere,
     item_batches,
     list_portions,
-    nothing,
-    offsets_of,
+    named,
     places_of,
     read_item_table,
-    read_portion_requests,
-    read_portion_tables,
-    read_run_tables,
-    row_bytes,
     segments,
 )
 from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, row_of
-from choicewise.store.tables import Damage, damaged_blocks, present_blocks
+from choicewise.store.tables import (
+    SCHEMAS,
+    Damage,
+    block_file,
+    damaged_blocks,
+    present_blocks,
+    read_batches,
+    read_blocks,
+    read_columns,
+    read_items,
+)
 
 
 def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Reductions:
@@ -53,7 +56,7 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
     A calibration needs the log-likelihoods of all items before it decides about any.
     """
     wanted: dict[Name, Callable[[ObservedPortion], Column]] = {
-        ("doubts",): lambda portion: portion.doubts,
+        ("warnings",): lambda portion: portion.warnings,
         ("lengths",): lambda portion: np.nan_to_num(portion.lengths, nan=-1.0).astype(np.int32),
         ("no number",): lambda portion: portion.no_number,
         ("unlisted", protocol.null): lambda portion: portion.unlisted(protocol.null),
@@ -61,7 +64,7 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
         ("reasons", protocol.null): lambda portion: _reasons(portion, protocol.null, reasons),
     }
     for null in dict.fromkeys((None, protocol.null)):
-        wanted[tokens_column(null)] = partial(token_digests, null=null)
+        wanted[tokens_column(null)] = partial(_token_digests, null=null)
     if protocol.calibration == "none":
         wanted["decision", protocol] = lambda portion: COMBINERS[protocol.reading].decision(protocol, portion)
     if protocol.calibration != "none" or protocol.views in PERMUTED:
@@ -74,16 +77,6 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
             axes = (protocol.score, protocol.null, protocol.outside)
             wanted["sensitivity", *axes] = lambda portion: portion.sensitivity(*axes)
     return wanted
-
-
-def _reasons(portion: ObservedPortion, null: str | None, reasons: Reasons) -> Integers:
-    """The number of the first reason that each item has for being missing, int64 [items]; -1 for none."""
-    numbers = np.full(len(portion.items), -1, dtype=np.int64)
-    ids = portion.about["item"]
-    for place, reason in portion.reasons(null):
-        if numbers[place] < 0:
-            numbers[place] = reasons.number(reason, ids[place].as_py())
-    return numbers
 
 
 class RunEvidence:
@@ -105,7 +98,7 @@ class RunEvidence:
     @cached_property
     def tables(self) -> RunTables:
         """The four tables of the folder in full, which can take gigabytes.  StoreError where a block is damaged."""
-        return read_run_tables(self.folder, self.manifest)
+        return _read_run_tables(self.folder, self.manifest)
 
     @cached_property
     def items(self) -> pa.Table:
@@ -158,14 +151,14 @@ class RunEvidence:
             if self.only is not None:
                 yield self._alone
             elif texts:
-                yield read_portion_requests(self.folder, portion, self.items)
+                yield _read_portion_requests(self.folder, portion, self.items)
             else:
-                yield read_portion_tables(self.folder, portion, self.items, self._elsewhere, texts=False)
+                yield _read_portion_tables(self.folder, portion, self.items, self._elsewhere, texts=False)
 
     def whole_portions(self) -> Iterator[RunTables]:
         """The tables of the run by portions, observations and texts together, in the order of every evidence."""
         for portion in self._portions:
-            yield read_portion_tables(self.folder, portion, self.items, self._elsewhere, texts=True)
+            yield _read_portion_tables(self.folder, portion, self.items, self._elsewhere, texts=True)
 
     def _reduce(self, lacking: Mapping[str, Reductions], texts: bool) -> None:
         items: dict[str, list[Integers]] = {prompt: [] for prompt in lacking}
@@ -183,11 +176,11 @@ class RunEvidence:
             del tables  # before the next portion is read
         for prompt, columns in chunks.items():
             if not items[prompt]:
-                reduce(prompt, nothing(self.items))
+                reduce(prompt, _nothing(self.items))
             if prompt not in self._by_prompt:
                 self._by_prompt[prompt] = Evidence(self.folder, np.concatenate(items[prompt]), self.items)
             for name in list(columns):
-                self._by_prompt[prompt].columns[name] = joined(columns.pop(name))
+                self._by_prompt[prompt].columns[name] = _joined(columns.pop(name))
 
     @cached_property
     def _blocks(self) -> list[BlockRecord]:
@@ -213,7 +206,7 @@ class RunEvidence:
     @cached_property
     def _alone(self) -> RunTables:
         """Everything about these items alone, observations and texts."""
-        return read_portion_tables(self.folder, self._portions[0], self.items, self._elsewhere, texts=True)
+        return _read_portion_tables(self.folder, self._portions[0], self.items, self._elsewhere, texts=True)
 
     def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Portion:
         return covering_portion(blocks, self._places, self.only or ())
@@ -303,9 +296,9 @@ class Evidence:
         return np.asarray(self.columns["sensitivity", name, null, outside])
 
     @property
-    def doubts(self) -> dict[str, Mask]:
+    def warnings(self) -> dict[str, Mask]:
         """Items that were not asked or scored in full, bool [items] by kind (:class:`choicewise.results.rows.Row`)."""
-        return dict(self.columns["doubts",])
+        return dict(self.columns["warnings",])
 
     def fields(self) -> list[str]:
         """The further fields of every item, a JSON object each, read from the run folder."""
@@ -321,24 +314,9 @@ class Evidence:
         return columns | {"choice": pa.array(np.arange(len(item)) - self.item_offsets[:-1][item])}
 
 
-_SIZE = 16
-"""Bytes of the digest of an item's tokens."""
-
-
 def tokens_column(null: str | None) -> Name:
-    """The name of the column with :func:`token_digests` after the request's own context, or the ``null`` context."""
+    """The name of the column with :func:`_token_digests` after the request's own context, or the ``null`` context."""
     return ("tokens", null)
-
-
-def token_digests(portion: ObservedPortion, null: str | None) -> npt.NDArray[np.void]:
-    """A digest per item, of its id and of every question about it: [items] of 16 bytes.
-
-    The key of a question is made of its kind and the ids of its tokens, so neither the model's weights nor their type
-    count.
-    """
-    rows = zip(row_bytes(portion.about["item"]), portion.questions(null), strict=True)
-    digests = (hashlib.blake2b(item + asked, digest_size=_SIZE).digest() for item, asked in rows)
-    return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
 
 
 Name = tuple[Any, ...]
@@ -352,40 +330,6 @@ Reductions = Mapping[Name, Callable[[ObservedPortion], Column]]
 
 A reduction looks at one item at a time, so that it does not matter how a run is divided.
 """
-
-
-def joined(chunks: Sequence[Column]) -> Column:
-    """The column of all portions from those of each, in order.
-
-    Of two-dimensional arrays a portion can have fewer rows than another; it is filled up with NaN.
-    """
-    match chunks[0]:
-        case None:
-            return None
-        case Decisions():
-            return Decisions(*(joined([getattr(chunk, axis.name) for chunk in chunks]) for axis in fields(Decisions)))
-        case Lows():
-            return Lows.joined(chunks)
-        case tuple():
-            return tuple(joined(members) for members in zip(*chunks, strict=True))
-        case dict():
-            return {key: joined([chunk[key] for chunk in chunks]) for key in chunks[0]}
-        case np.ndarray(ndim=2):
-            height = max(len(chunk) for chunk in chunks)
-            padding = [((0, height - len(chunk)), (0, 0)) for chunk in chunks]
-            padded = [np.pad(chunk, pad, constant_values=np.nan) for chunk, pad in zip(chunks, padding, strict=True)]
-            return np.concatenate(padded, axis=1)
-        case _:
-            return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
-
-
-_VARYING = re.compile(
-    r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\]|\\.)*"(?!\w)|(?<![\w.#])\d+(?:\.\d+)?(?![\w#])"""
-)
-"""A quoted text or a number, which can differ from item to item."""
-
-ANY = "…"
-"""Stands for texts that differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +353,7 @@ class Reasons:
 
     def number(self, reason: str, item: str = "") -> int:
         """The number of ``reason``, in which the id of its own ``item`` does not count."""
-        text = reason.replace(item, ANY) if item else reason
+        text = reason.replace(item, _ANY) if item else reason
         values = _VARYING.findall(text)
         number = self._numbers.setdefault(tuple(_VARYING.split(text)), len(self._numbers))
         if number == len(self._varying):
@@ -437,32 +381,121 @@ def counted(reasons: Iterable[tuple[str, str]]) -> tuple[MissingReason, ...]:
     return tuple(MissingReason(numbers.text(number), count, examples[number]) for number, count in counts.most_common())
 
 
+def _reasons(portion: ObservedPortion, null: str | None, reasons: Reasons) -> Integers:
+    """The number of the first reason that each item has for being missing, int64 [items]; -1 for none."""
+    numbers = np.full(len(portion.items), -1, dtype=np.int64)
+    ids = portion.about["item"]
+    for place, reason in portion.reasons(null):
+        if numbers[place] < 0:
+            numbers[place] = reasons.number(reason, ids[place].as_py())
+    return numbers
+
+
+def _token_digests(portion: ObservedPortion, null: str | None) -> npt.NDArray[np.void]:
+    """A digest per item, of its id and of every question about it: [items] of 16 bytes.
+
+    The key of a question is made of its kind and the ids of its tokens, so neither the model's weights nor their type
+    count.
+    """
+    return row_digests(row_bytes(portion.about["item"]), portion.questions(null))
+
+
+def _joined(chunks: Sequence[Column]) -> Column:
+    """The column of all portions from those of each, in order.
+
+    Of two-dimensional arrays a portion can have fewer rows than another; it is filled up with NaN.
+    """
+    match chunks[0]:
+        case None:
+            return None
+        case Decisions():
+            return Decisions(*(_joined([getattr(chunk, axis.name) for chunk in chunks]) for axis in fields(Decisions)))
+        case Lows():
+            return Lows.joined(chunks)
+        case tuple():
+            return tuple(_joined(members) for members in zip(*chunks, strict=True))
+        case dict():
+            return {key: _joined([chunk[key] for chunk in chunks]) for key in chunks[0]}
+        case np.ndarray(ndim=2):
+            height = max(len(chunk) for chunk in chunks)
+            padding = [((0, height - len(chunk)), (0, 0)) for chunk in chunks]
+            padded = [np.pad(chunk, pad, constant_values=np.nan) for chunk, pad in zip(chunks, padding, strict=True)]
+            return np.concatenate(padded, axis=1)
+        case _:
+            return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+
+
+_VARYING = re.compile(
+    r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\]|\\.)*"(?!\w)|(?<![\w.#])\d+(?:\.\d+)?(?![\w#])"""
+)
+"""A quoted text or a number, which can differ from item to item."""
+
+_ANY = "…"
+"""Stands for texts that differ."""
+
+
 def _widened(low: str, high: str, value: str) -> tuple[str, str]:
-    if value[0] in "'\"" or low == ANY:
-        return (low, high) if value == low else (ANY, ANY)
+    if value[0] in "'\"" or low == _ANY:
+        return (low, high) if value == low else (_ANY, _ANY)
     return (value if float(value) < float(low) else low), (value if float(value) > float(high) else high)
 
 
-NAMED = 8
-"""Protocols that a line names; of more it says how many there are."""
+def _read_run_tables(folder: Path, manifest: Manifest) -> RunTables:
+    """The tables of the run folder that ``manifest`` describes.  Raises StoreError when one is missing or damaged."""
+    requests, spans, observations = (
+        read_blocks(folder, manifest.blocks, table) for table in ("requests", "spans", "observations")
+    )
+    return RunTables(read_items(folder, manifest), requests, spans, observations.combine_chunks())
 
 
-def refused_lines(refused: Mapping[str, str]) -> list[str]:
-    """``refused`` (name → reason) as a line for each reason, with the protocols' number and names."""
-    return [f"{names(own)}: {reason}" for reason, own in by_reason(refused).items()]
+def _read_portion_tables(
+    folder: Path, portion: Portion, items: pa.Table, elsewhere: pa.Table, texts: bool
+) -> RunTables:
+    """The tables of a ``portion`` of the run whose ``items`` (:mod:`choicewise.results.tables`) are given.
+
+    ``elsewhere``: observations that lie in other portions.  ``texts``: whether contexts are read, too, which are longer
+    than everything else together.  The files were checked before.
+    """
+    own = items.take(pa.array(portion.items))
+    left_out = () if texts else ("context",)
+    requests, spans = (_rows(folder, portion, name, "item", own["item"], left_out) for name in ("requests", "spans"))
+    keys = named(spans)
+    observations = _rows(folder, portion, "observations", "key", pa.chunked_array([keys]))
+    if len(elsewhere):
+        lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
+        observations = pa.concat_tables([observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))])
+    return RunTables(own, requests, spans, observations.combine_chunks())
 
 
-def by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
-    """The protocols of ``refused`` (name → reason) for each reason."""
-    reasons: dict[str, list[str]] = {}
-    for name, reason in refused.items():
-        reasons.setdefault(reason, []).append(name)
-    return reasons
+def _read_portion_requests(folder: Path, portion: Portion, items: pa.Table) -> RunTables:
+    """The same with the requests and their texts alone, and nothing that was observed."""
+    own = items.take(pa.array(portion.items))
+    requests = _rows(folder, portion, "requests", "item", own["item"])
+    return RunTables(own, requests, SPANS.empty_table(), OBSERVATIONS.empty_table())
 
 
-def names(protocols: list[str]) -> str:
-    """The number of protocols, and the first of their names."""
-    if len(protocols) == 1:
-        return f"protocol {protocols[0]} is refused"
-    more = f" and {len(protocols) - NAMED} more" * (len(protocols) > NAMED)
-    return f"{len(protocols)} protocols are refused ({', '.join(protocols[:NAMED])}{more})"
+def _rows(
+    folder: Path,
+    portion: Portion,
+    name: str,
+    column: str,
+    values: pa.ChunkedArray | pa.Array,
+    left_out: Sequence[str] = (),
+) -> pa.Table:
+    """The rows of one table; of blocks that hold other items, too, only those with one of ``values`` in ``column``."""
+    schema = pa.schema([field for field in SCHEMAS[name] if field.name not in left_out])
+    values = values.combine_chunks()
+    tables = [schema.empty_table()]
+    for block in portion.blocks:
+        path = block_file(folder, block, name)
+        if block.name in portion.inside:
+            tables.append(read_columns(path, SCHEMAS[name], schema.names))
+        else:
+            batches = read_batches(path, SCHEMAS[name], schema.names)
+            tables += [pa.Table.from_batches([batch.filter(pc.is_in(batch[column], values))]) for batch in batches]
+    return pa.concat_tables(tables[1:] or tables)
+
+
+def _nothing(items: pa.Table) -> RunTables:
+    """No items of a run with such ``items``, and nothing observed."""
+    return RunTables(items.slice(0, 0), *(schema.empty_table() for schema in (REQUESTS, SPANS, OBSERVATIONS)))

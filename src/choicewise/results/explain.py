@@ -1,4 +1,4 @@
-"""One item in full."""
+"""One item in full: every prompt, what was observed after it, and what every protocol decides."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.protocols.signature import unused
-from choicewise.records import GENERATED
+from choicewise.records import GENERATED, KEYS
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.results.spans import NO_NUMBER
-from choicewise.results.tables import KEYS, read_item_rows
+from choicewise.results.tables import read_item_rows
 from choicewise.scoring.calibrate import ACROSS_ITEMS
+from choicewise.util.text import counted
 
 Record = Mapping[str, Any]
 """A row of a table, by column."""
@@ -78,6 +79,21 @@ class ScoredContinuation:
         """Whether it was observed without tokens, by another tool."""
         return self.total is not None and not self.tokens and self.generated is None
 
+    @property
+    def warnings(self) -> list[str]:
+        """What speaks against it, in words."""
+        warnings = {
+            "a token straddles the end of the context": self.merged,
+            "not the tokens of the whole text encoded at once": self.noncanonical,
+            "the tokens do not spell their text": self.lossy,
+            f"{self.unknown} unknown tokens": self.unknown,
+            f"{self.bos} BOS tokens": self.bos > 1,
+            f"{self.tokens_dropped} tokens of the context cut off": self.tokens_dropped,
+            f"missing: {self.missing}": self.missing,
+            "no more than an upper bound is known": self.at_most,
+        }
+        return [words for words, true in warnings.items() if true]
+
 
 @dataclass(frozen=True, slots=True)
 class AskedPrompt:
@@ -97,6 +113,17 @@ class AskedPrompt:
     missing: str | None
     scored: tuple[ScoredContinuation, ...]
     unused: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """Of what it is made and what it lacks, in words."""
+        notes = {
+            counted(self.shots or 0, "shot"): self.shots is not None,
+            f"{self.shots_dropped} more dropped to fit": self.shots_dropped,
+            f"{self.tokens_dropped} tokens cut off": self.tokens_dropped,
+            f"unused: {', '.join(self.unused)}": self.unused,
+        }
+        return [words for words, true in notes.items() if true]
 
     @property
     def beside(self) -> list[tuple[ScoredContinuation, ...]]:
@@ -227,8 +254,8 @@ def _asked(
     spans.sort(key=lambda span: (span["null"] is not None, span["null"] or "", span["choice"], span["part"]))
     chains = _chain_tokens(spans, answers) if "chains" in READINGS[one.reading].takes else {}
     scored = tuple(_scored(one, request, span, answers, chains) for span in spans)
-    kept = {name: request[name] for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")}
-    return AskedPrompt(tuple(protocols), one.reading, one.boundary, **kept, scored=scored)
+    columns = {name: request[name] for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")}
+    return AskedPrompt(tuple(protocols), one.reading, one.boundary, **columns, scored=scored)
 
 
 def _chain_tokens(spans: list[Record], answers: Mapping[str, Record]) -> dict[int, int]:
@@ -259,8 +286,8 @@ def _scored(
         answer = total = value = None
     spelled = text or span["continuation"] or ""
     tokens = () if answer is None else _tokens(protocol, context, spelled, answer)
-    kept = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
-    about = {name: span[name] for name in (*kept, "merged", "noncanonical", "lossy", "unknown")}
+    columns = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
+    about = {name: span[name] for name in (*columns, "merged", "noncanonical", "lossy", "unknown")}
     if span["choice"] != GENERATED:
         about["context_tokens"] += chains.get(span["part"], 0)
     about |= {"missing": missing, "before": before, "after": after, "total": total, "value": value}

@@ -1,4 +1,4 @@
-"""What rows say in short."""
+"""What rows say in short: their spread, who leads, what is a guess, and models that change places."""
 
 from __future__ import annotations
 
@@ -102,42 +102,6 @@ def reversal(runs: Sequence[Measured]) -> Reversal | None:
     return max(reversals, key=_clarity, default=None)
 
 
-def _clarity(each: Reversal) -> tuple[bool, float]:
-    return each.start.first and each.end.first, min(each.start.difference, -each.end.difference)
-
-
-def _reversal_contests(one: Measured, other: Measured) -> list[ReversalContest]:
-    """One per protocol whose values are shares of 1 and that sent both models the same texts; p is not corrected."""
-    theirs = {each.protocol.digest: each for each in other.outcomes.shares.outcomes}
-    own, others = ({(row.signature, row.i): row for row in each.rows} for each in (one, other))
-    guessed = {key[0]: guess(own[key]) and guess(others[key]) for key in own.keys() & others.keys()}
-    firsts = {each.protocol.prompt_digest: each.name for each in reversed(one.outcomes.outcomes)}
-    contests = [
-        _contest(
-            each,
-            theirs[each.protocol.digest],
-            each.name == firsts[each.protocol.prompt_digest],
-            guessed[signature(each.protocol)],
-        )
-        for each in one.outcomes.shares.outcomes
-        if each.protocol.digest in theirs and signature(each.protocol) in guessed
-    ]
-    return [each for each in contests if not math.isnan(each.p)]
-
-
-def _contest(one: Outcome, other: Outcome, first: bool, guessed: bool) -> ReversalContest:
-    _, places = shared_items((one, other))
-    credits = np.array([each.credit[place] for each, place in zip((one, other), places, strict=True)])
-    known = credits[:, ~np.isnan(credits).any(axis=0)]
-    test = sign_flip(*known)
-    left, right = known.mean(axis=1).tolist() if known.size else (math.nan, math.nan)
-    return ReversalContest(one.name, left, right, known.shape[1], first, guessed, test, test.p)
-
-
-_INCOMPLETE = re.compile(r"(?:^|, )(incomplete(?:: [\d,]+ of [\d,]+ items)?)$")
-"""How :func:`choicewise.results.rows.selection` ends for a run that goes on."""
-
-
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """The numbers of one model on one dataset, a number per protocol (and group, where ``grouped``).
@@ -220,8 +184,8 @@ class Finding:
 
     ``numbers``: per model and dataset, in the order of the rows.  ``leads``: per dataset with several models, who
     leads.  ``missing``: the row that lacks the most items, and ``lacking``, how many rows lack any.  ``incomplete``:
-    what the runs that go on have by now, in the words of their selection.  ``apart``: rows whose values are no shares
-    of 1 and belong to none of these.
+    what the runs that go on have by now, in the words of their selection.  ``other_metrics``: rows whose values are no
+    shares of 1 and belong to none of these.
     """
 
     numbers: tuple[Numbers, ...]
@@ -229,7 +193,7 @@ class Finding:
     missing: Row | None
     lacking: int
     incomplete: tuple[str, ...]
-    apart: tuple[Row, ...]
+    other_metrics: tuple[Row, ...]
 
     @property
     def count(self) -> int:
@@ -258,7 +222,7 @@ def finding(rows: Sequence[Row]) -> Finding:
     A protocol that stands there under two names counts once.  A model that was computed in several ways under one
     protocol counts as several, named with their ids (``#R``).
     """
-    apart, rows = tuple(row for row in rows if not row.share), _distinct([row for row in rows if row.share])
+    other_metrics, rows = tuple(row for row in rows if not row.share), _distinct([row for row in rows if row.share])
     runs: dict[tuple[str, str], list[Row]] = {}
     datasets: dict[str, list[Row]] = {}
     for row in rows:
@@ -271,8 +235,8 @@ def finding(rows: Sequence[Row]) -> Finding:
         leads=tuple(each for each in leads if each is not None),
         missing=max(lacking, key=lambda row: row.missing, default=None),
         lacking=len(lacking),
-        incomplete=tuple(dict.fromkeys(_incomplete([*rows, *apart]))),
-        apart=apart,
+        incomplete=tuple(dict.fromkeys(_incomplete([*rows, *other_metrics]))),
+        other_metrics=other_metrics,
     )
 
 
@@ -292,6 +256,78 @@ def enough(row: Row) -> float:
         return math.nan
     right = bisect_right(range(row.n + 1), row.chance, key=lambda right: of_items(row.interval, right, row.n)[0])
     return right / row.n if right <= row.n else math.inf
+
+
+NAMED = 2
+"""So few protocols are named; of more it is said what they have in common."""
+
+
+def lead(rows: Sequence[Row]) -> Lead | None:
+    """Who leads on the one dataset of ``rows``; None where no two models were measured the same way."""
+    contests = _lead_contests(rows)
+    if not contests:
+        return None
+    wins: Counter[str] = Counter()
+    values: dict[str, list[float]] = {}
+    for contest in contests:
+        leaders = _leaders(contest)
+        wins.update(leaders if len(leaders) == 1 else ())
+        for model, row in contest.items():
+            values.setdefault(model, []).append(row.value)
+    models = sorted(values, key=lambda model: (-wins[model], -sorted(values[model])[len(values[model]) // 2]))
+    best = models[0]
+    own = [contest for contest in contests if best in contest]
+    ahead = [best in _leaders(contest) for contest in own]
+    lost = [contest for contest, first in zip(own, ahead, strict=True) if not first]
+    return Lead(
+        dataset=rows[0].dataset,
+        data=rows[0].data,
+        models=tuple(models),
+        contests=len(own),
+        grouped=len({row.subject for row in rows}) > 1,
+        first=sum(ahead),
+        tied=sum(len(_leaders(contest)) > 1 and first for contest, first in zip(own, ahead, strict=True)),
+        level=tuple(model for model in models[1:] if wins[model] == wins[best]),
+        behind=tuple(contest[best].protocol for contest in lost),
+        same_order=_same_order(contests),
+        turn=_turn([contest[best] for contest in own], ahead) if len(lost) > NAMED else None,
+    )
+
+
+def _clarity(each: Reversal) -> tuple[bool, float]:
+    return each.start.first and each.end.first, min(each.start.difference, -each.end.difference)
+
+
+def _reversal_contests(one: Measured, other: Measured) -> list[ReversalContest]:
+    """One per protocol whose values are shares of 1 and that sent both models the same texts; p is not corrected."""
+    theirs = {each.protocol.digest: each for each in other.outcomes.shares.outcomes}
+    own, others = ({(row.signature, row.i): row for row in each.rows} for each in (one, other))
+    guessed = {key[0]: guess(own[key]) and guess(others[key]) for key in own.keys() & others.keys()}
+    firsts = {each.protocol.prompt_digest: each.name for each in reversed(one.outcomes.outcomes)}
+    contests = [
+        _contest(
+            each,
+            theirs[each.protocol.digest],
+            each.name == firsts[each.protocol.prompt_digest],
+            guessed[signature(each.protocol)],
+        )
+        for each in one.outcomes.shares.outcomes
+        if each.protocol.digest in theirs and signature(each.protocol) in guessed
+    ]
+    return [each for each in contests if not math.isnan(each.p)]
+
+
+def _contest(one: Outcome, other: Outcome, first: bool, guessed: bool) -> ReversalContest:
+    _, places = shared_items((one, other))
+    credits = np.array([each.credit[place] for each, place in zip((one, other), places, strict=True)])
+    known = credits[:, ~np.isnan(credits).any(axis=0)]
+    test = sign_flip(*known)
+    left, right = known.mean(axis=1).tolist() if known.size else (math.nan, math.nan)
+    return ReversalContest(one.name, left, right, known.shape[1], first, guessed, test, test.p)
+
+
+_INCOMPLETE = re.compile(r"(?:^|, )(incomplete(?:: [\d,]+ of [\d,]+ items)?)$")
+"""How :func:`choicewise.results.rows.selection` ends for a run that goes on."""
 
 
 def _distinct(rows: Sequence[Row]) -> list[Row]:
@@ -332,46 +368,11 @@ def _incomplete(rows: Iterable[Row]) -> Iterable[str]:
             yield part[1]
 
 
-NAMED = 2
-"""So few protocols are named; of more it is said what they have in common."""
-
-LeadContest = Mapping[str, Row]
+_LeadContest = Mapping[str, Row]
 """The numbers of several models that were measured the same way, by model; none is NaN."""
 
 
-def lead(rows: Sequence[Row]) -> Lead | None:
-    """Who leads on the one dataset of ``rows``; None where no two models were measured the same way."""
-    contests = _lead_contests(rows)
-    if not contests:
-        return None
-    wins: Counter[str] = Counter()
-    values: dict[str, list[float]] = {}
-    for contest in contests:
-        leaders = _leaders(contest)
-        wins.update(leaders if len(leaders) == 1 else ())
-        for model, row in contest.items():
-            values.setdefault(model, []).append(row.value)
-    models = sorted(values, key=lambda model: (-wins[model], -sorted(values[model])[len(values[model]) // 2]))
-    best = models[0]
-    own = [contest for contest in contests if best in contest]
-    ahead = [best in _leaders(contest) for contest in own]
-    lost = [contest for contest, first in zip(own, ahead, strict=True) if not first]
-    return Lead(
-        dataset=rows[0].dataset,
-        data=rows[0].data,
-        models=tuple(models),
-        contests=len(own),
-        grouped=len({row.subject for row in rows}) > 1,
-        first=sum(ahead),
-        tied=sum(len(_leaders(contest)) > 1 and first for contest, first in zip(own, ahead, strict=True)),
-        level=tuple(model for model in models[1:] if wins[model] == wins[best]),
-        behind=tuple(contest[best].protocol for contest in lost),
-        same_order=_same_order(contests),
-        turn=_turn([contest[best] for contest in own], ahead) if len(lost) > NAMED else None,
-    )
-
-
-def _lead_contests(rows: Sequence[Row]) -> list[LeadContest]:
+def _lead_contests(rows: Sequence[Row]) -> list[_LeadContest]:
     alike: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
         if not math.isnan(row.value):
@@ -379,15 +380,15 @@ def _lead_contests(rows: Sequence[Row]) -> list[LeadContest]:
     return [contest for contest in alike.values() if len(contest) > 1]
 
 
-def _ranks(contest: LeadContest) -> dict[str, int]:
+def _ranks(contest: _LeadContest) -> dict[str, int]:
     return dict(zip(contest, ranks([row.value for row in contest.values()]).tolist(), strict=True))
 
 
-def _leaders(contest: LeadContest) -> list[str]:
+def _leaders(contest: _LeadContest) -> list[str]:
     return [model for model, rank in _ranks(contest).items() if rank == 1]
 
 
-def _same_order(contests: Sequence[LeadContest]) -> bool:
+def _same_order(contests: Sequence[_LeadContest]) -> bool:
     """Whether the models can be put in one order that no contest contradicts."""
     above: dict[str, set[str]] = {}
     for placed in map(_ranks, contests):

@@ -1,4 +1,4 @@
-"""Ladders, chains, main effects."""
+"""From one protocol to another, axis by axis: ladders, what each axis changes, and the order of columns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.between import ORDER, Axes, End, differing, inseparable, protocols_between
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import axis_differences, signature
-from choicewise.results.compare import Axis
-from choicewise.results.outcomes import Influence, Outcome, OutcomeKeeper, Outcomes, aligned, error, influence
+from choicewise.results.outcomes import Axis, Influence, Outcome, OutcomeKeeper, Outcomes, aligned, error, influence
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks, two_sided
 from choicewise.scoring.observed import Floats, Integers, Mask
@@ -25,9 +24,6 @@ LEVEL = 0.95
 
 EXACT = 1e-9
 """Where no item shows how a difference varies, only rounding keeps it from 0."""
-
-_Pair = tuple[Outcome, Outcome]
-"""A step of a way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ def both_ways(run: Run, start: End, end: End, names: Mapping[Protocol, str]) -> 
     chosen = ends | {name: protocol for place, (protocol, name) in enumerate(known.items()) if place in inside}
     outcomes = OutcomeKeeper().keep(run.under(chosen))
     there, back = chain(outcomes, start.name, end.name), chain(outcomes, end.name, start.name)[::-1]
-    return BothWays(over(there, outcomes), over(back, outcomes), turns(there, back))
+    return BothWays(_over(there, outcomes), _over(back, outcomes), turns(there, back))
 
 
 def turns(in_order: Sequence[Outcome], in_reverse: Sequence[Outcome]) -> tuple[Turn, ...]:
@@ -143,40 +139,13 @@ def turns(in_order: Sequence[Outcome], in_reverse: Sequence[Outcome]) -> tuple[T
     return tuple(compared)
 
 
-def _turn(axes: Axes, early: Sequence[_Pair], late: Sequence[_Pair]) -> Turn:
-    known = [influence(node) for pair in (*early, *late) for node in pair]
-    _, _, each = aligned(known)
-    sign = np.array([-1.0, 1.0] * len(early) + [1.0, -1.0] * len(late))
-    values = np.array([node.value for node in known]) * sign
-    in_order, in_reverse = float(values[: 2 * len(early)].sum()), -float(values[2 * len(early) :].sum())
-    difference, se = in_order - in_reverse, error(sign @ each)
-    differ = abs(difference) > (EXACT if math.isnan(se) else two_sided(LEVEL) * se)
-    return Turn(axes, in_order, in_reverse, difference, se, differ)
-
-
-def _joined(steps: Sequence[Axes]) -> list[Axes]:
-    """Sets of axes so large that each step is within one of them, in the order of their first steps."""
-    sets: list[dict[str, None]] = []
-    for step in steps:
-        touched = [axes for axes in sets if axes.keys() & set(step)]
-        merged = {axis: None for axes in touched for axis in axes} | dict.fromkeys(step)
-        place = next((place for place, axes in enumerate(sets) if axes in touched), len(sets))
-        sets = [axes for axes in sets if axes not in touched]
-        sets.insert(place, merged)
-    return [tuple(axes) for axes in sets]
-
-
 EXAMPLES = 3
 """Items that a step names of those that it gains, and of those that it loses."""
 
 
-_Node = tuple[Outcome, Influence]
-"""A protocol's outcome, and how its value depends on the items."""
-
-
 def ladder(outcomes: Outcomes, start: str, end: str) -> Ladder:
     """The longest ladder over the protocols among ``outcomes``; raises UsageError as :func:`chain`."""
-    return over(chain(outcomes, start, end), outcomes)
+    return _over(chain(outcomes, start, end), outcomes)
 
 
 def chain(outcomes: Outcomes, start: str, end: str) -> list[Outcome]:
@@ -210,53 +179,6 @@ def ladders(outcomes: Outcomes) -> dict[tuple[str, str], Ladder]:
     return every
 
 
-def over(nodes: Sequence[Outcome], outcomes: Outcomes) -> Ladder:
-    """The ladder over ``nodes``, in this order, some of ``outcomes``; the first and last are its ends."""
-    known = [(each, influence(each)) for each in nodes]
-    return _ladder(outcomes, known[0], known[-1], tuple(_step(*pair) for pair in pairwise(known)))
-
-
-def _ladder(outcomes: Outcomes, start: _Node, end: _Node, steps: tuple[Step, ...]) -> Ladder:
-    (one, first), (other, last) = start, end
-    about = outcomes.model, outcomes.dataset, one.name, other.name
-    return Ladder(*about, first.value, last.value, first.n, last.n, steps)
-
-
-def _step(start: _Node, end: _Node) -> Step:
-    (left, one), (right, other) = start, end
-    ids, credit, each = aligned([one, other])
-    scored = ~np.isnan(credit)
-    both = scored.all(axis=0)
-    gained, lost = credit[1] > credit[0], credit[1] < credit[0]
-    axes = tuple(Axis(*axis) for axis in axis_differences(left.protocol, right.protocol))
-    return Step(
-        axes=axes,
-        together=len(axes) > 1 and inseparable(left.protocol, right.protocol),
-        name=right.name,
-        signature=signature(right.protocol),
-        value=other.value,
-        change=other.value - one.value,
-        se=error(each[1] - each[0]),
-        n=int(both.sum()),
-        missing=int(scored.any(axis=0).sum() - both.sum()),
-        gained=int(gained.sum()),
-        lost=int(lost.sum()),
-        gained_items=_first(ids, gained),
-        lost_items=_first(ids, lost),
-    )
-
-
-def _first(ids: pa.ChunkedArray, among: Mask) -> tuple[str, ...]:
-    return tuple(ids.take(pa.array(np.flatnonzero(among)[:EXAMPLES])).to_pylist())
-
-
-def _named(outcomes: Outcomes, name: str) -> Outcome:
-    names: Mapping[str, Outcome] = {each.name: each for each in outcomes.outcomes}
-    if name not in names:
-        raise UsageError(f"the run of {outcomes.model} has no protocol {name!r}; {did_you_mean(name, list(names))}")
-    return names[name]
-
-
 def between(protocols: Sequence[Protocol], start: Protocol, end: Protocol) -> list[int]:
     """Which of ``protocols`` are neither ``start`` nor ``end`` and have the value of one of them on every axis."""
     distance = _differing([start, end, *protocols])[:2].sum(axis=-1)
@@ -287,37 +209,6 @@ def chains(protocols: Sequence[Protocol]) -> dict[tuple[int, int], list[int]]:
     return {
         (start, end): _followed(after, start, end) for start in range(count) for end in range(count) if start != end
     }
-
-
-def _followed(after: Integers, start: int, end: int) -> list[int]:
-    chain = [start]
-    while chain[-1] != end:
-        chain.append(int(after[chain[-1], end]))
-    return chain
-
-
-def _differing(protocols: Sequence[Protocol]) -> Mask:
-    """Whether two protocols differ in an axis, bool [protocols, protocols, axes]."""
-    numbers: list[dict[object, int]] = [{} for _ in ORDER]
-    codes = np.array(
-        [
-            [known.setdefault(getattr(each, name), len(known)) for name, known in zip(ORDER, numbers, strict=True)]
-            for each in protocols
-        ]
-    ).reshape(len(protocols), len(ORDER))
-    return np.asarray(codes[:, None] != codes[None], dtype=np.bool_)
-
-
-def _order(differing: Mask) -> Integers:
-    """A number per pair of protocols, lower where their differing axes come first; int64 [protocols, protocols]."""
-    sets, number = np.unique(differing.reshape(-1, differing.shape[-1]), axis=0, return_inverse=True)
-    ordered = sorted(range(len(sets)), key=lambda place: np.flatnonzero(sets[place]).tolist())
-    rank = np.empty(len(sets), dtype=np.int64)
-    rank[ordered] = np.arange(len(sets))
-    return rank[number].reshape(differing.shape[:2])
-
-
-_ALLOWED = {axis.name: axis.metadata["allowed"] for axis in fields(Protocol)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +279,153 @@ def main_effects(outcomes: Outcomes) -> list[Effect]:
     return sorted(_effects(by_values), key=lambda effect: -effect.absolute)
 
 
+def order_agreement(values: Floats) -> Floats:
+    """Kendall's τ-b between every two columns, float64 [columns, columns].
+
+    ``values``: float64 [columns, rows], NaN where there is none; a pair of columns is compared over the rows that both
+    have, and is NaN where one of them has all of these equal, or there are fewer than two.
+    """
+    columns, rows = values.shape
+    left, right = np.triu_indices(rows, 1)
+    places = ranks(values)
+    known = ((places[:, left] > 0) & (places[:, right] > 0)).astype(np.float64)
+    signs = np.sign(places[:, right] - places[:, left]) * known
+    untied = (signs**2) @ known.T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        agreement = np.where(untied * untied.T > 0, signs @ signs.T / np.sqrt(untied * untied.T), np.nan)
+    return np.asarray(np.clip(agreement, -1, 1), dtype=np.float64).reshape(columns, columns)
+
+
+def seriated(values: Floats, first: int | None = None) -> list[int]:
+    """The columns in an order that puts those next to each other that order the rows alike; the same every time.
+
+    ``values`` as in :func:`order_agreement`.  From one column it goes to the nearest that is left, then turns stretches
+    round as long as that makes the way shorter.  It begins with the column ``first``, or with that end of the way that
+    agrees better with all columns.
+    """
+    if not len(values):
+        return []
+    distances = _distances(values)
+    way = [int(distances.sum(axis=1).argmin()) if first is None else first]
+    left = [place for place in range(len(values)) if place != way[0]]
+    while left:
+        nearest = min(left, key=lambda place: float(distances[way[-1], place]))
+        way.append(nearest)
+        left.remove(nearest)
+    _untangle(way, distances, 0 if first is None else 1)
+    far = distances.sum(axis=1)
+    return way[::-1] if first is None and (far[way[-1]], way[-1]) < (far[way[0]], way[0]) else way
+
+
+_Pair = tuple[Outcome, Outcome]
+"""A step of a way."""
+
+
+def _turn(axes: Axes, early: Sequence[_Pair], late: Sequence[_Pair]) -> Turn:
+    known = [influence(node) for pair in (*early, *late) for node in pair]
+    _, _, each = aligned(known)
+    sign = np.array([-1.0, 1.0] * len(early) + [1.0, -1.0] * len(late))
+    values = np.array([node.value for node in known]) * sign
+    in_order, in_reverse = float(values[: 2 * len(early)].sum()), -float(values[2 * len(early) :].sum())
+    difference, se = in_order - in_reverse, error(sign @ each)
+    differ = abs(difference) > (EXACT if math.isnan(se) else two_sided(LEVEL) * se)
+    return Turn(axes, in_order, in_reverse, difference, se, differ)
+
+
+def _joined(steps: Sequence[Axes]) -> list[Axes]:
+    """Sets of axes so large that each step is within one of them, in the order of their first steps."""
+    sets: list[dict[str, None]] = []
+    for step in steps:
+        touched = [axes for axes in sets if axes.keys() & set(step)]
+        merged = {axis: None for axes in touched for axis in axes} | dict.fromkeys(step)
+        place = next((place for place, axes in enumerate(sets) if axes in touched), len(sets))
+        sets = [axes for axes in sets if axes not in touched]
+        sets.insert(place, merged)
+    return [tuple(axes) for axes in sets]
+
+
+_Node = tuple[Outcome, Influence]
+"""A protocol's outcome, and how its value depends on the items."""
+
+
+def _over(nodes: Sequence[Outcome], outcomes: Outcomes) -> Ladder:
+    """The ladder over ``nodes``, in this order, some of ``outcomes``; the first and last are its ends."""
+    known = [(each, influence(each)) for each in nodes]
+    return _ladder(outcomes, known[0], known[-1], tuple(_step(*pair) for pair in pairwise(known)))
+
+
+def _ladder(outcomes: Outcomes, start: _Node, end: _Node, steps: tuple[Step, ...]) -> Ladder:
+    (one, first), (other, last) = start, end
+    about = outcomes.model, outcomes.dataset, one.name, other.name
+    return Ladder(*about, first.value, last.value, first.n, last.n, steps)
+
+
+def _step(start: _Node, end: _Node) -> Step:
+    (left, one), (right, other) = start, end
+    ids, credit, each = aligned([one, other])
+    scored = ~np.isnan(credit)
+    both = scored.all(axis=0)
+    gained, lost = credit[1] > credit[0], credit[1] < credit[0]
+    axes = tuple(Axis(*axis) for axis in axis_differences(left.protocol, right.protocol))
+    return Step(
+        axes=axes,
+        together=len(axes) > 1 and inseparable(left.protocol, right.protocol),
+        name=right.name,
+        signature=signature(right.protocol),
+        value=other.value,
+        change=other.value - one.value,
+        se=error(each[1] - each[0]),
+        n=int(both.sum()),
+        missing=int(scored.any(axis=0).sum() - both.sum()),
+        gained=int(gained.sum()),
+        lost=int(lost.sum()),
+        gained_items=_first(ids, gained),
+        lost_items=_first(ids, lost),
+    )
+
+
+def _first(ids: pa.ChunkedArray, among: Mask) -> tuple[str, ...]:
+    return tuple(ids.take(pa.array(np.flatnonzero(among)[:EXAMPLES])).to_pylist())
+
+
+def _named(outcomes: Outcomes, name: str) -> Outcome:
+    names: Mapping[str, Outcome] = {each.name: each for each in outcomes.outcomes}
+    if name not in names:
+        raise UsageError(f"the run of {outcomes.model} has no protocol {name!r}; {did_you_mean(name, list(names))}")
+    return names[name]
+
+
+def _followed(after: Integers, start: int, end: int) -> list[int]:
+    chain = [start]
+    while chain[-1] != end:
+        chain.append(int(after[chain[-1], end]))
+    return chain
+
+
+def _differing(protocols: Sequence[Protocol]) -> Mask:
+    """Whether two protocols differ in an axis, bool [protocols, protocols, axes]."""
+    numbers: list[dict[object, int]] = [{} for _ in ORDER]
+    codes = np.array(
+        [
+            [known.setdefault(getattr(each, name), len(known)) for name, known in zip(ORDER, numbers, strict=True)]
+            for each in protocols
+        ]
+    ).reshape(len(protocols), len(ORDER))
+    return np.asarray(codes[:, None] != codes[None], dtype=np.bool_)
+
+
+def _order(differing: Mask) -> Integers:
+    """A number per pair of protocols, lower where their differing axes come first; int64 [protocols, protocols]."""
+    sets, number = np.unique(differing.reshape(-1, differing.shape[-1]), axis=0, return_inverse=True)
+    ordered = sorted(range(len(sets)), key=lambda place: np.flatnonzero(sets[place]).tolist())
+    rank = np.empty(len(sets), dtype=np.int64)
+    rank[ordered] = np.arange(len(sets))
+    return rank[number].reshape(differing.shape[:2])
+
+
+_ALLOWED = {axis.name: axis.metadata["allowed"] for axis in fields(Protocol)}
+
+
 def _effects(by_values: Mapping[tuple[Axis, ...], Sequence[Pair]]) -> Iterable[Effect]:
     for axis in dict.fromkeys(axes[0].axis for axes in by_values):
         own = {axes: pairs for axes, pairs in by_values.items() if axes[0].axis == axis}
@@ -433,50 +471,12 @@ _VALUES = 0.05
 """What a difference of values weighs beside one of orders: it decides only between columns of the same order."""
 
 
-def order_agreement(values: Floats) -> Floats:
-    """Kendall's τ-b between every two columns, float64 [columns, columns].
-
-    ``values``: float64 [columns, rows], NaN where there is none; a pair of columns is compared over the rows that both
-    have, and is NaN where one of them has all of these equal, or there are fewer than two.
-    """
-    columns, rows = values.shape
-    left, right = np.triu_indices(rows, 1)
-    places = ranks(values)
-    known = ((places[:, left] > 0) & (places[:, right] > 0)).astype(np.float64)
-    signs = np.sign(places[:, right] - places[:, left]) * known
-    untied = (signs**2) @ known.T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        agreement = np.where(untied * untied.T > 0, signs @ signs.T / np.sqrt(untied * untied.T), np.nan)
-    return np.asarray(np.clip(agreement, -1, 1), dtype=np.float64).reshape(columns, columns)
-
-
-def seriated(values: Floats, first: int | None = None) -> list[int]:
-    """The columns in an order that puts those next to each other that order the rows alike; the same every time.
-
-    ``values`` as in :func:`order_agreement`.  From one column it goes to the nearest that is left, then turns stretches
-    round as long as that makes the way shorter.  It begins with the column ``first``, or with that end of the way that
-    agrees better with all columns.
-    """
-    if not len(values):
-        return []
-    distances = _distances(values)
-    way = [int(distances.sum(axis=1).argmin()) if first is None else first]
-    left = [place for place in range(len(values)) if place != way[0]]
-    while left:
-        nearest = min(left, key=lambda place: float(distances[way[-1], place]))
-        way.append(nearest)
-        left.remove(nearest)
-    _untangle(way, distances, 0 if first is None else 1)
-    far = distances.sum(axis=1)
-    return way[::-1] if first is None and (far[way[-1]], way[-1]) < (far[way[0]], way[0]) else way
-
-
 def _distances(values: Floats) -> Floats:
     """0 for the same order and values, about 1 for the reversed order; one that is not known counts as halfway."""
     agreement = np.nan_to_num(order_agreement(values), nan=0.0)
     filled = np.nan_to_num(values, nan=0.0)
-    apart = np.abs(filled[:, None, :] - filled[None, :, :]).mean(axis=2) if values.shape[1] else 0.0
-    return np.asarray((1 - agreement) / 2 + _VALUES * apart)
+    distance = np.abs(filled[:, None, :] - filled[None, :, :]).mean(axis=2) if values.shape[1] else 0.0
+    return np.asarray((1 - agreement) / 2 + _VALUES * distance)
 
 
 def _untangle(way: list[int], distances: Floats, fixed: int) -> None:
@@ -486,13 +486,13 @@ def _untangle(way: list[int], distances: Floats, fixed: int) -> None:
         shorter = False
         for start in range(fixed, len(way) - 1):
             for stop in range(start + 2, len(way) + 1):
-                turned = kept = 0.0
+                turned = straight = 0.0
                 if start:
                     turned += distances[way[start - 1], way[stop - 1]]
-                    kept += distances[way[start - 1], way[start]]
+                    straight += distances[way[start - 1], way[start]]
                 if stop < len(way):
                     turned += distances[way[start], way[stop]]
-                    kept += distances[way[stop - 1], way[stop]]
-                if turned < kept - 1e-12:
+                    straight += distances[way[stop - 1], way[stop]]
+                if turned < straight - 1e-12:
                     way[start:stop] = reversed(way[start:stop])
                     shorter = True

@@ -1,4 +1,4 @@
-"""Scores, decisions, values of one protocol."""
+"""What one protocol makes of a run: scores, decisions, values with their intervals, and pairs of these."""
 
 from __future__ import annotations
 
@@ -37,9 +37,6 @@ from choicewise.scoring.metrics import AGGREGATIONS, Value, number
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, reduce_rows, row_of
 from choicewise.scoring.scores import LACKS
 
-FIELD = "human_counts"
-"""The field of an item that holds the counts, a JSON list in the order of the choices."""
-
 
 def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
     """(softmax, winner takes all), both float64 [rows]; NaN for an item with a missing choice.
@@ -72,12 +69,6 @@ def choice_probabilities(measured: Measurement, temperature: float) -> pa.Table:
     return pa.table({**measured.evidence.choices, **numbers, "human": human}, schema=_COLUMNS)
 
 
-_COLUMNS = pa.schema(
-    {"item": pa.string(), "subject": pa.string(), "choice": pa.int16()}
-    | dict.fromkeys(("score", "softmax", "winner", "human"), pa.float64())
-)
-
-
 def human_counts(evidence: Evidence) -> Floats | None:
     """How many people chose each choice, float64 [rows], NaN for items without counts; None when no item has any.
 
@@ -85,29 +76,15 @@ def human_counts(evidence: Evidence) -> Floats | None:
     """
     people = np.full(int(evidence.item_offsets[-1]), np.nan)
     for place, (item, fields) in enumerate(zip(evidence.ids, item_fields(evidence), strict=True)):
-        if FIELD in fields:
+        if _FIELD in fields:
             start, end = evidence.item_offsets[place], evidence.item_offsets[place + 1]
-            people[start:end] = _counts(item, fields[FIELD], int(end - start))
+            people[start:end] = _counts(item, fields[_FIELD], int(end - start))
     return None if np.isnan(people).all() else people
 
 
 def item_fields(evidence: Evidence) -> list[dict[str, str]]:
     """The further fields of every item."""
     return [json.loads(fields) for fields in evidence.fields()]
-
-
-def _counts(item: str, text: str, choices: int) -> list[float]:
-    where = f"item {item}: {FIELD} is {text[:60]!r}"
-    try:
-        counts = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{where}, which is no JSON list; write one count per choice, as in [3, 7]") from error
-    numbers: list[Any] = counts if isinstance(counts, list) else [None]
-    if not all(type(number) in (int, float) and math.isfinite(number) and number >= 0 for number in numbers):
-        raise DataError(f"{where}; it must be a list of counts, none below 0, as in [3, 7]")
-    if len(counts) != choices:
-        raise DataError(f"{where}: {len(counts)} counts for {choices} choices; give one count per choice")
-    return [float(count) for count in counts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +137,6 @@ def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:
     moved = ~((one == other) | (np.isnan(one) & np.isnan(other)))
     item = np.repeat(np.arange(alike.sum()), counts[0][alike])
     return float(known.max()) if len(known) else math.nan, len(np.unique(item[moved])) + int((~alike).sum())
-
-
-def _rows(starts: Integers, counts: Integers) -> Integers:
-    """The rows of items that begin at ``starts`` and have so many each."""
-    return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
 UNLISTED = (
@@ -380,22 +352,7 @@ def measure(
     }
 
 
-def _decision(protocol: Protocol, read: Evidence) -> Decision:
-    if protocol.calibration == "none":
-        return cast(Decision, read.columns["decision", protocol])
-    how, offsets = (protocol.calibration, protocol.views), read.item_offsets
-    if not read.unlisted(protocol.null).any():
-        scores = calibrated(*how, read.part_sums, offsets)
-        return scores, decided(protocol, scores, offsets, read.right), Lows.of(scores, scores)
-    low, high = calibrated_range(*how, (read.part_lows, read.part_sums), offsets)
-    return high, decided_between(protocol, (low, high), offsets, read.right), Lows.of(low, high)
-
-
-Bounds = tuple[float, float]
-"""(low, high) at 95 %."""
-
-
-def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) -> Bounds:
+def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) -> _Bounds:
     """The interval of that name for the mean ``credit`` of scored items of these ``subjects``; NaN without items.
 
     ``macro``: for the mean of the subjects' means.  ``clustered`` takes the subjects as drawn at random, the other two
@@ -417,7 +374,7 @@ def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) ->
     return _beta(mean * n, n)
 
 
-def of_items(name: str, right: float, n: int) -> Bounds:
+def of_items(name: str, right: float, n: int) -> _Bounds:
     """The interval ``wilson`` or ``beta-binomial`` for the mean of ``n`` items with so much credit together."""
     return wilson(right / n, n) if name == "wilson" else _posterior(right, n)
 
@@ -434,33 +391,6 @@ def check_clusters(data: str, groups: Sequence[str], subjects: Sequence[str]) ->
             f"no row on {data} is about more than {most} {'subject' if most == 1 else 'subjects'}; clustered by fewer "
             f"than {FEWEST}, the interval would come out too small; take wilson or beta-binomial"
         )
-
-
-def _clustered(credit: Floats, subjects: Sequence[str], numbers: Integers, sizes: Integers, macro: bool) -> Bounds:
-    """Wilson's interval at the effective size, with the t quantile."""
-    if len(sizes) < FEWEST:
-        return math.nan, math.nan
-    values, clusters, most = credit, subjects, float(len(credit))
-    if macro:
-        values = np.bincount(numbers, weights=credit) / sizes
-        clusters, most = [str(number) for number in range(len(sizes))], weighted_size(sizes)
-    error, mean = clustered_error(values, clusters), float(values.mean())
-    return wilson(mean, effective_size(mean, error.se**2, most), freedom=error.freedom)
-
-
-def _posterior(right: float, n: int) -> Bounds:
-    """Split ties make halves and thirds of a right answer: the interval holds those of the whole numbers around."""
-    total = round(float(right), 9)
-    return _beta(math.floor(total), n)[0], _beta(math.ceil(total), n)[1]
-
-
-def _beta(right: float, n: float) -> Bounds:
-    """Quantiles of Beta(right + 1, wrong + 1), the posterior under a uniform prior, recommended for benchmarks of a few
-    hundred items or fewer (Bowyer et al. 2025)."""
-    from scipy.special import betaincinv
-
-    low, high = (float(betaincinv(right + 1, n - right + 1, share)) for share in (0.025, 0.975))
-    return low, high
 
 
 class Decided(Structural):
@@ -511,3 +441,73 @@ def paired_predictions(measured: Sequence[Decided]) -> Integers:
     _, places = shared_items(measured)
     predictions = [each.prediction[place] for each, place in zip(measured, places, strict=True)]
     return np.array(predictions).reshape(len(measured), -1)
+
+
+_FIELD = "human_counts"
+"""The field of an item that holds the counts, a JSON list in the order of the choices."""
+
+_COLUMNS = pa.schema(
+    {"item": pa.string(), "subject": pa.string(), "choice": pa.int16()}
+    | dict.fromkeys(("score", "softmax", "winner", "human"), pa.float64())
+)
+
+
+def _counts(item: str, text: str, choices: int) -> list[float]:
+    where = f"item {item}: {_FIELD} is {text[:60]!r}"
+    try:
+        counts = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{where}, which is no JSON list; write one count per choice, as in [3, 7]") from error
+    numbers: list[Any] = counts if isinstance(counts, list) else [None]
+    if not all(type(number) in (int, float) and math.isfinite(number) and number >= 0 for number in numbers):
+        raise DataError(f"{where}; it must be a list of counts, none below 0, as in [3, 7]")
+    if len(counts) != choices:
+        raise DataError(f"{where}: {len(counts)} counts for {choices} choices; give one count per choice")
+    return [float(count) for count in counts]
+
+
+def _rows(starts: Integers, counts: Integers) -> Integers:
+    """The rows of items that begin at ``starts`` and have so many each."""
+    return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+
+
+def _decision(protocol: Protocol, read: Evidence) -> Decision:
+    if protocol.calibration == "none":
+        return cast(Decision, read.columns["decision", protocol])
+    how, offsets = (protocol.calibration, protocol.views), read.item_offsets
+    if not read.unlisted(protocol.null).any():
+        scores = calibrated(*how, read.part_sums, offsets)
+        return scores, decided(protocol, scores, offsets, read.right), Lows.of(scores, scores)
+    low, high = calibrated_range(*how, (read.part_lows, read.part_sums), offsets)
+    return high, decided_between(protocol, (low, high), offsets, read.right), Lows.of(low, high)
+
+
+_Bounds = tuple[float, float]
+"""(low, high) at 95 %."""
+
+
+def _clustered(credit: Floats, subjects: Sequence[str], numbers: Integers, sizes: Integers, macro: bool) -> _Bounds:
+    """Wilson's interval at the effective size, with the t quantile."""
+    if len(sizes) < FEWEST:
+        return math.nan, math.nan
+    values, clusters, most = credit, subjects, float(len(credit))
+    if macro:
+        values = np.bincount(numbers, weights=credit) / sizes
+        clusters, most = [str(number) for number in range(len(sizes))], weighted_size(sizes)
+    error, mean = clustered_error(values, clusters), float(values.mean())
+    return wilson(mean, effective_size(mean, error.se**2, most), freedom=error.freedom)
+
+
+def _posterior(right: float, n: int) -> _Bounds:
+    """Split ties make halves and thirds of a right answer: the interval holds those of the whole numbers around."""
+    total = round(float(right), 9)
+    return _beta(math.floor(total), n)[0], _beta(math.ceil(total), n)[1]
+
+
+def _beta(right: float, n: float) -> _Bounds:
+    """Quantiles of Beta(right + 1, wrong + 1), the posterior under a uniform prior, recommended for benchmarks of a few
+    hundred items or fewer (Bowyer et al. 2025)."""
+    from scipy.special import betaincinv
+
+    low, high = (float(betaincinv(right + 1, n - right + 1, share)) for share in (0.025, 0.975))
+    return low, high

@@ -1,4 +1,4 @@
-"""Multiverse and choice distributions."""
+"""How numbers and conclusions vary over protocols, and how often each choice would be chosen."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ from choicewise.scoring.significance import (
     sign_flip,
 )
 from choicewise.util.jsonio import json_value
-
-Firsts = Sequence[Mapping[str, str]]
-"""For each run, by the digest of every protocol, that of the first one that it can't differ from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,23 +121,23 @@ class Multiverse:
 
 def multiverse(runs: Sequence[Run]) -> Multiverse:
     """The panel of ``runs``: one per model and dataset.  Raises UsageError when there are not even two protocols."""
-    keeper, kept, rows = OutcomeKeeper(), list[Outcomes](), list[list[Row]]()
+    keeper, shares, rows = OutcomeKeeper(), list[Outcomes](), list[list[Row]]()
     for each in runs:
-        kept.append(keeper.keep(each).shares)
+        shares.append(keeper.keep(each).shares)
         rows.append([row for row in each.rows() if row.share and not math.isnan(row.value)])
         each.release()
-    firsts = [each.firsts for each in kept]
-    measured = [{each.protocol.digest: each for each in run.outcomes} for run in kept]
+    firsts = [each.firsts for each in shares]
+    measured = [{each.protocol.digest: each for each in run.outcomes} for run in shares]
     if all(len(by_digest) < 2 for by_digest in measured):
         raise UsageError("a multiverse needs at least two protocols in a run; add more to the run, such as mmlu")
-    spreads = [_score_spread(*parts) for parts in zip(kept, measured, firsts, strict=True)]
+    spreads = [_score_spread(*parts) for parts in zip(shares, measured, firsts, strict=True)]
     duels = [
-        _duel(kept[left], kept[right], measured[left], measured[right], [firsts[left], firsts[right]])
-        for left, right in combinations(range(len(kept)), 2)
-        if kept[left].digest == kept[right].digest and measured[left].keys() & measured[right].keys()
+        _duel(shares[left], shares[right], measured[left], measured[right], [firsts[left], firsts[right]])
+        for left, right in combinations(range(len(shares)), 2)
+        if shares[left].digest == shares[right].digest and measured[left].keys() & measured[right].keys()
     ]
-    repeated = _repeated(kept, firsts)
-    named = [{each.name: each.protocol.digest for each in run.outcomes} for run in kept]
+    repeated = _repeated(shares, firsts)
+    named = [{each.name: each.protocol.digest for each in run.outcomes} for run in shares]
     distinct = [
         row
         for own, digest_of in zip(rows, named, strict=True)
@@ -157,54 +154,6 @@ def multiverse_json(shown: Multiverse) -> Any:
         entry["agreement"]["share"] = json_value(duel.agreement.share)
         entry["significant"] = dict(zip(("left", "right"), duel.significant(), strict=True))
     return content
-
-
-def _repeated(runs: Sequence[Outcomes], firsts: Sequence[Mapping[str, str]]) -> set[str]:
-    """The digests of protocols that all ``runs`` have that can't differ from one before, averages included."""
-    aggregation = {each.protocol.digest: each.protocol.aggregation for each in runs[0].outcomes}
-    return {
-        digest for first, *others in alike(firsts) for digest in others if aggregation[digest] == aggregation[first]
-    }
-
-
-def _score_spread(run: Outcomes, measured: Mapping[str, Outcome], firsts: Mapping[str, str]) -> ScoreSpread:
-    means = {digest: _mean(each.credit) for digest, each in measured.items()}
-    known = {digest: first for digest, first in firsts.items() if not math.isnan(means[digest])}
-    groups = [[measured[digest].name for digest in group] for group in alike([known])]
-    distinct = [measured[first] for first, *_ in alike([known])] or list(measured.values())
-    _, credits = paired_credits(distinct)
-    lowest, highest = (extreme(known, key=means.__getitem__, default=None) for extreme in (min, max))
-    first, last = (None if digest is None else measured[digest].name for digest in (lowest, highest))
-    unmeasured = tuple(each.name for digest, each in measured.items() if digest not in known)
-    shown, several = panel(credits, paired_predictions(distinct)), tuple(tuple(group) for group in groups if group[1:])
-    return ScoreSpread(run.model, run.dataset, len(known), len(groups), shown, first, last, unmeasured, several)
-
-
-def _mean(credit: Floats) -> float:
-    known = credit[~np.isnan(credit)]
-    return float(known.mean()) if len(known) else math.nan
-
-
-def _duel(
-    left: Outcomes, right: Outcomes, measured: Mapping[str, Outcome], others: Mapping[str, Outcome], firsts: Firsts
-) -> Duel:
-    groups = alike(firsts)
-    pairs = [(measured[first], others[first]) for first, *_ in groups]
-    credits = [paired_credits(pair) for pair in pairs]
-    ps = np.array([sign_flip(*both).p for _, both in credits])
-    differences = [paired_difference(both[0], both[1], subjects) for subjects, both in credits]
-    adjusted, known = np.full_like(ps, np.nan), ~np.isnan(ps)
-    adjusted[known] = holm(ps[known])
-    contests = [
-        Contest(pair[0].name, difference.value, difference.n, p, p_holm, tuple(measured[each].name for each in same))
-        for pair, difference, p, p_holm, (_, *same) in zip(
-            pairs, differences, ps.tolist(), adjusted.tolist(), groups, strict=True
-        )
-    ]
-    signs = [sign_agreement(both[:1], both[1:]) for _, both in credits]
-    agreement = Agreement(*map(sum, zip(*map(astuple, signs), strict=True)))
-    models = left.model, right.model
-    return Duel(*models, left.dataset, agreement, tuple(contests))
 
 
 def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
@@ -267,6 +216,58 @@ def distributions(run: Run, temperature: float, condition: str | None = None) ->
             conditions = tuple(_conditions(measured.evidence, condition, softmax, winner, people))
             fits = (None if people is None else fit(link, people, offsets) for link in (softmax, winner))
             yield Distribution(*names, temperature, conditions, *fits)
+
+
+_Firsts = Sequence[Mapping[str, str]]
+"""For each run, by the digest of every protocol, that of the first one that it can't differ from."""
+
+
+def _repeated(runs: Sequence[Outcomes], firsts: Sequence[Mapping[str, str]]) -> set[str]:
+    """The digests of protocols that all ``runs`` have that can't differ from one before, averages included."""
+    aggregation = {each.protocol.digest: each.protocol.aggregation for each in runs[0].outcomes}
+    return {
+        digest for first, *others in alike(firsts) for digest in others if aggregation[digest] == aggregation[first]
+    }
+
+
+def _score_spread(run: Outcomes, measured: Mapping[str, Outcome], firsts: Mapping[str, str]) -> ScoreSpread:
+    means = {digest: _mean(each.credit) for digest, each in measured.items()}
+    known = {digest: first for digest, first in firsts.items() if not math.isnan(means[digest])}
+    groups = [[measured[digest].name for digest in group] for group in alike([known])]
+    distinct = [measured[first] for first, *_ in alike([known])] or list(measured.values())
+    _, credits = paired_credits(distinct)
+    lowest, highest = (extreme(known, key=means.__getitem__, default=None) for extreme in (min, max))
+    first, last = (None if digest is None else measured[digest].name for digest in (lowest, highest))
+    unmeasured = tuple(each.name for digest, each in measured.items() if digest not in known)
+    shown, several = panel(credits, paired_predictions(distinct)), tuple(tuple(group) for group in groups if group[1:])
+    return ScoreSpread(run.model, run.dataset, len(known), len(groups), shown, first, last, unmeasured, several)
+
+
+def _mean(credit: Floats) -> float:
+    known = credit[~np.isnan(credit)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _duel(
+    left: Outcomes, right: Outcomes, measured: Mapping[str, Outcome], others: Mapping[str, Outcome], firsts: _Firsts
+) -> Duel:
+    groups = alike(firsts)
+    pairs = [(measured[first], others[first]) for first, *_ in groups]
+    credits = [paired_credits(pair) for pair in pairs]
+    ps = np.array([sign_flip(*both).p for _, both in credits])
+    differences = [paired_difference(both[0], both[1], subjects) for subjects, both in credits]
+    adjusted, known = np.full_like(ps, np.nan), ~np.isnan(ps)
+    adjusted[known] = holm(ps[known])
+    contests = [
+        Contest(pair[0].name, difference.value, difference.n, p, p_holm, tuple(measured[each].name for each in same))
+        for pair, difference, p, p_holm, (_, *same) in zip(
+            pairs, differences, ps.tolist(), adjusted.tolist(), groups, strict=True
+        )
+    ]
+    signs = [sign_agreement(both[:1], both[1:]) for _, both in credits]
+    agreement = Agreement(*map(sum, zip(*map(astuple, signs), strict=True)))
+    models = left.model, right.model
+    return Duel(*models, left.dataset, agreement, tuple(contests))
 
 
 def _conditions(

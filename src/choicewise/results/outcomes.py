@@ -1,13 +1,4 @@
-"""Per-item outcomes, alike protocols, ranks.
-
-Two kinds, both seen in what was observed and not in how the numbers came out:
-
-- Of the same observations they make scores that are the same within every item but for a positive factor or a term that
-  all its choices have, and decide by the greatest: means over bytes and over characters where the texts are ASCII, sum
-  and mean over tokens where all choices have as many.
-- By the same rules they score the same tokens after the same context, in another way of computing: a forward pass and
-  the model's own loss.  Their numbers differ by rounding.
-"""
+"""What remains of runs for comparisons of many: every item's outcome, which protocols can't differ, and ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +7,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from itertools import combinations
+from pathlib import Path
 from typing import Any, TypeVar
+from typing import Protocol as Structural
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +19,10 @@ import pyarrow.compute as pc
 from choicewise.data.items import Categories
 from choicewise.protocols.protocol import CORRECTED, METRICS, Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.results.evidence import Reductions
+from choicewise.records import Manifest
+from choicewise.results.evidence import Reductions, RunEvidence
 from choicewise.results.measurement import Measurement, paired_credits
 from choicewise.results.rows import Row, selection
-from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.intervals import rank_intervals, ranks
@@ -39,13 +32,9 @@ from choicewise.scoring.observed import Floats, Integers, reduce_rows
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
     """The same rows with the rank of each model among those measured the same way; equal values share a rank."""
-    placed = iter(ranks_among([merit(row) for row in rows], [measured_as(row) for row in rows]))
+    merits = [row.value if row.share else -row.value for row in rows]  # the greater the better
+    placed = iter(ranks_among(merits, [measured_as(row) for row in rows]))
     return [replace(row, rank=next(placed)) for row in rows]
-
-
-def merit(row: Row) -> float:
-    """A number that is greater for the better of two values of the same metric."""
-    return row.value if row.share else -row.value
 
 
 def ranks_among(values: Sequence[float], groups: Sequence[Hashable]) -> list[int | None]:
@@ -86,33 +75,6 @@ def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None
 def measured_as(row: Row) -> tuple[str, ...]:
     """What rows have in common whose values can be ranked: the data, the part of it, the group and the protocol."""
     return row.data, row.selection, row.subject, row.signature
-
-
-def _bounds(measured: Sequence[Outcome], by: str | None) -> list[tuple[str, list[int], list[int]]]:
-    """(group, lowest ranks, highest ranks), a rank per measurement."""
-    aggregation = by or measured[0].protocol.aggregation
-    subjects, credits = paired_credits(measured)
-    groups = np.array([GROUPS[aggregation](subject, measured[0].categories) for subject in subjects], dtype=object)
-    weighted = credits * _weights(subjects, credits) if aggregation == "macro" else credits
-    bounds = []
-    for group in dict.fromkeys(groups.tolist()):
-        intervals = rank_intervals(weighted[:, groups == group])
-        if intervals.n:
-            bounds.append((group, intervals.low.tolist(), intervals.high.tolist()))
-    return bounds
-
-
-def _weights(subjects: Sequence[str], credits: Floats) -> Floats:
-    """Per item, so that each subject's scored items weigh the same together; mean 1 over the scored ones."""
-    scored = ~np.isnan(credits).any(axis=0)
-    _, number = np.unique(np.asarray(subjects, dtype=str), return_inverse=True)
-    counts = np.bincount(number[scored], minlength=int(number.max()) + 1 if len(number) else 0)
-    present = max(1, int((counts > 0).sum()))
-    return scored.sum() / (present * np.maximum(counts[number], 1))
-
-
-SAME = 1e-9
-"""Credits and influences that differ by less, relative to one item, differ by rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,24 +137,6 @@ def influence(outcome: Outcome) -> Influence:
     return Influence(outcome.ids, credit, weight, subjects, value, macro)
 
 
-def _deviations(credit: Floats, groups: Integers) -> Floats:
-    """How far each credit is from the mean of its group, made up for its size."""
-    sizes = np.bincount(groups)
-    groups = np.where((sizes == 1)[groups], len(sizes), groups)  # each alone, they share one
-    sizes = np.bincount(groups)
-    centre = np.bincount(groups, weights=credit) / np.maximum(sizes, 1)
-    if sizes[-1] == 1:  # the only one that has nothing of its kind to vary around
-        centre[-1] = credit.mean()
-    return (credit - centre[groups]) * np.sqrt(sizes / np.maximum(sizes - 1, 1))[groups]
-
-
-def _subjects(outcome: Outcome) -> Integers:
-    """A number per item, the same for items of one subject; int64 [items]."""
-    subjects = outcome.items["subject"].combine_chunks()
-    encoded = subjects if isinstance(subjects, pa.DictionaryArray) else subjects.dictionary_encode()
-    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
-
-
 def aligned(influences: Sequence[Influence]) -> tuple[pa.ChunkedArray, Floats, Floats]:
     """The ids of all items, and of each value their credits and influences, float64 [values, items].
 
@@ -216,13 +160,9 @@ def error(each: Floats) -> float:
 
     Of one item, too.
     """
-    if len(each) < 2 or np.ptp(each) * len(each) < SAME:
+    if len(each) < 2 or np.ptp(each) * len(each) < _SAME:
         return math.nan
     return float(np.sqrt((each**2).sum()))
-
-
-_FEW = 256
-"""Credits are 0, 1 and what ties are split into, so there are few different ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,19 +225,30 @@ class Outcomes:
         return {each.protocol.digest: each.first for each in self.outcomes}
 
 
+class MeasuredRun(Structural):
+    """A run (:mod:`choicewise.results.run`) under its protocols."""
+
+    manifest: Manifest
+    evidence: RunEvidence
+
+    @property
+    def measurements(self) -> Mapping[str, Measurement]:
+        """By name, under each of its protocols."""
+
+
 class OutcomeKeeper:
     """Makes outcomes of runs, whose items are kept once where several have the same."""
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
 
-    def keep(self, run: Run) -> Outcomes:
+    def keep(self, run: MeasuredRun) -> Outcomes:
         """What remains of ``run`` when its evidence is released."""
         manifest, firsts = run.manifest, first_alike(run)
         outcomes = tuple(self._outcome(run, each, firsts) for each in run.measurements.values())
         return Outcomes(manifest.model.name, manifest.dataset.name, manifest.dataset.digest, outcomes)
 
-    def _outcome(self, run: Run, measured: Measurement, firsts: Mapping[str, str]) -> Outcome:
+    def _outcome(self, run: MeasuredRun, measured: Measurement, firsts: Mapping[str, str]) -> Outcome:
         values, codes = np.unique(measured.credit, return_inverse=True)
         codes, predicted = small_codes(codes, len(values)), small_choices(measured.prediction)
         named = measured.name, measured.protocol, measured.categories, selection(run.manifest, measured)
@@ -322,76 +273,33 @@ def small_choices(choices: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return choices.astype(np.min_scalar_type(-1 - int(choices.max(initial=0))))
 
 
-COMPUTING = frozenset({"benchmark", "bos", "boundary", "reading", "aggregation", "rev"})
-"""Axes that don't matter where the tokens scored, and how many come before them, are the same."""
-
-ROUNDING = 1e-9
-"""Relative difference of float64 scores that are computed of the same numbers in different order."""
-
-Key = TypeVar("Key", bound=Hashable)
-
-Tokens = tuple[npt.NDArray[np.uint64], ...]
-"""What was scored, a number per row each: tokens before it, its tokens, and those after the null context."""
-
-
-def alike(firsts: Sequence[Mapping[Key, Key]]) -> list[list[Key]]:
+def alike(firsts: Sequence[Mapping[_Key, _Key]]) -> list[list[_Key]]:
     """The keys that all of ``firsts`` have, in the order of the first, those together that it has together."""
-    groups: dict[tuple[Key, ...], list[Key]] = {}
+    groups: dict[tuple[_Key, ...], list[_Key]] = {}
     for key in firsts[0]:
         if all(key in first for first in firsts):
             groups.setdefault(tuple(first[key] for first in firsts), []).append(key)
     return list(groups.values())
 
 
-def first_alike(run: Run) -> dict[str, str]:
-    """By the digest of every protocol of ``run`` that of the first one that it can't differ from, or its own."""
+def first_alike(run: MeasuredRun) -> dict[str, str]:
+    """By the digest of every protocol of ``run`` that of the first one that it can't differ from, or its own.
+
+    Two kinds can't, both seen in what was observed and not in how the numbers came out:
+
+    - Of the same observations they make scores that are the same within every item but for a positive factor or a term
+      that all its choices have, and decide by the greatest: means over bytes and over characters where the texts are
+      ASCII, sum and mean over tokens where all choices have as many.
+    - By the same rules they score the same tokens after the same context, in another way of computing: a forward pass
+      and the model's own loss.  Their numbers differ by rounding.
+    """
     measured = {each.protocol.digest: each for each in run.measurements.values()}
     tokens = _tokens(run, list(measured.values()))
     firsts: dict[str, str] = {}
     for digest, each in measured.items():
-        kept = dict.fromkeys(firsts.values())
-        firsts[digest] = next((first for first in kept if _can_not_differ(measured[first], each, tokens)), digest)
+        earlier = dict.fromkeys(firsts.values())
+        firsts[digest] = next((first for first in earlier if _can_not_differ(measured[first], each, tokens)), digest)
     return firsts
-
-
-def _tokens(run: Run, measured: Sequence[Measurement]) -> dict[str, Tokens | None]:
-    """By the digest of the protocol, what was scored, where that has to be compared; None where it is not known."""
-    rivals = {
-        each.protocol.digest: each.protocol
-        for pair in combinations(measured, 2)
-        if _same_rules(pair[0].protocol, pair[1].protocol)
-        for each in pair
-    }
-    wanted: dict[str, Reductions] = {}
-    for protocol in rivals.values():
-        prompt = protocol.prompt_digest
-        wanted[prompt] = {**wanted.get(prompt, {}), ("scored tokens", protocol): partial(_scored_tokens, protocol)}
-    observed = run.evidence.gather(wanted)
-    return {
-        digest: observed[protocol.prompt_digest].columns["scored tokens", protocol]
-        for digest, protocol in rivals.items()
-    }
-
-
-def _scored_tokens(protocol: Protocol, portion: ObservedPortion) -> Tokens | None:
-    sides = [COMBINERS[protocol.reading].retrieved(protocol, portion)]
-    sides += [] if protocol.null is None else [portion.continuations(protocol.null)]
-    known = [side for side in sides if side is not None and side.totals is None]
-    if len(known) < len(sides):
-        return None
-    digests = (np.where(np.isnan(side.sums), np.uint64(1), side.digests) for side in known)
-    return (portion.context_tokens.astype(np.uint64), *digests)
-
-
-def _can_not_differ(left: Measurement, right: Measurement, tokens: Mapping[str, Tokens | None]) -> bool:
-    """Whether two measurements of a run are the same by construction."""
-    if left.protocol.prompt_digest == right.protocol.prompt_digest:
-        return same_order(left, right)
-    if not _same_rules(left.protocol, right.protocol):
-        return False
-    one, other = (tokens[each.protocol.digest] for each in (left, right))
-    same_items = np.array_equal(left.evidence.items, right.evidence.items)
-    return one is not None and other is not None and same_items and all(map(np.array_equal, one, other))
 
 
 def same_order(left: Measurement, right: Measurement) -> bool:
@@ -411,20 +319,143 @@ def same_order(left: Measurement, right: Measurement) -> bool:
     return by_factor or _constant(term, np.where(np.isinf(one), np.nan, one), offsets)
 
 
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Something in which the two differ: an axis of the protocol, or part of the run's identity."""
+
+    axis: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What remains of a run for reports about many.
+
+    ``rows``: one per protocol and group under each protocol's own aggregation, not ranked.  ``outcomes``: the credit
+    and the prediction of every item under every protocol.
+    """
+
+    folder: Path
+    manifest: Manifest
+    rows: tuple[Row, ...]
+    outcomes: Outcomes
+
+
+def _bounds(measured: Sequence[Outcome], by: str | None) -> list[tuple[str, list[int], list[int]]]:
+    """(group, lowest ranks, highest ranks), a rank per measurement."""
+    aggregation = by or measured[0].protocol.aggregation
+    subjects, credits = paired_credits(measured)
+    groups = np.array([GROUPS[aggregation](subject, measured[0].categories) for subject in subjects], dtype=object)
+    weighted = credits * _weights(subjects, credits) if aggregation == "macro" else credits
+    bounds = []
+    for group in dict.fromkeys(groups.tolist()):
+        intervals = rank_intervals(weighted[:, groups == group])
+        if intervals.n:
+            bounds.append((group, intervals.low.tolist(), intervals.high.tolist()))
+    return bounds
+
+
+def _weights(subjects: Sequence[str], credits: Floats) -> Floats:
+    """Per item, so that each subject's scored items weigh the same together; mean 1 over the scored ones."""
+    scored = ~np.isnan(credits).any(axis=0)
+    _, number = np.unique(np.asarray(subjects, dtype=str), return_inverse=True)
+    counts = np.bincount(number[scored], minlength=int(number.max()) + 1 if len(number) else 0)
+    present = max(1, int((counts > 0).sum()))
+    return scored.sum() / (present * np.maximum(counts[number], 1))
+
+
+_SAME = 1e-9
+"""Credits and influences that differ by less, relative to one item, differ by rounding."""
+
+
+def _deviations(credit: Floats, groups: Integers) -> Floats:
+    """How far each credit is from the mean of its group, made up for its size."""
+    sizes = np.bincount(groups)
+    groups = np.where((sizes == 1)[groups], len(sizes), groups)  # each alone, they share one
+    sizes = np.bincount(groups)
+    centre = np.bincount(groups, weights=credit) / np.maximum(sizes, 1)
+    if sizes[-1] == 1:  # the only one that has nothing of its kind to vary around
+        centre[-1] = credit.mean()
+    return (credit - centre[groups]) * np.sqrt(sizes / np.maximum(sizes - 1, 1))[groups]
+
+
+def _subjects(outcome: Outcome) -> Integers:
+    """A number per item, the same for items of one subject; int64 [items]."""
+    subjects = outcome.items["subject"].combine_chunks()
+    encoded = subjects if isinstance(subjects, pa.DictionaryArray) else subjects.dictionary_encode()
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+_FEW = 256
+"""Credits are 0, 1 and what ties are split into, so there are few different ones."""
+
+_COMPUTING = frozenset({"benchmark", "bos", "boundary", "reading", "aggregation", "rev"})
+"""Axes that don't matter where the tokens scored, and how many come before them, are the same."""
+
+_ROUNDING = 1e-9
+"""Relative difference of float64 scores that are computed of the same numbers in different order."""
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+_Tokens = tuple[npt.NDArray[np.uint64], ...]
+"""What was scored, a number per row each: tokens before it, its tokens, and those after the null context."""
+
+
+def _tokens(run: MeasuredRun, measured: Sequence[Measurement]) -> dict[str, _Tokens | None]:
+    """By the digest of the protocol, what was scored, where that has to be compared; None where it is not known."""
+    rivals = {
+        each.protocol.digest: each.protocol
+        for pair in combinations(measured, 2)
+        if _same_rules(pair[0].protocol, pair[1].protocol)
+        for each in pair
+    }
+    wanted: dict[str, Reductions] = {}
+    for protocol in rivals.values():
+        prompt = protocol.prompt_digest
+        wanted[prompt] = {**wanted.get(prompt, {}), ("scored tokens", protocol): partial(_scored_tokens, protocol)}
+    observed = run.evidence.gather(wanted)
+    return {
+        digest: observed[protocol.prompt_digest].columns["scored tokens", protocol]
+        for digest, protocol in rivals.items()
+    }
+
+
+def _scored_tokens(protocol: Protocol, portion: ObservedPortion) -> _Tokens | None:
+    sides = [COMBINERS[protocol.reading].retrieved(protocol, portion)]
+    sides += [] if protocol.null is None else [portion.continuations(protocol.null)]
+    known = [side for side in sides if side is not None and side.totals is None]
+    if len(known) < len(sides):
+        return None
+    digests = (np.where(np.isnan(side.sums), np.uint64(1), side.digests) for side in known)
+    return (portion.context_tokens.astype(np.uint64), *digests)
+
+
+def _can_not_differ(left: Measurement, right: Measurement, tokens: Mapping[str, _Tokens | None]) -> bool:
+    """Whether two measurements of a run are the same by construction."""
+    if left.protocol.prompt_digest == right.protocol.prompt_digest:
+        return same_order(left, right)
+    if not _same_rules(left.protocol, right.protocol):
+        return False
+    one, other = (tokens[each.protocol.digest] for each in (left, right))
+    same_items = np.array_equal(left.evidence.items, right.evidence.items)
+    return one is not None and other is not None and same_items and all(map(np.array_equal, one, other))
+
+
 def _constant(values: Floats, scale: Floats, offsets: Integers) -> bool:
     """Whether ``values`` [rows] are the same within every item, but for rounding of numbers as large as ``scale``."""
     most, least, size = (
         reduce_rows(ufunc, each, offsets)
         for ufunc, each in ((np.fmax, values), (np.fmin, values), (np.fmax, np.abs(scale)))
     )
-    return not (most - least > ROUNDING * size).any()
+    return not (most - least > _ROUNDING * size).any()
 
 
 def _same_rules(left: Protocol, right: Protocol) -> bool:
     """Whether two protocols with different prompts ask for the same, so that only what was scored can differ."""
     if left.prompt_digest == right.prompt_digest:
         return False
-    axes = (axis.name for axis in fields(Protocol) if axis.name not in COMPUTING)
+    axes = (axis.name for axis in fields(Protocol) if axis.name not in _COMPUTING)
     corrected = {left.boundary, right.boundary} & set(CORRECTED)
     renormalised = {READINGS[each.reading].renormalised for each in (left, right)}
     same = all(getattr(left, axis) == getattr(right, axis) for axis in axes)

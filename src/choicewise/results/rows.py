@@ -1,4 +1,4 @@
-"""The row of a report, flags, identities; ROW_SCHEMA.
+"""The row of a report: a number with its warnings and ids.
 
 ``#P`` the protocol (:func:`choicewise.protocols.signature.short_signature`), ``#I`` the texts that were sent, ``#T``
 what was asked and scored in tokens, ``#R`` the model and how it was computed, ``#D`` the data.
@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
-from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -29,10 +28,8 @@ from choicewise.results.measurement import (
     interval,
     paired_predictions,
     same_items,
-    shared_items,
 )
-from choicewise.results.spans import ObservedPortion
-from choicewise.results.tables import PLACEHOLDER, POSITIVE, row_bytes
+from choicewise.results.spans import PLACEHOLDER, POSITIVE, ObservedPortion, row_bytes, row_digests
 from choicewise.scoring.calibrate import order_predictions
 from choicewise.scoring.decide import Decisions, guess
 from choicewise.scoring.metrics import GROUPS, Value, micro
@@ -49,9 +46,6 @@ from choicewise.scoring.significance import (
 )
 from choicewise.util.jsonio import json_value
 
-MANY = 3
-"""Subjects that are named; more of them are counted."""
-
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
@@ -67,7 +61,7 @@ class Diagnosis:
     question out, and ``choices_only_p``, how likely guessing is as good.
     """
 
-    flags: tuple[str, ...]
+    warnings: tuple[str, ...]
     chance: float
     most_common: float
     position_rstd: float
@@ -104,11 +98,11 @@ class Row:
     ``n`` counts the items the value is a mean over, ``missing`` those that could not be scored, ``invalid`` those of
     ``n`` whose generated text names no option, ``skipped`` the rows of the data that could not be used at all.
 
-    Items of the row with a doubt: ``shots_dropped`` and ``truncated`` lost few-shot examples or tokens, ``merged`` have
+    Items with a warning: ``shots_dropped`` and ``truncated`` lost few-shot examples or tokens, ``merged`` have
     a token across the end of the context, ``noncanonical`` were scored in other tokens than the text's own, ``lossy``
     in tokens that do not spell it, ``unknown`` in unknown ones.  ``diagnosis`` says what speaks against the value.
     ``unused`` are the fields of the data with content that the protocol does not show.
-    ``missing_reasons`` and ``skipped_reasons`` say why, with a count and one example each, the most common first.
+    ``missing_reasons`` and ``_skipped_reasons`` say why, with a count and one example each, the most common first.
     ``model_source`` and ``dataset_source`` name repository and commit where they came from the Hub.
     ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
     items.
@@ -169,12 +163,17 @@ class Row:
         """The value that guessing is expected to have, over the row's items as the value is; NaN without any."""
         return self.diagnosis.chance
 
+    @property
+    def counts(self) -> list[str]:
+        """What is counted of its items, where there are any: ``3 missing``."""
+        return [f"{number:,} {words}" for name, words in COUNTS.items() if (number := getattr(self, name))]
+
     def as_json(self) -> dict[str, Any]:
-        """The row as JSON knows it: NaN and infinity become null, flags stand beside the numbers."""
+        """The row as JSON knows it: NaN and infinity become null; ``flags`` are its warnings."""
         content = asdict(self)
         diagnosis = content.pop("diagnosis")
-        flags = diagnosis.pop("flags")
-        raised = {"flags": flags, "alarms": [flag for flag in flags if flag in ALARMS]}
+        warnings = diagnosis.pop("warnings")
+        raised = {"flags": warnings, "alarms": [warning for warning in warnings if warning in SERIOUS]}
         return json_value({**content, "chance": self.chance, **raised, "diagnosis": diagnosis})
 
 
@@ -193,7 +192,7 @@ def rows(
     groups = np.array([group_of[name] for name in evidence.subjects], dtype=object)
     if intervals == "clustered":
         check_clusters(dataset.name, groups.tolist(), evidence.subjects)
-    counted = {"invalid": measured.invalid, "unlisted": measured.unlisted, **evidence.doubts}
+    counted = {"invalid": measured.invalid, "unlisted": measured.unlisted, **evidence.warnings}
     changed = "" if manifest.server is None else manifest.server.changed
     report = []
     for group, mean in measured.values(aggregation).items():
@@ -221,10 +220,10 @@ def rows(
             skipped=len(dataset.skipped),
             **asdict(value),
             **{name: int((items & among).sum()) for name, items in counted.items()},
-            diagnosis=diagnose(measured, among, value, chances[group], siblings, bool(changed)),
+            diagnosis=_diagnose(measured, among, value, chances[group], siblings, bool(changed)),
             unused=unused(protocol, dataset.content),
             missing_reasons=measured.missing_reasons(among),
-            skipped_reasons=skipped_reasons(dataset.skipped),
+            skipped_reasons=_skipped_reasons(dataset.skipped),
             model_source=manifest.model.source,
             dataset_source=dataset.source,
             server_changed=changed,
@@ -243,30 +242,9 @@ def selection(manifest: Manifest, measured: Measurement) -> str:
 def chosen_part(chosen: Selection) -> str:
     """The part of the data that a run is to ask, in words; nothing for all of it."""
     subjects, limit = chosen.subjects, chosen.limit
-    named = [] if subjects is None else subjects if len(subjects) <= MANY else [f"{len(subjects)} subjects"]
+    named = [] if subjects is None else subjects if len(subjects) <= _MANY else [f"{len(subjects)} subjects"]
     first = [] if limit is None else [f"first {limit} of each subject"]
     return ", ".join([*named, *first])
-
-
-@lru_cache(maxsize=8)
-def skipped_reasons(skipped: tuple[SkippedRow, ...]) -> tuple[MissingReason, ...]:
-    """Why rows of the data could not be used."""
-    return counted((row.reason, f"{row.file}, row {row.row}") for row in skipped)
-
-
-def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None) -> tuple[str, Value]:
-    if not measured.metric.counted:
-        return "normal", value
-    if name is None:
-        return "wilson", value
-    scored = among & ~measured.decisions.missing
-    subjects = [measured.evidence.subjects[place] for place in np.flatnonzero(scored)]
-    low, high = interval(name, measured.decisions.credit[scored], subjects, macro)
-    return name, replace(value, ci_low=low, ci_high=high)
-
-
-DIGITS = 6
-"""Hex digits of a short id."""
 
 
 def text_id(evidence: Evidence, protocol: Protocol, places: Integers | None = None) -> str:
@@ -299,7 +277,7 @@ def run_id(manifest: Manifest) -> str:
     model = {name: value for name, value in asdict(manifest.model).items() if value != ""} | {"name": ""}
     model.pop("source", None)
     identity = {"model": model, "versions": manifest.versions, "engine": engine_path(manifest)}
-    return f"#R{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:DIGITS]}"
+    return f"#R{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:_DIGITS]}"
 
 
 def engine_path(manifest: Manifest) -> str:
@@ -310,7 +288,109 @@ def engine_path(manifest: Manifest) -> str:
 
 def data_id(dataset: DatasetRecord) -> str:
     """``#D``: the data."""
-    return f"#D{dataset.digest[:DIGITS]}"
+    return f"#D{dataset.digest[:_DIGITS]}"
+
+
+_MARGIN, _TIED, _MISSING, _UNPARSED = 1e-12, 0.05, 0.01, 0.05
+"""Warnings: margins up to so much are zero; a greater share of items is tied, missing, or names no option."""
+
+_LENGTH = 0.3
+"""A mean correlation with the length from which on there is one."""
+
+WARNINGS = {
+    "served-model": "the server answered the same probe otherwise at the end: these numbers may be of two models",
+    "positive": "log-probabilities above 0 were observed, which no probability has",
+    "placeholder": "log-probabilities that nobody measured: -9999, or 0 for several choices of an item",
+    "margins": "the best and the second best score are equal in every item: nothing tells the choices apart",
+    "many-missing": f"more than {_MISSING:.0%} of the items are missing",
+    "many-unparsed": f"more than {_UNPARSED:.0%} of the generated texts name no option, and count as wrong",
+    "many-tied": f"more than {_TIED:.0%} of the items are tied: the tie rule decides them",
+    "chance": "within one standard error of guessing",
+    "constant": f"the same position is predicted for every item (p < {SIGNIFICANT})",
+    "gold-constant": "the right choice always stands in one place and there are ties: the tie rule makes the number",
+    "position": f"positions are predicted more or less often than they are right (p < {SIGNIFICANT})",
+    "length": f"scores correlate with the length of the choices (|Spearman| >= {_LENGTH}, p < {SIGNIFICANT})",
+    "mass": "the labels hold less than half of the probability for most items",
+    "near-ties": "more items are undecided numerically than the interval is wide to either side",
+    "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items differently",
+    "permutation": "30 % or more of the items are predicted differently in another order of their options",
+    "choices-only": f"with the choices alone the accuracy is better than chance (p < {SIGNIFICANT})",
+}
+"""Warning → what it means, in the order they are shown."""
+
+COUNTS = {
+    "missing": "missing",
+    "invalid": "name no option",
+    "skipped": "skipped",
+    "ties": "tied",
+    "near_ties": "near-tied",
+    "unlisted": "with unlisted answers",
+    "shots_dropped": "with shots dropped",
+    "truncated": "truncated",
+    "merged": "merged",
+    "noncanonical": "in other tokens than the text's own",
+    "lossy": "with text lost",
+    "unknown": "with unknown tokens",
+}
+"""Count of a row → the words for it; shown where it is not zero."""
+
+SERIOUS = (
+    *("served-model", "positive", "placeholder", "gold-constant", "margins", "constant"),
+    *("many-missing", "many-unparsed", "many-tied", "chance"),
+)
+"""Warnings that speak against the number itself, and not only for looking closer."""
+
+
+def nearest(
+    measured: Measurement, siblings: Sequence[Measurement], fits: Callable[[Protocol, Protocol], bool]
+) -> Measurement | None:
+    """The first of the siblings whose protocol fits that of ``measured`` and differs from it in the fewest axes."""
+    fitting = [each for each in siblings if fits(each.protocol, measured.protocol)]
+    return min(fitting, key=lambda each: len(axis_differences(each.protocol, measured.protocol)), default=None)
+
+
+TEXTS: Name = ("texts",)
+"""The name of the column with :func:`text_digests`."""
+
+TOLD = ("context", "continuations", "options", "gold")
+"""The columns of the requests with what is sent or decides what is right, of which the digests are made."""
+
+
+def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
+    """Read the texts under all ``prompts`` at once, so that what is asked about them needs no further reading."""
+    wanted: Reductions = {TEXTS: text_digests}
+    evidence.gather(dict.fromkeys(prompts, wanted), texts=True)
+
+
+def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
+    """A digest per item, of its id, its texts, its choices as shown and its right answers: [items] of 16 bytes."""
+    columns = [portion.about["item"], *(portion.requests[name] for name in TOLD)]
+    return row_digests(*map(row_bytes, columns))
+
+
+_MANY = 3
+"""Subjects that are named; more of them are counted."""
+
+
+@lru_cache(maxsize=8)
+def _skipped_reasons(skipped: tuple[SkippedRow, ...]) -> tuple[MissingReason, ...]:
+    """Why rows of the data could not be used."""
+    return counted((row.reason, f"{row.file}, row {row.row}") for row in skipped)
+
+
+def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None) -> tuple[str, Value]:
+    if not measured.metric.counted:
+        return "normal", value
+    if name is None:
+        return "wilson", value
+    scored = among & ~measured.decisions.missing
+    subjects = [measured.evidence.subjects[place] for place in np.flatnonzero(scored)]
+    low, high = interval(name, measured.decisions.credit[scored], subjects, macro)
+    return name, replace(value, ci_low=low, ci_high=high)
+
+
+_DIGITS = 6
+"""Hex digits of a short id."""
 
 
 def _ordered(evidence: Evidence, column: npt.NDArray[Any], places: Integers | None) -> bytes:
@@ -326,44 +406,10 @@ def _digest(parts: Sequence[bytes]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
-    return digest.hexdigest()[:DIGITS]
+    return digest.hexdigest()[:_DIGITS]
 
 
-MARGIN, TIED, MISSING, UNPARSED = 1e-12, 0.05, 0.01, 0.05
-"""Alarms: margins up to so much are zero; a greater share of items is tied, missing, or names no option."""
-
-LENGTH = 0.3
-"""A mean correlation with the length from which on there is a warning."""
-
-FLAGS = {
-    "served-model": "the server answered the same probe otherwise at the end: these numbers may be of two models",
-    "positive": "log-probabilities above 0 were observed, which no probability has",
-    "placeholder": "log-probabilities that nobody measured: -9999, or 0 for several choices of an item",
-    "margins": "the best and the second best score are equal in every item: nothing tells the choices apart",
-    "many-missing": f"more than {MISSING:.0%} of the items are missing",
-    "many-unparsed": f"more than {UNPARSED:.0%} of the generated texts name no option, and count as wrong",
-    "many-tied": f"more than {TIED:.0%} of the items are tied: the tie rule decides them",
-    "chance": "within one standard error of guessing",
-    "constant": f"the same position is predicted for every item (p < {SIGNIFICANT})",
-    "gold-constant": "the right choice always stands in one place and there are ties: the tie rule makes the number",
-    "position": f"positions are predicted more or less often than they are right (p < {SIGNIFICANT})",
-    "length": f"scores correlate with the length of the choices (|Spearman| >= {LENGTH}, p < {SIGNIFICANT})",
-    "mass": "the labels hold less than half of the probability for most items",
-    "near-ties": "more items are undecided numerically than the interval is wide to either side",
-    "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items differently",
-    "permutation": "30 % or more of the items are predicted differently in another order of their options",
-    "choices-only": f"with the choices alone the accuracy is better than chance (p < {SIGNIFICANT})",
-}
-"""Flag → what it means, in the order they are shown."""
-
-ALARMS = (
-    *("served-model", "positive", "placeholder", "gold-constant", "margins", "constant"),
-    *("many-missing", "many-unparsed", "many-tied", "chance"),
-)
-"""Flags that speak against the number itself, and not only for looking closer."""
-
-
-def diagnose(
+def _diagnose(
     measured: Measurement,
     among: Mask,
     value: Value,
@@ -396,20 +442,20 @@ def diagnose(
     golds = evidence.gold_index[among]
     impossible = evidence.impossible(measured.protocol.null)[among]
     margins = decisions.margin[~np.isnan(decisions.margin)]
-    alike = len(margins) > 1 and bool((np.abs(margins) <= MARGIN).all())
+    alike = len(margins) > 1 and bool((np.abs(margins) <= _MARGIN).all())
     raised = {
         "served-model": served_changed,
         "positive": bool((impossible & POSITIVE).any()),
         "placeholder": bool((impossible & PLACEHOLDER).any()),
         "margins": alike,
-        "many-missing": value.missing > MISSING * (value.n + value.missing),
-        "many-unparsed": (measured.invalid & among).sum() > UNPARSED * value.n,
-        "many-tied": value.ties > TIED * value.n and not alike,
+        "many-missing": value.missing > _MISSING * (value.n + value.missing),
+        "many-unparsed": (measured.invalid & among).sum() > _UNPARSED * value.n,
+        "many-tied": value.ties > _TIED * value.n and not alike,
         "chance": signs.at_chance,
         "constant": signs.constant,
         "gold-constant": value.ties > 0 and len(golds) > 1 and golds[0] >= 0 and bool((golds == golds[0]).all()),
         "position": position.p < SIGNIFICANT,
-        "length": abs(length) >= LENGTH and length_chance < SIGNIFICANT,
+        "length": abs(length) >= _LENGTH and length_chance < SIGNIFICANT,
         "mass": low_mass > 0.5,
         "near-ties": near_ties > (value.ci_high - value.ci_low) / 2,
         "label/text": mismatch >= 0.3,
@@ -417,7 +463,7 @@ def diagnose(
         "choices-only": alone_p < SIGNIFICANT,
     }
     return Diagnosis(
-        flags=tuple(name for name in FLAGS if raised[name]),
+        warnings=tuple(name for name in WARNINGS if raised[name]),
         chance=chance,
         most_common=signs.most_common,
         position_rstd=position.rstd,
@@ -436,14 +482,6 @@ def diagnose(
         choices_only_p=alone_p,
         choices_sibling=choices.name if choices else None,
     )
-
-
-def nearest(
-    measured: Measurement, siblings: Sequence[Measurement], fits: Callable[[Protocol, Protocol], bool]
-) -> Measurement | None:
-    """The first of the siblings whose protocol fits that of ``measured`` and differs from it in the fewest axes."""
-    fitting = [each for each in siblings if fits(each.protocol, measured.protocol)]
-    return min(fitting, key=lambda each: len(axis_differences(each.protocol, measured.protocol)), default=None)
 
 
 def _labels(protocol: Protocol) -> bool:
@@ -507,102 +545,3 @@ def _length(measured: Measurement, rows: Mask, offsets: Integers) -> tuple[float
     rhos = length_correlations(measured.scores[rows], measured.evidence.lengths[rows], offsets)
     known = rhos[~np.isnan(rhos)]
     return (float(known.mean()), length_p(known)) if len(known) else (math.nan, math.nan)
-
-
-BEFORE, SHOWN = 20, 80
-"""Characters shown of a text: before its first difference, and in all."""
-
-TEXTS: Name = ("texts",)
-"""The name of the column with :func:`text_digests`."""
-
-PARTS = ("prompt", "continuations", "choices as shown", "right answers")
-"""What is sent or decides what is right, in the order in which it is compared."""
-
-_TOLD = ("context", "continuations", "options", "gold")
-"""The columns of the requests that hold the ``PARTS``, of which the digests are made."""
-
-_SIZE = 16
-"""Bytes of the digest of an item's texts."""
-
-
-@dataclass(frozen=True, slots=True)
-class FirstDifference:
-    """The first item whose texts differ, with the two texts from shortly before the first other character.
-
-    ``part``: one of ``PARTS``, the first that differs; ``place``: characters of it that agree, counted from its start.
-    ``items``: how many of the shared items have other texts.
-    """
-
-    item: str
-    part: str
-    place: int
-    left: str
-    right: str
-    items: int
-
-
-def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
-    """Read the texts under all ``prompts`` at once, so that what is asked about them needs no further reading."""
-    wanted: Reductions = {TEXTS: text_digests}
-    evidence.gather(dict.fromkeys(prompts, wanted), texts=True)
-
-
-def first_difference(
-    runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]
-) -> FirstDifference | None:
-    """The first item of the left measurement that the right one has with other texts; None where there is none."""
-    ids, places = shared_items(pair)
-    digests = [each.evidence.columns[TEXTS][place] for each, place in zip(pair, places, strict=True)]
-    differing = np.flatnonzero(digests[0] != digests[1])
-    if not len(differing):
-        return None
-    texts = (
-        _texts(run, each, int(each.evidence.items[place[differing[0]]]))
-        for run, each, place in zip(runs, pair, places, strict=True)
-    )
-    part, (one, other) = next((part, both) for part, *both in zip(PARTS, *texts, strict=True) if both[0] != both[1])
-    first = next(place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b)
-    shown = slice(max(0, first - BEFORE), max(0, first - BEFORE) + SHOWN)
-    return FirstDifference(ids[differing[0]].as_py(), part, first, one[shown], other[shown], len(differing))
-
-
-def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
-    """A digest per item, of its id, its texts, its choices as shown and its right answers: [items] of 16 bytes."""
-    columns = [portion.about["item"], *(portion.requests[name] for name in _TOLD)]
-    rows = zip(*map(row_bytes, columns), strict=True)
-    digests = (hashlib.blake2b(b"".join(row), digest_size=_SIZE).digest() for row in rows)
-    return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
-
-
-def same_sent(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]) -> bool:
-    """Whether every shared item was asked in the same texts with the same right answers, however they were made."""
-    _, places = shared_items(pair)
-    left, right = (
-        _sent(run, each.protocol.prompt_digest)[place] for run, each, place in zip(runs, pair, places, strict=True)
-    )
-    return bool((left == right).all())
-
-
-def _sent(run: RunEvidence, prompt: str) -> npt.NDArray[np.void]:
-    """The digests of all items under a prompt, in the order of the evidence."""
-    portions = (ObservedPortion(tables, prompt) for tables in run.whole_portions())
-    return np.concatenate([np.empty(0, np.dtype((np.void, _SIZE))), *map(sent_digests, portions)])
-
-
-def sent_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
-    """The same without the choices as shown, and with the contexts that choices have of their own."""
-    columns = [portion.about["item"], *(portion.requests[name] for name in _TOLD if name != "options")]
-    own = portion.own_contexts
-    contexts = [repr(own[start:end]).encode() for start, end in pairwise(portion.item_offsets.tolist())]
-    rows = zip(*map(row_bytes, columns), contexts, strict=True)
-    digests = (hashlib.blake2b(b"".join(row), digest_size=_SIZE).digest() for row in rows)
-    return np.frombuffer(b"".join(digests), dtype=np.dtype((np.void, _SIZE)))
-
-
-def _texts(run: RunEvidence, measured: Measurement, item: int) -> tuple[str, str, str, str]:
-    """The ``PARTS`` of the item at that place of the item table; why it could not be asked in place of its prompt."""
-    (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
-    requests = ObservedPortion(tables, measured.protocol.prompt_digest).requests
-    context, *lists = (requests[name][0].as_py() for name in _TOLD)
-    continuations, options, gold = ("|".join(map(str, each or ())) for each in lists)
-    return (f"({requests['missing'][0].as_py()})" if context is None else context), continuations, options, gold

@@ -1,4 +1,4 @@
-"""Run: open_run, observations, scores, report."""
+"""A run, opened from its folder: observations, scores, rows of a report."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from choicewise.errors import ProtocolError, StoreError, UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import parse_signature
-from choicewise.records import BlockRecord, Manifest
+from choicewise.records import KEYS, BlockRecord, Manifest
 from choicewise.requests.blocks import list_asks
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Measurement, choice_probabilities, measure
 from choicewise.results.rows import Row, read_texts, rows
-from choicewise.results.tables import KEYS, RunTables
+from choicewise.results.spans import RunTables
 from choicewise.scoring.observed import row_of
 from choicewise.store.manifest import read_manifest
 
@@ -205,6 +205,42 @@ def count_items(blocks: Sequence[BlockRecord]) -> int:
     return count
 
 
+def asked_protocols(folder: Path, manifest: Manifest) -> dict[str, Protocol]:
+    """Name → protocol.  StoreError where a signature means nothing here: another version of Choicewise wrote it."""
+    protocols = {}
+    for name, text in manifest.protocols.items():
+        try:
+            protocols[name] = parse_signature(text)
+        except ProtocolError as error:
+            version = manifest.versions.get("choicewise", "another version")
+            raise StoreError(
+                f"{folder} was made by Choicewise {version}, whose protocol {name!r} this version does not know "
+                f"({error}); read it with that version"
+            ) from error
+    return protocols
+
+
+def refused_lines(refused: Mapping[str, str]) -> list[str]:
+    """``refused`` (name → reason) as a line for each reason, with the protocols' number and names."""
+    return [f"{names(own)}: {reason}" for reason, own in by_reason(refused).items()]
+
+
+def by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
+    """The protocols of ``refused`` (name → reason) for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in refused.items():
+        reasons.setdefault(reason, []).append(name)
+    return reasons
+
+
+def names(protocols: list[str]) -> str:
+    """The number of protocols, and the first of their names."""
+    if len(protocols) == 1:
+        return f"protocol {protocols[0]} is refused"
+    more = f" and {len(protocols) - _NAMED} more" * (len(protocols) > _NAMED)
+    return f"{len(protocols)} protocols are refused ({', '.join(protocols[:_NAMED])}{more})"
+
+
 _SCORES = pa.schema(
     {"protocol": pa.string(), "item": pa.string(), "choice": pa.int16()}
     | {"score": pa.float64(), "prediction": pa.int64(), "credit": pa.float64(), "low": pa.float64()}
@@ -220,16 +256,5 @@ def _score_rows(measured: Measurement, choices: Mapping[str, pa.Array]) -> pa.Ta
     return pa.table({name: columns[name] for name in _SCORES.names}, schema=_SCORES)
 
 
-def asked_protocols(folder: Path, manifest: Manifest) -> dict[str, Protocol]:
-    """Name → protocol.  StoreError where a signature means nothing here: another version of Choicewise wrote it."""
-    protocols = {}
-    for name, text in manifest.protocols.items():
-        try:
-            protocols[name] = parse_signature(text)
-        except ProtocolError as error:
-            version = manifest.versions.get("choicewise", "another version")
-            raise StoreError(
-                f"{folder} was made by Choicewise {version}, whose protocol {name!r} this version does not know "
-                f"({error}); read it with that version"
-            ) from error
-    return protocols
+_NAMED = 8
+"""Protocols that a line names; of more it says how many there are."""

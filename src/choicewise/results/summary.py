@@ -1,4 +1,4 @@
-"""Kept summary.
+"""The summary of a run: its numbers and outcomes in one file of its folder.
 
 It follows from the rest of the folder, which never depends on it: one that is missing, of another state of the run or
 of another version of the code counts for nothing, nor does one that is not the file that the manifest lists.
@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from choicewise.errors import StoreError
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, Fault, FileRecord, Manifest, Remedy
 from choicewise.results.evidence import RunEvidence
-from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, small_choices, small_codes
+from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, small_choices, small_codes
 from choicewise.results.rows import Row
 from choicewise.results.run import Run, asked_protocols, open_run
 from choicewise.results.tables import read_item_names
@@ -50,20 +50,6 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What remains of a run for reports about many.
-
-    ``rows``: one per protocol and group under each protocol's own aggregation, not ranked.  ``outcomes``: the credit
-    and the prediction of every item under every protocol.
-    """
-
-    folder: Path
-    manifest: Manifest
-    rows: tuple[Row, ...]
-    outcomes: Outcomes
-
-
 def summarize(folder: str | Path) -> Summary:
     """The summary of the run in ``folder``: the kept one where it is of this state of the run, else a new one, kept.
 
@@ -72,11 +58,11 @@ def summarize(folder: str | Path) -> Summary:
     """
     path = Path(folder)
     manifest = read_manifest(path)
-    kept = read_summary(path, manifest)
-    if kept is not None:
-        return _summary(path, manifest, kept)
-    problem = stored_outcomes(path, manifest)
-    if isinstance(problem, SummaryProblem) and not problem.older:
+    stored = read_summary(path, manifest)
+    if stored is not None:
+        return _summary(path, manifest, stored)
+    problem = _stored_outcomes(path, manifest)
+    if isinstance(problem, _SummaryProblem) and not problem.older:
         warn(f"{path / SUMMARY} {problem.words}; the numbers are computed from the observations", stacklevel=2)
     return keep_summary(open_run(path))
 
@@ -86,10 +72,10 @@ def keep_summary(run: Run) -> Summary:
 
     A run under some of its protocols alone is not kept.
     """
-    kept, manifest = _computed(run), run.manifest
+    stored, manifest = _computed(run), run.manifest
     if [*run.protocols] == [*manifest.protocols] and not run.evidence.damages:
-        manifest = list_summary(run.folder, manifest, kept)
-    return _summary(run.folder, manifest, kept)
+        manifest = _list_summary(run.folder, manifest, stored)
+    return _summary(run.folder, manifest, stored)
 
 
 def summary_fault(folder: Path, manifest: Manifest, whole: bool) -> Fault | None:
@@ -97,8 +83,8 @@ def summary_fault(folder: Path, manifest: Manifest, whole: bool) -> Fault | None
 
     ``whole``: whether nothing else of the run is damaged; then the numbers are computed again to compare them.
     """
-    outcomes = stored_outcomes(folder, manifest)
-    if isinstance(outcomes, SummaryProblem):
+    outcomes = _stored_outcomes(folder, manifest)
+    if isinstance(outcomes, _SummaryProblem):
         words = f"{outcomes.words}; it counts for nothing and is written again"
         return Fault("summary", SUMMARY, words, Remedy.none if outcomes.older else Remedy.write_again)
     for stored, computed in zip(outcomes, _computed(_run(folder, manifest)), strict=True) if outcomes and whole else ():
@@ -116,19 +102,59 @@ def rewrite_summary(folder: Path, manifest: Manifest) -> dict[str, FileRecord]:
     run = _run(folder, manifest)
     if run.evidence.damages:
         raise StoreError("it is written again when no block is damaged")
-    return write_summary(folder, manifest, _computed(run))
+    return _write_summary(folder, manifest, _computed(run))
+
+
+SOURCES = (
+    "data",
+    "protocols",
+    "questions.py",
+    "records.py",
+    "requests",
+    "results",
+    "scoring",
+    "store",
+    "tokens",
+    "util",
+)
+"""The parts of the package that decide what follows from a run folder: all that reading a run imports."""
+
+
+def state(manifest: Manifest) -> str:
+    """sha256 (64 hex) of what decides the numbers: the code, and the manifest but for names, time and the summary."""
+    renamed = replace(
+        manifest,
+        model=replace(manifest.model, name=""),
+        dataset=replace(manifest.dataset, name=""),
+        command=(),
+        typed=(),
+        files={name: file for name, file in manifest.files.items() if name != SUMMARY},
+    )
+    content = asdict(replace(renamed, engine=replace(manifest.engine, spent=None)))
+    content["protocols"] = list(manifest.protocols.items())
+    return hashlib.sha256(f"{_code()}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
+
+
+def read_summary(folder: Path, manifest: Manifest) -> list[_Stored] | None:
+    """What the file in ``folder`` holds of this state of the run; None where it holds nothing that can be used."""
+    outcomes = _stored_outcomes(folder, manifest)
+    if isinstance(outcomes, _SummaryProblem) or outcomes is None:
+        return None
+    with suppress(OSError):
+        return outcomes if _whole(folder, manifest.blocks, folder / SUMMARY) else None
+    return None
 
 
 def _run(folder: Path, manifest: Manifest) -> Run:
     return Run(RunEvidence(folder, manifest), asked_protocols(folder, manifest))
 
 
-def _computed(run: Run) -> list[KeptOutcome]:
+def _computed(run: Run) -> list[_Stored]:
     rows = run.rows()
-    return [_kept(run, each, rows) for each in OutcomeKeeper().keep(run).outcomes]
+    return [_stored(run, each, rows) for each in OutcomeKeeper().keep(run).outcomes]
 
 
-def _plain(outcome: KeptOutcome) -> list[Any]:
+def _plain(outcome: _Stored) -> list[Any]:
     """All that an outcome says, in lists, texts and numbers."""
     rows = [asdict(row) for row in outcome.rows]
     arrays = outcome.items, outcome.values[outcome.codes], outcome.predicted
@@ -146,29 +172,27 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _kept(run: Run, outcome: Outcome, rows: Sequence[Row]) -> KeptOutcome:
+def _stored(run: Run, outcome: Outcome, rows: Sequence[Row]) -> _Stored:
     own = tuple(row for row in rows if row.protocol == outcome.name)
     items = run.measurements[outcome.name].evidence.items
     decided = outcome.values, outcome.codes, outcome.predicted, outcome.first
-    return KeptOutcome(outcome.name, outcome.selection, own, items, *decided)
+    return _Stored(outcome.name, outcome.selection, own, items, *decided)
 
 
-def _summary(folder: Path, manifest: Manifest, kept: Sequence[KeptOutcome]) -> Summary:
+def _summary(folder: Path, manifest: Manifest, stored: Sequence[_Stored]) -> Summary:
     check_items(folder, manifest)
     table = _item_names(_ItemFile(manifest.files[ITEM_FILE].sha256, folder))
     protocols = asked_protocols(folder, manifest)
     tables: dict[int, pa.Table] = {}
     outcomes = []
-    for each in kept:
-        items = tables.setdefault(id(each.items), _at(table, each.items))
+    for each in stored:
+        if id(each.items) not in tables:
+            tables[id(each.items)] = table if len(each.items) == len(table) else table.take(pa.array(each.items))
+        items = tables[id(each.items)]
         about = (each.protocol, protocols[each.protocol], manifest.dataset.categories, each.selection, items)
         outcomes.append(Outcome(*about, each.values, each.codes, each.predicted, each.first))
-    dataset, rows = manifest.dataset, tuple(row for each in kept for row in each.rows)
+    dataset, rows = manifest.dataset, tuple(row for each in stored for row in each.rows)
     return Summary(folder, manifest, rows, Outcomes(manifest.model.name, dataset.name, dataset.digest, tuple(outcomes)))
-
-
-def _at(table: pa.Table, places: np.ndarray) -> pa.Table:
-    return table if len(places) == len(table) else table.take(pa.array(places))
 
 
 @dataclass(frozen=True)
@@ -184,13 +208,10 @@ def _item_names(file: _ItemFile) -> pa.Table:
     return read_item_names(file.folder)
 
 
-ROOMS = ("data", "protocols", "questions.py", "records.py", "requests", "results", "scoring", "store", "tokens", "util")
-"""The rooms of the package that decide what follows from a run folder: all that reading a run imports."""
-
 _KEY = b"choicewise.state"
 
 
-class KeptOutcome(NamedTuple):
+class _Stored(NamedTuple):
     """The rows of one protocol and its decision of every item.
 
     ``items``: the places of its items in the item table; ``values``: the different credits, of which ``codes`` names
@@ -216,22 +237,7 @@ _SCHEMA = pa.schema(
 """One row per protocol; ``items`` is null where they are those of the protocol before."""
 
 
-def state(manifest: Manifest) -> str:
-    """sha256 (64 hex) of what decides the numbers: the code, and the manifest but for names, time and the summary."""
-    renamed = replace(
-        manifest,
-        model=replace(manifest.model, name=""),
-        dataset=replace(manifest.dataset, name=""),
-        command=(),
-        typed=(),
-        files={name: file for name, file in manifest.files.items() if name != SUMMARY},
-    )
-    content = asdict(replace(renamed, engine=replace(manifest.engine, spent=None)))
-    content["protocols"] = list(manifest.protocols.items())
-    return hashlib.sha256(f"{_code()}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
-
-
-class SummaryProblem(NamedTuple):
+class _SummaryProblem(NamedTuple):
     """Why a summary is not believed, in ``words`` that follow its path.
 
     ``older``: whether it is only of another state of the run or another version, which is no damage.
@@ -241,17 +247,7 @@ class SummaryProblem(NamedTuple):
     older: bool = False
 
 
-def read_summary(folder: Path, manifest: Manifest) -> list[KeptOutcome] | None:
-    """What the file in ``folder`` holds of this state of the run; None where it holds nothing that can be used."""
-    outcomes = stored_outcomes(folder, manifest)
-    if isinstance(outcomes, SummaryProblem) or outcomes is None:
-        return None
-    with suppress(OSError):
-        return outcomes if _whole(folder, manifest.blocks, folder / SUMMARY) else None
-    return None
-
-
-def stored_outcomes(folder: Path, manifest: Manifest) -> list[KeptOutcome] | SummaryProblem | None:
+def _stored_outcomes(folder: Path, manifest: Manifest) -> list[_Stored] | _SummaryProblem | None:
     """What the file in ``folder`` holds, or why it is not believed; None where there is none.
 
     It is believed where it is the file that ``manifest`` lists, and fits to this state of the run in every value.
@@ -260,24 +256,24 @@ def stored_outcomes(folder: Path, manifest: Manifest) -> list[KeptOutcome] | Sum
     if not os.path.lexists(path):
         return None
     if (problem := damage(path, listed)) is not None:
-        return SummaryProblem(problem)
+        return _SummaryProblem(problem)
     try:
         content = io.BytesIO(read_listed(path, listed))
         file = open_parquet(content)
         if (file.schema_arrow.metadata or {}).get(_KEY) != state(manifest).encode():
-            return SummaryProblem("is of another state of the run or another version", older=True)
+            return _SummaryProblem("is of another state of the run or another version", older=True)
         if not file.schema_arrow.equals(_SCHEMA):
-            return SummaryProblem("has other columns than it should")
+            return _SummaryProblem("has other columns than it should")
         unpacked(content)
         items = read_metadata(folder / ITEM_FILE, ITEMS)[0].num_rows
         return _outcomes(file.read(use_threads=False), manifest, items)
     except StoreError:
         return None  # of the item table, which whoever reads it names
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        return SummaryProblem(f"can't be used ({str(error).partition(chr(10))[0]})")
+        return _SummaryProblem(f"can't be used ({str(error).partition(chr(10))[0]})")
 
 
-def list_summary(folder: Path, manifest: Manifest, outcomes: Sequence[KeptOutcome]) -> Manifest:
+def _list_summary(folder: Path, manifest: Manifest, outcomes: Sequence[_Stored]) -> Manifest:
     """Replace the file unless it holds this already, then list it in the manifest; returns what that says now.
 
     Nothing is written where the folder can't be, where another process writes to it, or where the run has changed.
@@ -287,13 +283,13 @@ def list_summary(folder: Path, manifest: Manifest, outcomes: Sequence[KeptOutcom
         if state(now) == state(manifest):
             manifest = now
             if read_summary(folder, now) is None:
-                listed = replace(now, files={**now.files, **write_summary(folder, now, outcomes)})
+                listed = replace(now, files={**now.files, **_write_summary(folder, now, outcomes)})
                 write_manifest(folder, listed)
                 manifest = listed
     return manifest
 
 
-def write_summary(folder: Path, manifest: Manifest, outcomes: Sequence[KeptOutcome]) -> dict[str, FileRecord]:
+def _write_summary(folder: Path, manifest: Manifest, outcomes: Sequence[_Stored]) -> dict[str, FileRecord]:
     """Replace the file, and return it by name, to be listed in the manifest.  StoreError where it can't be written."""
     table = _table(outcomes).replace_schema_metadata({_KEY: state(manifest).encode()})
     with new_file(folder / SUMMARY) as partial:
@@ -301,7 +297,7 @@ def write_summary(folder: Path, manifest: Manifest, outcomes: Sequence[KeptOutco
         return {SUMMARY: file_record(partial)}
 
 
-def _table(outcomes: Sequence[KeptOutcome]) -> pa.Table:
+def _table(outcomes: Sequence[_Stored]) -> pa.Table:
     before: Integers | None = None
     columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
     for each in outcomes:
@@ -314,11 +310,11 @@ def _table(outcomes: Sequence[KeptOutcome]) -> pa.Table:
     return pa.table(columns, schema=_SCHEMA)
 
 
-def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[KeptOutcome]:
+def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
     """The outcomes in ``table``, of a run with ``count`` items.  ValueError where they don't fit."""
     _check_cells(table)
     model, dataset = manifest.model.name, manifest.dataset.name
-    outcomes, items = list[KeptOutcome](), np.zeros(0, dtype=np.int64)
+    outcomes, items = list[_Stored](), np.zeros(0, dtype=np.int64)
     for place in range(len(table)):
         cells = {name: table[name][place] for name in table.column_names}
         if cells["items"].is_valid:
@@ -332,7 +328,7 @@ def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[KeptOutco
         if not (_within(items, 0, count) and _within(codes, 0, len(values)) and predicted.min(initial=-1) >= -1):
             raise ValueError("it names what is not there")
         decided = values, small_codes(codes, len(values)), small_choices(predicted), cells["first"].as_py()
-        outcomes.append(KeptOutcome(cells["protocol"].as_py(), cells["selection"].as_py(), rows, items, *decided))
+        outcomes.append(_Stored(cells["protocol"].as_py(), cells["selection"].as_py(), rows, items, *decided))
     names = [each.protocol for each in outcomes]
     if names != [*manifest.protocols] or any(row.protocol != each.protocol for each in outcomes for row in each.rows):
         raise ValueError("its protocols are not those of the run")
@@ -388,7 +384,7 @@ def _code() -> str:
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for file in sorted(
-        file for room in ROOMS for file in package.rglob(room if room.endswith(".py") else f"{room}/**/*.py")
+        file for room in SOURCES for file in package.rglob(room if room.endswith(".py") else f"{room}/**/*.py")
     ):
         digest.update(f"{file.relative_to(package).as_posix()}\0".encode() + file.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Runs of a sweep, averages of suites."""
+"""The runs that folders hold, and the averages of the suites of a sweep."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from choicewise.errors import StoreError, UsageError
 from choicewise.protocols.catalogue import plain_name
 from choicewise.protocols.signature import parse_signature
 from choicewise.records import MANIFEST, CellRecord, PartRecord, SuiteRecord, Sweep
-from choicewise.results.outcomes import Outcome, ranks_among
+from choicewise.results.outcomes import Outcome, Summary, ranks_among
 from choicewise.results.rows import Row, chosen_part
-from choicewise.results.summary import Summary
 from choicewise.results.tables import read_item_table
 from choicewise.scoring.intervals import ranks, standard_error, stratified
 from choicewise.scoring.observed import Integers
@@ -49,96 +48,6 @@ def averages(folder: Path, sweep: Sweep, summaries: Mapping[Path, Summary]) -> l
     return ranked_averages(chosen)
 
 
-def _part(
-    part: PartRecord, suite: SuiteRecord, cells: Sequence[CellRecord], own: Mapping[CellRecord, Summary]
-) -> PartValue:
-    if part.unscored:
-        return PartValue(part.benchmark, (), part.unscored)
-    scored, problems = list[ScoredPart](), list[str]()
-    for name, text in part.protocols.items():
-        rows = [(summary, row) for summary in own.values() for row in summary.rows if _measures(row, name, text)]
-        whole = [(summary, row) for summary, row in rows if "incomplete" not in row.selection and row.n]
-        if len(whole) == 1:
-            scored.append(_scored(*whole[0], suite.normalised))
-        else:
-            problems.append(_problem(part, name, cells, [row for _, row in rows], len(whole)))
-    return PartValue(part.benchmark, tuple(scored), "; ".join(dict.fromkeys(problems)))
-
-
-def _measures(row: Row, name: str, text: str) -> bool:
-    """Whether a row is of the protocol, in a chat or not; runs name the split where a protocol leaves it open."""
-    if plain_name(row.protocol)[0] != name:
-        return False
-    wanted, measured = parse_signature(text), parse_signature(row.signature)
-    split = None if wanted.split is None else measured.split
-    return wanted == replace(measured, split=split, chat=wanted.chat, system=wanted.system)
-
-
-def _problem(part: PartRecord, name: str, cells: Sequence[CellRecord], rows: Sequence[Row], whole: int) -> str:
-    if whole > 1:
-        return f"{name} was measured on several datasets"
-    if rows:
-        return f"{name}: {rows[0].selection or 'nothing could be scored'}"
-    failures = [cell.failure for cell in cells if cell.failure and cell.dataset == part.benchmark]
-    return failures[0] if failures else f"{name} is not there yet"
-
-
-def _scored(summary: Summary, row: Row, normalised: bool) -> ScoredPart:
-    """What counts of a row: its value, or that from guessing (0) to all right (1).
-
-    ``(raw - low) / (1 - low)``, 0 below ``low``, which is 1 / the most choices of an item (0 where there are none to
-    choose from): of every subject where the value is a mean over them.  The standard error is that of the raw value
-    over ``1 - low``.
-    """
-    outcome = next(each for each in summary.outcomes.outcomes if each.name == row.protocol)
-    credit, value, se = outcome.credit, row.value, row.se
-    counts = _choices(summary, outcome) if normalised else np.ones(len(credit))
-    subjects = outcome.subjects if outcome.protocol.aggregation == "macro" else ["all"] * len(credit)
-    numbers = np.unique(np.array(subjects, dtype=str), return_inverse=True)[1]
-    strata, errors = list[Stratum](), list[float]()
-    for number in range(int(numbers.max()) + 1):
-        among = (numbers == number) & ~np.isnan(credit)
-        if among.any():
-            low = 1 / float(counts[among].max()) if counts[among].max() > 1 else 0.0
-            strata.append(Stratum(float(credit[among].sum()), int(among.sum()), low))
-            errors.append(standard_error(credit[among]) / (1 - low))
-    if normalised:
-        values = [max((right / size - low) / (1 - low), 0.0) for right, size, low in strata]
-        value, se = math.fsum(values) / len(values), math.sqrt(math.fsum(each**2 for each in errors)) / len(errors)
-    return ScoredPart(
-        row.protocol, row.metric, value, row.value, se, row.n, row.missing, tuple(strata) if row.share else ()
-    )
-
-
-def _choices(summary: Summary, outcome: Outcome) -> Integers:
-    """How many choices each item has, int64 [items]."""
-    table = read_item_table(summary.folder, summary.manifest)
-    choices = dict(zip(table["item"].to_pylist(), _lengths(table["choices"]), strict=True))
-    return np.array([choices[item] for item in outcome.ids.to_pylist()], dtype=np.int64)
-
-
-def _lengths(lists: object) -> list[int]:
-    import pyarrow.compute as pc
-
-    return [int(length) for length in pc.list_value_length(lists).to_pylist()]
-
-
-def _asked(summary: Summary, suite: SuiteRecord) -> bool:
-    """Whether the run is one of the suite's."""
-    names = {name for part in suite.parts for name in part.protocols}
-    return any(plain_name(name)[0] in names for name in summary.manifest.protocols)
-
-
-def _shown_names(folder: Path, sweep: Sweep, summaries: Mapping[Path, Summary]) -> dict[str, str]:
-    """What reports call each model, where no other of the sweep has that name; else as it was asked for."""
-    names: dict[str, str] = {}
-    for cell in sweep.cells:
-        if (summary := summaries.get(folder / cell.folder)) is not None:
-            names[cell.model] = summary.manifest.model.name
-    called = list(names.values())
-    return {model: names[model] if called.count(names.get(model, "")) == 1 else model for model in sweep.models}
-
-
 def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     """The folders, with the runs that are there in place of every folder of several, or of one model's; each once.
 
@@ -162,21 +71,6 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     return list(dict.fromkeys(runs))
 
 
-def _readable(runs: Sequence[Path]) -> Sequence[Path]:
-    """The runs with a manifest and an item table that can be used; all of them where that is none."""
-    reasons: dict[Path, str] = {}
-    for run in runs:
-        try:
-            check_items(run, read_manifest(run))
-        except StoreError as error:
-            reasons[run] = error.message
-    if len(reasons) == len(runs):
-        return runs
-    for reason in reasons.values():
-        warn(f"a run is left out: {reason}", stacklevel=3)
-    return [run for run in runs if run not in reasons]
-
-
 def sweeps(folders: Iterable[str | Path]) -> list[tuple[Path, Sweep]]:
     """What the folders of several runs say of themselves, each with the folder that the cells' own are relative to."""
     return [sweep for sweep in map(_sweep, map(Path, folders)) if sweep is not None]
@@ -188,27 +82,6 @@ def one_run(folder: str | Path) -> Path:
     if len(runs) > 1:
         raise UsageError(f"{folder} holds {len(runs)} runs; name one of them", [str(run) for run in runs])
     return runs[0]
-
-
-def _within(folder: Path) -> list[Path]:
-    """The runs directly in a folder that is none itself."""
-    if os.path.exists(folder / MANIFEST):
-        return []
-    with suppress(OSError):  # whoever opens the folder says what is wrong with it
-        return sorted(manifest.parent for manifest in folder.glob(f"*/{MANIFEST}"))
-    return []
-
-
-def _sweep(folder: Path) -> tuple[Path, Sweep] | None:
-    """The sweep in a folder, or what it says of the one model whose folder this is; None for any other folder."""
-    if is_sweep(folder):
-        return folder, read_sweep(folder)
-    whole = folder.resolve()
-    if os.path.exists(folder / MANIFEST) or not is_sweep(whole.parent):
-        return None
-    sweep = read_sweep(whole.parent)
-    own = tuple(cell for cell in sweep.cells if cell.folder.partition("/")[0] == whole.name)
-    return (folder.parent if folder.name == whole.name else whole.parent, replace(sweep, cells=own)) if own else None
 
 
 class Stratum(NamedTuple):
@@ -359,6 +232,132 @@ def ranked_averages(averages: Sequence[Average]) -> list[Average]:
         key=lambda each: (suites.index(each[0].suite), -len(each[0].counted), each[2] or math.inf),
     )
     return [replace(each, rank=rank) for each, rank, _ in shown]
+
+
+def _part(
+    part: PartRecord, suite: SuiteRecord, cells: Sequence[CellRecord], own: Mapping[CellRecord, Summary]
+) -> PartValue:
+    if part.unscored:
+        return PartValue(part.benchmark, (), part.unscored)
+    scored, problems = list[ScoredPart](), list[str]()
+    for name, text in part.protocols.items():
+        rows = [(summary, row) for summary in own.values() for row in summary.rows if _measures(row, name, text)]
+        whole = [(summary, row) for summary, row in rows if "incomplete" not in row.selection and row.n]
+        if len(whole) == 1:
+            scored.append(_scored(*whole[0], suite.normalised))
+        else:
+            problems.append(_problem(part, name, cells, [row for _, row in rows], len(whole)))
+    return PartValue(part.benchmark, tuple(scored), "; ".join(dict.fromkeys(problems)))
+
+
+def _measures(row: Row, name: str, text: str) -> bool:
+    """Whether a row is of the protocol, in a chat or not; runs name the split where a protocol leaves it open."""
+    if plain_name(row.protocol)[0] != name:
+        return False
+    wanted, measured = parse_signature(text), parse_signature(row.signature)
+    split = None if wanted.split is None else measured.split
+    return wanted == replace(measured, split=split, chat=wanted.chat, system=wanted.system)
+
+
+def _problem(part: PartRecord, name: str, cells: Sequence[CellRecord], rows: Sequence[Row], whole: int) -> str:
+    if whole > 1:
+        return f"{name} was measured on several datasets"
+    if rows:
+        return f"{name}: {rows[0].selection or 'nothing could be scored'}"
+    failures = [cell.failure for cell in cells if cell.failure and cell.dataset == part.benchmark]
+    return failures[0] if failures else f"{name} is not there yet"
+
+
+def _scored(summary: Summary, row: Row, normalised: bool) -> ScoredPart:
+    """What counts of a row: its value, or that from guessing (0) to all right (1).
+
+    ``(raw - low) / (1 - low)``, 0 below ``low``, which is 1 / the most choices of an item (0 where there are none to
+    choose from): of every subject where the value is a mean over them.  The standard error is that of the raw value
+    over ``1 - low``.
+    """
+    outcome = next(each for each in summary.outcomes.outcomes if each.name == row.protocol)
+    credit, value, se = outcome.credit, row.value, row.se
+    counts = _choices(summary, outcome) if normalised else np.ones(len(credit))
+    subjects = outcome.subjects if outcome.protocol.aggregation == "macro" else ["all"] * len(credit)
+    numbers = np.unique(np.array(subjects, dtype=str), return_inverse=True)[1]
+    strata, errors = list[Stratum](), list[float]()
+    for number in range(int(numbers.max()) + 1):
+        among = (numbers == number) & ~np.isnan(credit)
+        if among.any():
+            low = 1 / float(counts[among].max()) if counts[among].max() > 1 else 0.0
+            strata.append(Stratum(float(credit[among].sum()), int(among.sum()), low))
+            errors.append(standard_error(credit[among]) / (1 - low))
+    if normalised:
+        values = [max((right / size - low) / (1 - low), 0.0) for right, size, low in strata]
+        value, se = math.fsum(values) / len(values), math.sqrt(math.fsum(each**2 for each in errors)) / len(errors)
+    return ScoredPart(
+        row.protocol, row.metric, value, row.value, se, row.n, row.missing, tuple(strata) if row.share else ()
+    )
+
+
+def _choices(summary: Summary, outcome: Outcome) -> Integers:
+    """How many choices each item has, int64 [items]."""
+    table = read_item_table(summary.folder, summary.manifest)
+    choices = dict(zip(table["item"].to_pylist(), _lengths(table["choices"]), strict=True))
+    return np.array([choices[item] for item in outcome.ids.to_pylist()], dtype=np.int64)
+
+
+def _lengths(lists: object) -> list[int]:
+    import pyarrow.compute as pc
+
+    return [int(length) for length in pc.list_value_length(lists).to_pylist()]
+
+
+def _asked(summary: Summary, suite: SuiteRecord) -> bool:
+    """Whether the run is one of the suite's."""
+    names = {name for part in suite.parts for name in part.protocols}
+    return any(plain_name(name)[0] in names for name in summary.manifest.protocols)
+
+
+def _shown_names(folder: Path, sweep: Sweep, summaries: Mapping[Path, Summary]) -> dict[str, str]:
+    """What reports call each model, where no other of the sweep has that name; else as it was asked for."""
+    names: dict[str, str] = {}
+    for cell in sweep.cells:
+        if (summary := summaries.get(folder / cell.folder)) is not None:
+            names[cell.model] = summary.manifest.model.name
+    called = list(names.values())
+    return {model: names[model] if called.count(names.get(model, "")) == 1 else model for model in sweep.models}
+
+
+def _readable(runs: Sequence[Path]) -> Sequence[Path]:
+    """The runs with a manifest and an item table that can be used; all of them where that is none."""
+    reasons: dict[Path, str] = {}
+    for run in runs:
+        try:
+            check_items(run, read_manifest(run))
+        except StoreError as error:
+            reasons[run] = error.message
+    if len(reasons) == len(runs):
+        return runs
+    for reason in reasons.values():
+        warn(f"a run is left out: {reason}", stacklevel=3)
+    return [run for run in runs if run not in reasons]
+
+
+def _within(folder: Path) -> list[Path]:
+    """The runs directly in a folder that is none itself."""
+    if os.path.exists(folder / MANIFEST):
+        return []
+    with suppress(OSError):  # whoever opens the folder says what is wrong with it
+        return sorted(manifest.parent for manifest in folder.glob(f"*/{MANIFEST}"))
+    return []
+
+
+def _sweep(folder: Path) -> tuple[Path, Sweep] | None:
+    """The sweep in a folder, or what it says of the one model whose folder this is; None for any other folder."""
+    if is_sweep(folder):
+        return folder, read_sweep(folder)
+    whole = folder.resolve()
+    if os.path.exists(folder / MANIFEST) or not is_sweep(whole.parent):
+        return None
+    sweep = read_sweep(whole.parent)
+    own = tuple(cell for cell in sweep.cells if cell.folder.partition("/")[0] == whole.name)
+    return (folder.parent if folder.name == whole.name else whole.parent, replace(sweep, cells=own)) if own else None
 
 
 def _rivalry(average: Average) -> tuple[object, ...]:

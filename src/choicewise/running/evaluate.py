@@ -28,6 +28,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.records import (
+    KEYS,
     MANIFEST,
     SPANS,
     DatasetRecord,
@@ -42,7 +43,7 @@ from choicewise.records import (
 from choicewise.requests.blocks import Section, has_shots
 from choicewise.requests.render import RenderedRequests
 from choicewise.results.run import Run, open_run
-from choicewise.results.tables import KEYS, Subject, places_of, read_item_table
+from choicewise.results.tables import Subject, places_of, read_item_table
 from choicewise.running.executor import Executor, Preparation, rows_of
 from choicewise.running.progress import Progress, ProgressReport, Pulse, Tracker
 from choicewise.running.work import Stretch, Work, note_change, server_record

@@ -37,7 +37,7 @@ from choicewise.requests.blocks import (
 )
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import Problems
-from choicewise.results.evidence import by_reason, refused_lines
+from choicewise.results.run import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
 from choicewise.tokens.byte_coverings import (
     ByteProbability,

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -88,9 +88,9 @@ def sentence(parts: Sequence[str]) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def counted(number: int, noun: str) -> str:
-    """The number with its noun, which gets an s."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 item``, ``14,042 items``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def size(bytes: int) -> str:
@@ -120,26 +120,23 @@ def probability(p: float) -> str:
     return "p = 1" if p > 0.9995 else f"p = {p:.3f}".replace("0.", ".", 1)
 
 
-LONGEST_NAME = 60
-"""Characters of a name that a page shows where there is little room."""
-
-
 def error(share: float) -> str:
     """A standard error (share of 1) as ``± 2.4``; nothing where it is not known."""
     return "" if math.isnan(share) else f"± {percent(share)}"
 
 
-def points(share: float) -> str:
+def points(share: float, minus: str = "−") -> str:
     """A difference (share of 1) in points, with its sign: ``+61.2``, ``−0.9``."""
     text = percent(abs(share))
     if math.isnan(share) or text == "0.0":
         return text
-    return f"{'−' if share < 0 else '+'}{text}"
+    return f"{minus if share < 0 else '+'}{text}"
 
 
-def interval(low: float, high: float) -> str:
-    """Two shares of 1 in percent: ``20.1 – 25.6``; a dash when there are none."""
-    return "-" if math.isnan(low) else f"{percent(low)} – {percent(high)}"
+def interval(low: float, high: float, spelled: Callable[[float], str] | None = None) -> str:
+    """Two shares of 1 in percent, ``20.1 – 25.6``, or two numbers ``spelled`` otherwise; a dash when there are none."""
+    spelled = spelled or percent
+    return "-" if math.isnan(low) else f"{spelled(low)} – {spelled(high)}"
 
 
 def ranks(low: int | None, high: int | None) -> str:
@@ -149,20 +146,18 @@ def ranks(low: int | None, high: int | None) -> str:
     return f"{low}" if low == high else f"{low}–{high}"
 
 
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 item``, ``14,042 items``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
 def listed(words: Sequence[str], most: int = 3) -> str:
     """``a``, ``a and b``, ``a, b and c``; of more than ``most`` the first ones and how many others there are."""
     shown = [*words[:most], f"{len(words) - most} more"] if len(words) > most + 1 else [*words]
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
-def shortened(text: str, most: int = LONGEST_NAME) -> str:
-    """``text`` in at most so many characters, with … for what is left out."""
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+def shortened(text: str, most: int = NAME, start: int = 0) -> str:
+    """``text`` in at most so many characters, of longer ones those from ``start`` on, with … for what is left out."""
+    if len(text) <= most:
+        return text
+    cut = ("…" if start else "") + text[start:]
+    return cut if len(cut) <= most else f"{cut[: most - 1].rstrip()}…"
 
 
 def percent(share: float) -> str:

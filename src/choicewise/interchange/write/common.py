@@ -14,10 +14,10 @@ from types import TracebackType
 from choicewise.interchange.export import Export
 from choicewise.page.study import Study, make_study
 from choicewise.records import MANIFEST
-from choicewise.results.outcomes import OutcomeKeeper
+from choicewise.results.outcomes import OutcomeKeeper, Summary
 from choicewise.results.rows import Row, run_id
 from choicewise.results.run import Run
-from choicewise.results.summary import Summary, summarize
+from choicewise.results.summary import summarize
 from choicewise.results.sweep import averages
 
 LONGEST = 120

@@ -99,7 +99,7 @@ def _spec(run: Run, measured: Measurement, rows: Sequence[Row]) -> EvalSpec:
         model_args={name: value for name, value in arguments.items() if value},
         config=EvalConfig(epochs=1),
         packages={"choicewise": __version__, **manifest.versions},
-        metadata={**facts, "complete": manifest.complete, "flags": list(row.diagnosis.flags)},
+        metadata={**facts, "complete": manifest.complete, "flags": list(row.diagnosis.warnings)},
     )
 
 

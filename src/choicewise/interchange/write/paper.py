@@ -195,7 +195,7 @@ class Key(NamedTuple):
 
 def paper_tables(study: Study) -> list[PaperTable]:
     """Every table: shares of 1 in %, other numbers apart from them, then a table per suite of averages."""
-    own, rows = parts(study), [*study.rows, *study.apart]
+    own, rows = parts(study), [*study.rows, *study.other_metrics]
     bare = {row.model: row.model.removesuffix(f" on {row.dataset}") for row in rows}
     tables: list[PaperTable] = []
     for share in (True, False):
@@ -409,7 +409,7 @@ def remarks(row: Row, part: str) -> list[str]:
         parts.append(f"{row.missing:,} of {row.n + row.missing:,} items could not be scored{why}")
     if row.invalid:
         parts.append(f"{row.invalid:,} of {row.n:,} texts name no option and count as wrong")
-    if "gold-constant" in row.diagnosis.flags:
+    if "gold-constant" in row.diagnosis.warnings:
         parts.append("ties, and the right choice always in one place: the tie rule decides the number")
     return parts
 

@@ -316,7 +316,7 @@ def row_table(study: Study) -> pa.Table:
     names = {run.label: run.manifest.model.name for run in study.runs}
     rows = [
         {**replace(row, model=names[row.model]).as_json(), "complete": whole[row.model]}
-        for row in (*study.rows, *study.apart)
+        for row in (*study.rows, *study.other_metrics)
     ]
     averages = [each.as_json() for each in study.averages]
     schema = row_schema()

@@ -108,7 +108,7 @@ class TrackedRun:
 def tracked_runs(export: Export) -> Iterator[TrackedRun]:
     """Every run of the export."""
     for run in shown_runs(export).runs:
-        rows = [*run.rows, *run.apart]
+        rows = [*run.rows, *run.other_metrics]
         numbers = {name: value for row in rows for name, value in _numbers(row, rows).items() if math.isfinite(value)}
         signatures = {row.protocol: row.signature for row in rows}
         dataset = run.manifest.dataset.name

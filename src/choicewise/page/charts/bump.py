@@ -1,4 +1,4 @@
-"""Bump chart."""
+"""The bump chart: models over protocols, by rank or value."""
 
 from __future__ import annotations
 
@@ -39,22 +39,7 @@ from choicewise.page.study import Lead
 from choicewise.results.ladder import order_agreement, seriated
 from choicewise.results.outcomes import measured_as
 from choicewise.results.rows import Row
-from choicewise.util.text import count
-
-_LEFT, _COLUMN = 64, 12
-"""Pixels left of the columns, and of a column at least."""
-
-_RANK, _LOWEST, _HIGHEST, _VALUE = 44, 190, 640, 380
-"""Pixels of a rank, of all ranks at least and at most, and from 0 to 100 %."""
-
-_MANY = 40
-"""With more models, the grey lines are hairlines."""
-
-_APART = 15
-"""Pixels between two names of models."""
-
-_TAU, _NAME = 8, 48
-"""Pixels below the columns at which Kendall's τ and the names of protocols begin."""
+from choicewise.util.text import counted
 
 CAPTION = (
     "Every column is a protocol; neighbours order the models alike. Lines are thick where two models change places and "
@@ -82,7 +67,7 @@ def spec(values: Records, rank: bool = True, width: int = WIDTH) -> dict[str, An
     pixels = height / models if rank else height
     longest = max((em(record["label"]) for record in values if record["kind"] == "column"), default=0.0)
     return frame(
-        _with_room(values, at, _APART / pixels, (0.5, models + 0.5) if rank else (0.0, 1.0)),
+        _with_room(values, at, _DISTANCE / pixels, (0.5, models + 0.5) if rank else (0.0, 1.0)),
         [*_bump_columns(across, "rank" if rank else ""), *_lines(across, up, rank, columns, models), *_names(up)],
         width=width,
         left=_LEFT,
@@ -92,6 +77,82 @@ def spec(values: Records, rank: bool = True, width: int = WIDTH) -> dict[str, An
         height=height,
         about=_about(models, columns, rank),
     )
+
+
+SHOWN = len(MODELS)
+"""Models that have a colour and a shape; of more, the others are grey."""
+
+MODEL, PROTOCOL = 11, 13
+"""Widths of the names of models and protocols, in sizes of the font."""
+
+Column = Mapping[str, Row]
+"""What was measured the same way, by model."""
+
+
+def values(
+    rows: Sequence[Row],
+    significant: Collection[Lead] = (),
+    highlight: Sequence[str] = (),
+    first: str | None = None,
+) -> list[Record]:
+    """Records of the kinds ``column``, ``place`` and ``line`` (a model under a protocol, in colour or grey),
+    ``crossing`` and ``model`` (a name).
+
+    ``rows``: ranked, of several models (or of one).  A column holds what was measured the same way, if two models were.
+    ``significant``: two lines between neighbouring columns are thick where they cross and each of the two orders is
+    among these.  ``highlight``: models in colour, unless given those with the best median rank.  ``first``: protocol of
+    the first column, unless given the one whose order agrees best with all others.
+    """
+    models = list(dict.fromkeys(row.model for row in rows))
+    columns = _bump_values_columns(rows, min(len(models), 2))
+    table = np.array([[_value(column, model) for model in models] for column in columns])
+    table = table.reshape(len(columns), len(models))
+    names = [next(iter(column.values())).protocol for column in columns]
+    order = seriated(table, names.index(first) if first in names else None)
+    columns, names, table = [columns[each] for each in order], [names[each] for each in order], table[order]
+    shown = shown_models(rows, highlight)
+    drawn = [_places(column, models) for column in columns]
+    agreement = order_agreement(table)[0].tolist() if columns else []
+    prefix = chart.shared_prefix(names)
+    records = [_column(at, name, prefix, tau) for at, (name, tau) in enumerate(zip(names, agreement, strict=True))]
+    for line, model in enumerate(models):
+        if model not in shown:
+            records += _grey(model, line, columns, drawn)
+            continue
+        slot = shown.index(model)
+        for at, column in enumerate(columns):
+            place = drawn[at].get(model, math.nan)
+            beside = at + ((slot + 0.5) / len(shown) - 0.5) * min(_BESIDE, len(columns) / _FEW)
+            records.append(_place(column.get(model), model, len(models), slot, at, beside, place))
+    records += _crossings(columns, names, drawn, shown, significant)
+    named = models if len(models) <= _NAMED else shown
+    return records + _models(columns, drawn, named, shown)
+
+
+def shown_models(rows: Sequence[Row], highlight: Sequence[str] = ()) -> list[str]:
+    """The models in colour, in the order of all models: of ``highlight``, else of all, those with the best ranks."""
+    ranks: dict[str, list[float]] = {}
+    for row in rows:
+        ranks.setdefault(row.model, []).append(math.inf if row.rank is None else row.rank)
+    chosen = [model for model in ranks if model in highlight] if highlight else list(ranks)
+    best = sorted(chosen, key=lambda model: median(ranks[model]))[:SHOWN]
+    return [model for model in ranks if model in best]
+
+
+_LEFT, _COLUMN = 64, 12
+"""Pixels left of the columns, and of a column at least."""
+
+_RANK, _LOWEST, _HIGHEST, _VALUE = 44, 190, 640, 380
+"""Pixels of a rank, of all ranks at least and at most, and from 0 to 100 %."""
+
+_MANY = 40
+"""With more models, the grey lines are hairlines."""
+
+_DISTANCE = 15
+"""Pixels between two names of models."""
+
+_TAU, _NAME = 8, 48
+"""Pixels below the columns at which Kendall's τ and the names of protocols begin."""
 
 
 def _bump_columns(across: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
@@ -155,16 +216,16 @@ def _slots(range_: Sequence[str]) -> dict[str, Any]:
     return {"field": "slot", "type": "nominal", "scale": scale, "legend": None}
 
 
-def _with_room(values: Records, at: str, apart: float, bounds: tuple[float, float]) -> list[Record]:
-    """The records, those of names with the place ``label_at`` at least ``apart`` from each other, within ``bounds``."""
+def _with_room(values: Records, at: str, distance: float, bounds: tuple[float, float]) -> list[Record]:
+    """The records, those of names with the place ``label_at``: ``distance`` from each other or more, in ``bounds``."""
     names = sorted((record for record in values if record["kind"] == "model"), key=lambda record: record[at])
     places: list[float] = []
     for record in names:
-        places.append(max(record[at], places[-1] + apart if places else bounds[0]))
+        places.append(max(record[at], places[-1] + distance if places else bounds[0]))
     limit = bounds[1]
     for number_ in reversed(range(len(places))):
         places[number_] = min(places[number_], limit)
-        limit = places[number_] - apart
+        limit = places[number_] - distance
     shifted = [{**record, "label_at": place} for record, place in zip(names, places, strict=True)]
     return [*(record for record in values if record["kind"] != "model"), *shifted]
 
@@ -174,11 +235,8 @@ def _about(models: int, columns: int, rank: bool) -> str:
     return f"The {what} of {models} models under {columns} protocols, sorted by the similarity of their orders"
 
 
-SHOWN = len(MODELS)
-"""Models that have a colour and a shape; of more, the others are grey."""
-
-MODEL, PROTOCOL = 11, 13
-"""Widths of the names of models and protocols, in sizes of the font."""
+_COLUMNS = ("protocol", "value", "ci_low", "ci_high", "rank", "rank_low", "rank_high", "n")
+"""What the record of a place has of its row."""
 
 _BESIDE, _FEW = 0.5, 70
 """Part of a column over which the intervals of the models stand beside each other, less where columns are few."""
@@ -188,59 +246,6 @@ _NAMED = 20
 
 _TIED = 0.3
 """How far apart lines of equal rank are, in ranks."""
-
-Column = Mapping[str, Row]
-"""What was measured the same way, by model."""
-
-
-def values(
-    rows: Sequence[Row],
-    significant: Collection[Lead] = (),
-    highlight: Sequence[str] = (),
-    first: str | None = None,
-) -> list[Record]:
-    """Records of the kinds ``column``, ``place`` and ``line`` (a model under a protocol, in colour or grey),
-    ``crossing`` and ``model`` (a name).
-
-    ``rows``: ranked, of several models (or of one).  A column holds what was measured the same way, if two models were.
-    ``significant``: two lines between neighbouring columns are thick where they cross and each of the two orders is
-    among these.  ``highlight``: models in colour, unless given those with the best median rank.  ``first``: protocol of
-    the first column, unless given the one whose order agrees best with all others.
-    """
-    models = list(dict.fromkeys(row.model for row in rows))
-    columns = _bump_values_columns(rows, min(len(models), 2))
-    table = np.array([[_value(column, model) for model in models] for column in columns])
-    table = table.reshape(len(columns), len(models))
-    names = [next(iter(column.values())).protocol for column in columns]
-    order = seriated(table, names.index(first) if first in names else None)
-    columns, names, table = [columns[each] for each in order], [names[each] for each in order], table[order]
-    shown = shown_models(rows, highlight)
-    drawn = [_places(column, models) for column in columns]
-    agreement = order_agreement(table)[0].tolist() if columns else []
-    prefix = chart.shared_prefix(names)
-    records = [_column(at, name, prefix, tau) for at, (name, tau) in enumerate(zip(names, agreement, strict=True))]
-    for line, model in enumerate(models):
-        if model not in shown:
-            records += _grey(model, line, columns, drawn)
-            continue
-        slot = shown.index(model)
-        for at, column in enumerate(columns):
-            place = drawn[at].get(model, math.nan)
-            beside = at + ((slot + 0.5) / len(shown) - 0.5) * min(_BESIDE, len(columns) / _FEW)
-            records.append(_place(column.get(model), model, len(models), slot, at, beside, place))
-    records += _crossings(columns, names, drawn, shown, significant)
-    named = models if len(models) <= _NAMED else shown
-    return records + _models(columns, drawn, named, shown)
-
-
-def shown_models(rows: Sequence[Row], highlight: Sequence[str] = ()) -> list[str]:
-    """The models in colour, in the order of all models: of ``highlight``, else of all, those with the best ranks."""
-    ranks: dict[str, list[float]] = {}
-    for row in rows:
-        ranks.setdefault(row.model, []).append(math.inf if row.rank is None else row.rank)
-    chosen = [model for model in ranks if model in highlight] if highlight else list(ranks)
-    best = sorted(chosen, key=lambda model: median(ranks[model]))[:SHOWN]
-    return [model for model in ranks if model in best]
 
 
 def _bump_values_columns(rows: Sequence[Row], fewest: int) -> list[Column]:
@@ -282,7 +287,7 @@ def _column(at: int, name: str, prefix: str, tau: float) -> Record:
 def _grey(model: str, line: int, columns: Sequence[Column], drawn: Sequence[Mapping[str, float]]) -> list[Record]:
     """The places of a line without colour; what is said of it stands with the first, since the line is one mark."""
     ranks = [rank for column in columns if model in column and (rank := column[model].rank) is not None]
-    under = count(len(ranks), "protocol")
+    under = counted(len(ranks), "protocol")
     said = f"rank {min(ranks)} to {max(ranks)} under {under}" if ranks else "no item was scored"
     records: list[Record] = [
         {"kind": "line", "line": line, "column": at, "place": own.get(model, math.nan), "value": _value(column, model)}
@@ -299,18 +304,11 @@ def _place(row: Row | None, model: str, models: int, slot: int, at: int, beside:
         return {**record, "value": math.nan, "rank": None, "description": f"{name}: no item was scored"}
     bounds = "" if row.rank_low is None else f" (95 %: {row.rank_low} to {row.rank_high})"
     about = f"{chart.cut(model, chart.SAID)} under {chart.cut(row.protocol, chart.SAID)}: "
-    about += f"rank {row.rank} of {models}{bounds}, {chart.share(row.value)} of {count(row.n, 'item')}"
+    about += f"rank {row.rank} of {models}{bounds}, {chart.share(row.value)} of {counted(row.n, 'item')}"
     about += chart.bounds(row.ci_low, row.ci_high)
     return {
         **record,
-        "protocol": row.protocol,
-        "value": row.value,
-        "ci_low": row.ci_low,
-        "ci_high": row.ci_high,
-        "rank": row.rank,
-        "rank_low": row.rank_low,
-        "rank_high": row.rank_high,
-        "n": row.n,
+        **{column: getattr(row, column) for column in _COLUMNS},
         "description": about,
     }
 
@@ -358,7 +356,7 @@ def _models(
 ) -> list[Record]:
     """The names of the models, where their lines end."""
     records: list[Record] = []
-    short = chart.cut_apart(named, MODEL)
+    short = chart.cut_distinct(named, MODEL)
     for model in named:
         ends = [at for at in range(len(columns)) if model in drawn[at]]
         if ends:

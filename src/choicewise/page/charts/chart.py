@@ -1,4 +1,4 @@
-"""Chart value, theme, frame, labels.
+"""A chart, and what all charts are made of: theme, frame, layers, labels.
 
 Colours are named as variables of CSS, which pages define for light and dark; files and notebooks get those of paper.
 """
@@ -23,13 +23,10 @@ from choicewise.util.text import disarmed, percent, safe
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from choicewise.results.compare import Axis
-
+    from choicewise.results.outcomes import Axis
 
 MIME = "application/vnd.vegalite.v6+json"
 """What notebooks call such a specification."""
-
-_VERSION = "6.4"
 
 
 @dataclass(frozen=True)
@@ -50,21 +47,21 @@ class Chart:
         alone = deepcopy(dict(self.page_spec))
         padding = dict(alone["padding"])
         room = padding["left"] + alone["width"] + padding["right"] - 24
-        heading = [cut(line, room / TITLE) for line in folded(safe(self.title), room / TITLE)][:2]
-        notes = folded(self.caption, room / SMALL)
+        heading = [cut(line, room / _TITLE) for line in _folded(safe(self.title), room / _TITLE)][:2]
+        notes = _folded(self.caption, room / SMALL)
         lines = (
-            {"text": heading, "fontSize": TITLE, "lineHeight": TITLE + 4, "fontWeight": 600},
+            {"text": heading, "fontSize": _TITLE, "lineHeight": _TITLE + 4, "fontWeight": 600},
             {"text": notes, "fontSize": SMALL, "lineHeight": SMALL + 4, "color": SOFT},
         )
         under = len(notes) * (SMALL + 4) + 6
-        above = len(heading) * (TITLE + 4) + under + 4
+        above = len(heading) * (_TITLE + 4) + under + 4
         for text, top in zip(lines, (above, under), strict=True):
             place = {"x": {"value": 12 - padding["left"]}, "y": {"value": -padding["top"] - top}}
             look = {"type": "text", "align": "left", "baseline": "top", "aria": False}
             alone["layer"] = [*alone["layer"], {"data": {"values": [{}]}, "mark": look | text, "encoding": place}]
         padding["top"] += above + 12
         about = f"{cut(self.title, 4 * SAID)}. {alone['description']}"
-        return coloured({**alone, "description": about, "padding": padding, "background": LIGHT[PAPER]})
+        return _coloured({**alone, "description": about, "padding": padding, "background": LIGHT[PAPER]})
 
     def for_page(self) -> dict[str, Any]:
         """The specification without title and background, its colours the variables of the theme."""
@@ -101,14 +98,6 @@ class Chart:
         return f"<Chart {self.name}: {self.title}>"
 
 
-def _renderer() -> ModuleType:
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise UsageError("drawing charts needs vl-convert-python; pip install 'choicewise[page]'") from error
-    return vl_convert
-
-
 Record = dict[str, Any]
 """One row of a chart's data: its ``kind`` says which layer draws it, NaN is null."""
 
@@ -119,8 +108,6 @@ WIDTH = 760
 
 NARROW = 560
 """Below so many pixels, names stand above their rows instead of beside them."""
-
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 PERCENT_AXIS: Mapping[str, Any] = {
     "values": [0, 0.25, 0.5, 0.75, 1],
@@ -169,11 +156,6 @@ def frame(
         "data": {"values": [_harmless(record) for record in values]},
         "layer": list(layers),
     }
-
-
-def _harmless(record: Record) -> Record:
-    """The record as JSON can hold it."""
-    return {name: harmless(value) if isinstance(value, str) else json_value(value) for name, value in record.items()}
 
 
 def layer(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> dict[str, Any]:
@@ -262,7 +244,7 @@ FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, Arimo, 'Liberation 
 
 SMALL: Final = 11
 NORMAL: Final = 12
-TITLE: Final = 14
+_TITLE: Final = 14
 """Sizes in pixels: notes and axes, names, the title of a chart that stands alone."""
 
 INK: Final = "var(--ink)"
@@ -346,38 +328,13 @@ def styles(colours: Mapping[str, str] = LIGHT) -> str:
     return " ".join(f"{name[4:-1]}: {colour};" for name, colour in colours.items())
 
 
-def coloured(spec: Any, colours: Mapping[str, str] = LIGHT) -> Any:
-    """The specification with literal colours for the variables; its data are left as they are."""
-    if isinstance(spec, Mapping):
-        return {name: part if name == "values" else coloured(part, colours) for name, part in spec.items()}
-    if isinstance(spec, list | tuple):
-        return [coloured(part, colours) for part in spec]
-    return colours.get(spec, spec) if isinstance(spec, str) else spec
-
-
-_NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
-"""What no XML file may hold."""
-
-_LAST_WORD = re.compile(r"[^-_/: ]*$")
-
-
 SAID = 60
 """Width of a name in what is said of a mark, in sizes of its font."""
-
-_NARROW, _WIDE = frozenset("fijlrtI.,:;'|!()[]-/ "), frozenset("mwMW@%")
 
 
 def em(text: str) -> float:
     """About how wide ``text`` is, in sizes of its font; rather too wide than too narrow."""
     return sum(map(_em, text))
-
-
-def _em(char: str) -> float:
-    if unicodedata.east_asian_width(char) in "WF":
-        return 1.05
-    if char in _NARROW:
-        return 0.36
-    return 0.9 if char in _WIDE else 0.7 if char.isupper() else 0.58
 
 
 def cut(text: str, most: float) -> str:
@@ -388,7 +345,7 @@ def cut(text: str, most: float) -> str:
     return _cut(text if len(text) <= 400 else text[:200] + "…" + text[-200:], most)
 
 
-def cut_apart(names: Iterable[str], most: float) -> dict[str, str]:
+def cut_distinct(names: Iterable[str], most: float) -> dict[str, str]:
     """Every name :func:`cut`; where several would look the same, what all of these begin with is left out first."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
@@ -401,49 +358,15 @@ def cut_apart(names: Iterable[str], most: float) -> dict[str, str]:
     return shown
 
 
-def _shared_start(names: Sequence[str]) -> str:
-    first, last = min(names), max(names)
-    same = (place for place, chars in enumerate(zip(first, last, strict=False)) if chars[0] != chars[1])
-    return first[: next(same, len(first))]
-
-
 def harmless(text: str) -> str:
     """``text`` in full, with escapes for hidden characters and without those that no file may hold."""
     return _NO_CHARACTERS.sub("\ufffd", disarmed(text))
-
-
-@lru_cache(maxsize=4096)
-def _cut(text: str, most: float) -> str:
-    shown = safe(harmless(text))
-    if em(shown) <= most:
-        return shown
-    room, head, tail = (most - 1.0) / 2, "", ""
-    for char in shown:
-        if em(head + char) > room:
-            break
-        head += char
-    for char in reversed(shown):
-        if em(char + tail) > room:
-            break
-        tail = char + tail
-    return f"{head}…{tail}"
 
 
 def shared_prefix(protocols: Sequence[str]) -> str:
     """``mmlu/`` where all protocols are of that benchmark, so that nothing is said by repeating it; else nothing."""
     prefixes = {name.partition("/")[0] for name in protocols}
     return f"{prefixes.pop()}/" if len(prefixes) == 1 and all("/" in name for name in protocols) else ""
-
-
-def folded(text: str, most: float) -> list[str]:
-    """Words on lines at most ``most`` sizes of their font wide."""
-    lines: list[str] = []
-    for word in text.split():
-        if lines and em(f"{lines[-1]} {word}") <= most:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines
 
 
 def change(axis: Axis, most: float) -> str:
@@ -465,3 +388,81 @@ def share(value: float) -> str:
 def bounds(low: float, high: float) -> str:
     """``, 95 % interval 17.6 to 26.6``; nothing where there is none."""
     return "" if math.isnan(low) or math.isnan(high) else f", 95 % interval {percent(low)} to {percent(high)}"
+
+
+_VERSION = "6.4"
+
+
+def _renderer() -> ModuleType:
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise UsageError("drawing charts needs vl-convert-python; pip install 'choicewise[page]'") from error
+    return vl_convert
+
+
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+
+
+def _harmless(record: Record) -> Record:
+    """The record as JSON can hold it."""
+    return {name: harmless(value) if isinstance(value, str) else json_value(value) for name, value in record.items()}
+
+
+def _coloured(spec: Any, colours: Mapping[str, str] = LIGHT) -> Any:
+    """The specification with literal colours for the variables; its data are left as they are."""
+    if isinstance(spec, Mapping):
+        return {name: part if name == "values" else _coloured(part, colours) for name, part in spec.items()}
+    if isinstance(spec, list | tuple):
+        return [_coloured(part, colours) for part in spec]
+    return colours.get(spec, spec) if isinstance(spec, str) else spec
+
+
+_NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
+"""What no XML file may hold."""
+
+_LAST_WORD = re.compile(r"[^-_/: ]*$")
+
+_NARROW, _WIDE = frozenset("fijlrtI.,:;'|!()[]-/ "), frozenset("mwMW@%")
+
+
+def _em(char: str) -> float:
+    if unicodedata.east_asian_width(char) in "WF":
+        return 1.05
+    if char in _NARROW:
+        return 0.36
+    return 0.9 if char in _WIDE else 0.7 if char.isupper() else 0.58
+
+
+def _shared_start(names: Sequence[str]) -> str:
+    first, last = min(names), max(names)
+    same = (place for place, chars in enumerate(zip(first, last, strict=False)) if chars[0] != chars[1])
+    return first[: next(same, len(first))]
+
+
+@lru_cache(maxsize=4096)
+def _cut(text: str, most: float) -> str:
+    shown = safe(harmless(text))
+    if em(shown) <= most:
+        return shown
+    room, head, tail = (most - 1.0) / 2, "", ""
+    for char in shown:
+        if em(head + char) > room:
+            break
+        head += char
+    for char in reversed(shown):
+        if em(char + tail) > room:
+            break
+        tail = char + tail
+    return f"{head}…{tail}"
+
+
+def _folded(text: str, most: float) -> list[str]:
+    """Words on lines at most ``most`` sizes of their font wide."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and em(f"{lines[-1]} {word}") <= most:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines

@@ -1,4 +1,4 @@
-"""Chart names and options."""
+"""The charts by name: what each needs, which choices it has, and how a study is drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from choicewise.results.ladder import ladder as climb
 from choicewise.results.ladder import main_effects
 from choicewise.results.outcomes import measured_as
 from choicewise.results.rows import Row
-from choicewise.util.text import count, safe
+from choicewise.util.text import counted, safe
 
 
 def draw(name: str, study: Study, **choices: Any) -> Chart:
@@ -83,7 +83,7 @@ def _strip(study: Study, choices: Choices) -> Chart:
     run = _one(study, choices)
     chosen = [] if choices.protocol is None else [_protocol(run, choices.protocol)]
     records = strip.values(run.rows, chosen)
-    numbers = count(sum(not math.isnan(row.value) for row in run.rows), "number")
+    numbers = counted(sum(not math.isnan(row.value) for row in run.rows), "number")
     spec = strip.spec(records, bool(choices.rank), choices.width)
     caption = strip.CAPTION_OWN if choices.rank else strip.caption(records)
     return Chart("strip", f"{_about(run)}: {numbers}", spec, caption)
@@ -142,55 +142,15 @@ def _pair(study: Study, choices: Choices) -> Chart:
     return Chart("pair", title, lanes.pair_spec(records, choices.width), lanes.PAIR_CAPTION)
 
 
-def _about(run: ShownRun) -> str:
-    return f"{run.label} on {run.manifest.dataset.name}, {count(run.items, 'item')}"
-
-
-def _together(study: Study) -> str:
-    datasets = dict.fromkeys(run.manifest.dataset.name for run in study.runs)
-    return f"{count(len(study.runs), 'model')} on {', '.join(datasets)}"
-
-
-def _listed(study: Study) -> str:
-    return ", ".join(map(safe, study.labels[:10])) + (", ..." if len(study.runs) > 10 else "")
-
-
-def _such_as(run: ShownRun) -> str:
-    """Two of its protocols, those of the lowest and the highest value."""
-    known = sorted((row for row in run.rows if not math.isnan(row.value)), key=lambda row: row.value)
-    return f"such as {known[0].protocol} and {known[-1].protocol}" if known else "of those in the run"
-
-
-def _run(study: Study, model: str) -> ShownRun:
-    for run in study.runs:
-        if model in (run.label, run.manifest.model.name):
-            return run
-    raise UsageError(f"no run is of the model {model!r}; {did_you_mean(model, study.labels)}")
-
-
-def _one(study: Study, choices: Choices) -> ShownRun:
-    if len(choices.models) > 1:
-        raise UsageError(f"{len(choices.models)} models were named; the chart is about one")
-    if not choices.models and len(study.runs) > 1:
-        raise UsageError(f"the chart is about one model; name one of {_listed(study)}")
-    return _run(study, choices.models[0]) if choices.models else study.runs[0]
-
-
-def _protocol(run: ShownRun, name: str) -> str:
-    if name not in run.protocols:
-        raise UsageError(f"the run of {safe(run.label)} has no protocol {name!r}; {did_you_mean(name, run.protocols)}")
-    return name
-
-
 def _no_number(study: Study) -> str:
     if any(not math.isnan(row.value) for row in study.rows):
         return ""
-    return "none of its numbers is a share of 1" if study.apart else "no item was scored"
+    return "none of its numbers is a share of 1" if study.other_metrics else "no item was scored"
 
 
 def _one_protocol(study: Study) -> str:
     most = max((len(run.protocols) for run in study.runs), default=0)
-    return "" if most > 1 else f"there is {count(most, 'protocol')}"
+    return "" if most > 1 else f"there is {counted(most, 'protocol')}"
 
 
 def _no_pair(study: Study) -> str:
@@ -228,3 +188,43 @@ KINDS = (
     Kind("pair", "two models compared", "two models", ("models",), _pair, _one_run),
 )
 """In the order of the page."""
+
+
+def _about(run: ShownRun) -> str:
+    return f"{run.label} on {run.manifest.dataset.name}, {counted(run.items, 'item')}"
+
+
+def _together(study: Study) -> str:
+    datasets = dict.fromkeys(run.manifest.dataset.name for run in study.runs)
+    return f"{counted(len(study.runs), 'model')} on {', '.join(datasets)}"
+
+
+def _listed(study: Study) -> str:
+    return ", ".join(map(safe, study.labels[:10])) + (", ..." if len(study.runs) > 10 else "")
+
+
+def _such_as(run: ShownRun) -> str:
+    """Two of its protocols, those of the lowest and the highest value."""
+    known = sorted((row for row in run.rows if not math.isnan(row.value)), key=lambda row: row.value)
+    return f"such as {known[0].protocol} and {known[-1].protocol}" if known else "of those in the run"
+
+
+def _run(study: Study, model: str) -> ShownRun:
+    for run in study.runs:
+        if model in (run.label, run.manifest.model.name):
+            return run
+    raise UsageError(f"no run is of the model {model!r}; {did_you_mean(model, study.labels)}")
+
+
+def _one(study: Study, choices: Choices) -> ShownRun:
+    if len(choices.models) > 1:
+        raise UsageError(f"{len(choices.models)} models were named; the chart is about one")
+    if not choices.models and len(study.runs) > 1:
+        raise UsageError(f"the chart is about one model; name one of {_listed(study)}")
+    return _run(study, choices.models[0]) if choices.models else study.runs[0]
+
+
+def _protocol(run: ShownRun, name: str) -> str:
+    if name not in run.protocols:
+        raise UsageError(f"the run of {safe(run.label)} has no protocol {name!r}; {did_you_mean(name, run.protocols)}")
+    return name

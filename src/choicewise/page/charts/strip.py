@@ -1,4 +1,4 @@
-"""Strip chart."""
+"""The strip chart: all numbers of one model, by family."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from choicewise.page.charts.chart import (
     where,
     words,
 )
-from choicewise.results.published import published
+from choicewise.results.compare import published
 from choicewise.results.rows import Row
-from choicewise.util.text import count
+from choicewise.util.text import counted
 
 CAPTION_OWN = (
     "Every dot is a number of the model under one protocol, the line its 95 % interval. Dashed: what guessing gives."
@@ -49,11 +49,11 @@ def caption(values: Records) -> str:
 def spec(values: Records, rank: bool = False, width: int = WIDTH) -> dict[str, Any]:
     """The chart of such values; ``rank``: of the rank among the models measured alike instead of the value."""
     narrow = width < NARROW
-    left, right = (12, 28) if narrow else (FAMILY * NORMAL + 24, 32)
+    left, right = (12, 28) if narrow else (_FAMILY * NORMAL + 24, 32)
     at, low, high = ("rank", "rank_low", "rank_high") if rank else ("value", "ci_low", "ci_high")
     across = number(at, **(_rank_axis(values) if rank else {"scale": {"domain": [0, 1]}, "axis": PERCENT_AXIS}))
     numbers = [record for record in values if record["kind"] == "number"]
-    step = lane_pixels(len(numbers))
+    step = _lane_pixels(len(numbers))
     tops = lane("top", max((record["lane"] for record in numbers), default=0), bandPosition=0)
     layers = [layer("family", hairline(), x={"value": -left}, x2={"value": "width"}, y=tops)]
     layers += [] if rank else [*_chance_layers(), _published_layer()]
@@ -79,6 +79,32 @@ def spec(values: Records, rank: bool = False, width: int = WIDTH) -> dict[str, A
         height={"step": step},
         about=_about(values),
     )
+
+
+def values(rows: Sequence[Row], chosen: Collection[str] = ()) -> list[Record]:
+    """Records of the kinds ``family``, ``number``, ``name``, ``published`` and ``chance``, in lanes from the top.
+
+    ``rows``: of one model, one per protocol and group.  Families stand in the order of their first row, their numbers
+    from the greatest to the least, those without a value last.  ``chosen``: protocols to point out.
+    """
+    families: dict[str, list[Row]] = {}
+    for row in rows:
+        families.setdefault(row.family, []).append(row)
+    prefix = chart.shared_prefix([row.protocol for row in rows])
+    records: list[Record] = []
+    above = math.ceil(_HEADING / _lane_pixels(len(rows)))
+    top = 0
+    for own in families.values():
+        start = top + above + (len(own) == 1)  # the name of the family and its count take two lines
+        ordered = sorted(own, key=lambda row: math.inf if math.isnan(row.value) else -row.value)
+        records.append(_family(ordered, top, start))
+        absent = [row.protocol for row in ordered if math.isnan(row.value)]
+        for place, row in enumerate(ordered, start):
+            told = _absent(absent) if [row.protocol] == absent[:1] else ""
+            records += [_number(row, place, row.protocol in chosen, told), *_published(row, place)]
+        records += _names(ordered, start, start - (above + 1) // 2, prefix, chosen)
+        top = start + len(own)
+    return records + _chances(records)
 
 
 def _chance_layers() -> list[dict[str, Any]]:
@@ -119,11 +145,11 @@ def _name_layers(narrow: bool) -> list[dict[str, Any]]:
         "right": {"align": "right"},
     }
     sides |= {"before": {"align": "right", "dx": -6}, "after": {"align": "left", "dx": 8}}
-    kept = [{"field": "at", "gte": 0.6}] if narrow else []
+    right_half = [{"field": "at", "gte": 0.6}] if narrow else []
     layers = []
     for side, place in sides.items():
         for chosen, colour in ((False, SOFT), (True, ACCENT)):
-            filters = (where("side", side), where("chosen", chosen), *kept)
+            filters = (where("side", side), where("chosen", chosen), *right_half)
             mark = note(**place, color=colour)
             layers += named("name", mark, *filters, x=number("at"), y=lane(), text=words("label"))
     return layers
@@ -147,8 +173,14 @@ def _about(values: Records) -> str:
     )
 
 
-FAMILY, _PROTOCOL = 11, 14
+_FAMILY, _PROTOCOL = 11, 14
 """Widths of the names of families and protocols, in sizes of the font."""
+
+_COLUMNS = (
+    *("model", "family", "protocol", "subject", "id", "value", "ci_low", "ci_high", "n", "chance"),
+    *("rank", "rank_low", "rank_high"),
+)
+"""What the record of a number has of its row."""
 
 _PLOT = 38
 """Width of the area between 0 and 100 % that names of protocols can count on, in sizes of their font."""
@@ -157,41 +189,15 @@ _LANE, _TALL, _HEADING = 9, 1080, 18
 """Pixels of a lane, of all lanes together where there are many, and above the numbers of a family."""
 
 
-def lane_pixels(numbers: int) -> int:
+def _lane_pixels(numbers: int) -> int:
     """Pixels of a lane, the fewer the more numbers there are."""
     return max(min(_LANE, _TALL // max(numbers, 1)), 1)
-
-
-def values(rows: Sequence[Row], chosen: Collection[str] = ()) -> list[Record]:
-    """Records of the kinds ``family``, ``number``, ``name``, ``published`` and ``chance``, in lanes from the top.
-
-    ``rows``: of one model, one per protocol and group.  Families stand in the order of their first row, their numbers
-    from the greatest to the least, those without a value last.  ``chosen``: protocols to point out.
-    """
-    families: dict[str, list[Row]] = {}
-    for row in rows:
-        families.setdefault(row.family, []).append(row)
-    prefix = chart.shared_prefix([row.protocol for row in rows])
-    records: list[Record] = []
-    above = math.ceil(_HEADING / lane_pixels(len(rows)))
-    top = 0
-    for own in families.values():
-        start = top + above + (len(own) == 1)  # the name of the family and its count take two lines
-        ordered = sorted(own, key=lambda row: math.inf if math.isnan(row.value) else -row.value)
-        records.append(_family(ordered, top, start))
-        absent = [row.protocol for row in ordered if math.isnan(row.value)]
-        for place, row in enumerate(ordered, start):
-            told = _absent(absent) if [row.protocol] == absent[:1] else ""
-            records += [_number(row, place, row.protocol in chosen, told), *_published(row, place)]
-        records += _names(ordered, start, start - (above + 1) // 2, prefix, chosen)
-        top = start + len(own)
-    return records + _chances(records)
 
 
 def _family(rows: Sequence[Row], top: int, start: int) -> Record:
     shares = [row.value for row in rows if not math.isnan(row.value)]
     spread = f"{chart.share(min(shares))} to {chart.share(max(shares))}" if shares else "no item was scored"
-    name, numbers = chart.cut(rows[0].family, FAMILY), count(len(rows), "number")
+    name, numbers = chart.cut(rows[0].family, _FAMILY), counted(len(rows), "number")
     numbers = numbers if len(shares) == len(rows) else f"{len(shares)} of {numbers}"
     return {
         "kind": "family",
@@ -210,27 +216,15 @@ def _number(row: Row, place: int, chosen: bool, absent: str) -> Record:
     name = chart.cut(row.protocol, chart.SAID) + (
         f", {chart.cut(row.subject, chart.SAID)}" if row.subject not in ("", "all") else ""
     )
-    about = f"{name}: {chart.share(row.value)} of {count(row.n, 'item')}"
+    about = f"{name}: {chart.share(row.value)} of {counted(row.n, 'item')}"
     about += chart.bounds(row.ci_low, row.ci_high)
     if row.rank is not None:
         bounds = "" if row.rank_low is None else f" (95 %: {row.rank_low} to {row.rank_high})"
         about += f", rank {row.rank}{bounds}"
     return {
         "kind": "number",
-        "model": row.model,
-        "family": row.family,
-        "protocol": row.protocol,
-        "subject": row.subject,
-        "id": row.id,
+        **{column: getattr(row, column) for column in _COLUMNS},
         "lane": place,
-        "value": row.value,
-        "ci_low": row.ci_low,
-        "ci_high": row.ci_high,
-        "n": row.n,
-        "chance": row.chance,
-        "rank": row.rank,
-        "rank_low": row.rank_low,
-        "rank_high": row.rank_high,
         "chosen": chosen,
         "absent": absent,
         "description": f"{name}: no item was scored" if math.isnan(row.value) else about,

@@ -43,13 +43,13 @@ const decisions = (item, decided) => {
   const heads = item.choices.map((_, place) => el("th", { scope: "col" }, letter(place) + right(place)));
   const rows = decided.map(([protocol, predicted, credit, tie, scores, most]) => {
     const verdict = credit === null ? "missing" : credit === 1 ? "right" : credit === 0 ? "wrong" : `credit ${fixed(credit)}`;
-    const doubt = tie === 2 ? ", tie" : tie === 1 ? ", nearly tied" : "";
+    const tied = tie === 2 ? ", tie" : tie === 1 ? ", nearly tied" : "";
     const cells = item.choices.map((_, place) => (scores
       ? bar(scores[place] ?? null, scores, place === predicted, most?.[place])
       : el("td", { class: "score" }, place === predicted ? "chosen" : "")));
     const name = page.protocols[protocol];
     const row = el("tr", {}, el("th", { scope: "row" }, name), ...cells,
-      el("td", {}, predicted < 0 ? "none" : letter(predicted)), el("td", { class: `verdict ${verdict}` }, verdict + doubt));
+      el("td", {}, predicted < 0 ? "none" : letter(predicted)), el("td", { class: `verdict ${verdict}` }, verdict + tied));
     row.classList.toggle("chosen", name === state.get("protocol"));
     return row;
   });
@@ -63,16 +63,16 @@ const tokensOf = (scored) => {
   const notes = [
     ...(scored.before === undefined ? [] : [`${nats(scored.before)} nats subtracted for what comes before`]),
     ...(scored.after === undefined ? [] : [`${nats(scored.after)} nats added for what follows`]),
-    ...(scored.doubts ?? []),
+    ...(scored.warnings ?? []),
   ];
-  const doubts = notes.length ? el("div", { class: "quiet" }, notes.join("; ")) : null;
+  const remarks = notes.length ? el("div", { class: "quiet" }, notes.join("; ")) : null;
   const shown = scored.tokens.length
     ? el("code", {}, ...scored.tokens.map(([text, logprob]) => el("span", { class: "token" }, text, el("small", {}, bound(scored.most) + nats(logprob)))))
     : el("code", {}, scored.text);
   const after = scored.null === undefined ? [] : [" after ", el("code", {}, scored.null || "(nothing)")];
   return el("tr", {},
     el("th", { scope: "row" }, scored.choice < 0 ? "text" : letter(scored.choice) + (scored.part ? `, part ${scored.part + 1}` : ""), ...after),
-    el("td", {}, shown, doubts),
+    el("td", {}, shown, remarks),
     el("td", { class: "number" }, bound(scored.most) + fixed(scored.total ?? scored.value)));
 };
 

@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 from tests.tiny import FAMILIES, VOCABULARY, WINDOW, tiny
 
 from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.paths import rungs
 from choicewise.models.local.selfcheck import DEPTH, check
 from choicewise.models.model import SelfCheck
 
@@ -45,7 +46,10 @@ def main() -> None:
     """Write ``docs/families.md``."""
     torch.set_num_threads(1)
     logging.set_verbosity_error()
-    rows = [row(family, check(CausalLM(tiny(family), window=512, vocabulary=VOCABULARY))) for family in FAMILIES]
+    rows = [
+        row(family, check(CausalLM(tiny(family), window=512, vocabulary=VOCABULARY), rungs("cpu")))
+        for family in FAMILIES
+    ]
     target = ROOT / "docs" / "families.md"
     target.parent.mkdir(exist_ok=True)
     target.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")

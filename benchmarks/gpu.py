@@ -28,7 +28,7 @@ from padded import loop
 
 from choicewise.engine import Tree, build
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.paths import BATCH_TOKENS, LADDER
+from choicewise.models.local.paths import BATCH_TOKENS, LADDER, rungs
 from choicewise.models.local.selfcheck import check
 from choicewise.questions import Span
 
@@ -205,7 +205,7 @@ def main() -> None:
     for shape in choice.model or ["1b", "7b"]:
         lm = CausalLM(llama(shape, torch.bfloat16, "cuda"), 4096, VOCABULARY)
         start = time.perf_counter()
-        report = check(lm, None if choice.rung is None else {choice.rung: LADDER[choice.rung]})
+        report = check(lm, rungs(lm.device.type) if choice.rung is None else {choice.rung: LADDER[choice.rung]})
         told: dict[str, Any] = {"self-check s": time.perf_counter() - start, "self-check": asdict(report)}
         told["workloads"] = []
         print(f"{shape}: {report}, {told['self-check s']:.1f} s", flush=True)

@@ -23,7 +23,8 @@ from workload import WORKLOADS, spans
 
 from choicewise.engine import build
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.paths import ComputePath, compute_path
+from choicewise.models.local.generation import ComputePath
+from choicewise.models.local.paths import compute_path, rungs
 from choicewise.models.local.selfcheck import check
 from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.questions import Span
@@ -60,7 +61,7 @@ def main() -> None:
     data, tokenizer = prepare(choice.work, choice.shared)
     model = llama(choice.model, getattr(torch, choice.dtype), "cpu")
     lm = CausalLM(model, 4096, VOCABULARY)
-    path = compute_path(check(lm).rung, lm, choice.batch_tokens)
+    path = compute_path(check(lm, rungs(lm.device.type)).rung, lm, choice.batch_tokens)
     for name in choice.workload or list(WORKLOADS):
         workload = WORKLOADS[name]
         asked = spans(workload, data, HfTokenizer(tokenizer))

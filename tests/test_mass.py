@@ -10,7 +10,7 @@ from choicewise.engine import FIRST_SET, build
 from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import CausalLM, known
+from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.local_model import answer_tokens
 from choicewise.models.local.paths import LADDER, rungs
 from choicewise.questions import Generation, Ids, Mass, Span, TokenSet
@@ -84,9 +84,9 @@ def test_members_that_the_model_does_not_know_have_no_probability(lm: CausalLM) 
     few = plain.score(lm.model, VOCABULARY, Mass(ids(1), TokenSet([5, 6])))
     more = plain.score(lm.model, VOCABULARY, Mass(ids(1), TokenSet([5, 6, VOCABULARY, 999])))
     assert few.logprobs.tolist() == more.logprobs.tolist()
-    assert known(TokenSet([5, VOCABULARY]).ids, VOCABULARY).tolist() == [5]
+    assert TokenSet([5, VOCABULARY]).known(VOCABULARY).tolist() == [5]
     with pytest.raises(ModelError, match="belongs to another model"):
-        known(TokenSet([VOCABULARY]).ids, VOCABULARY)
+        TokenSet([VOCABULARY]).known(VOCABULARY)
 
 
 @given(context=IDS, members=SETS)

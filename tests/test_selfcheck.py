@@ -22,14 +22,14 @@ from choicewise.models.local import attention, plain, selfcheck
 from choicewise.models.local import paths as mask_path
 from choicewise.models.local import paths as packed_path
 from choicewise.models.local import paths as unpacked_path
+from choicewise.models.local.attention import DecodePass
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.folder_model import load
-from choicewise.models.local.generation import DecodePass
 from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.paths import LADDER, PackedPath, compute_path, rungs
 from choicewise.models.local.selfcheck import BEYOND_REACH as BEYOND
-from choicewise.models.local.selfcheck import BRANCH, DEPTH, EXACT, check, probe, probe_depth
-from choicewise.models.model import Trial
+from choicewise.models.local.selfcheck import BRANCH, DEPTH, EXACT, probe, probe_depth
+from choicewise.models.model import SelfCheck, Trial
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span
 from choicewise.requests.ask import PreparedBlock
@@ -44,6 +44,10 @@ RUNG_OF = dict(line.split(" | ")[:2] for line in TABLE.read_text().splitlines() 
 
 def network(family: str, **changes: Any) -> CausalLM:
     return CausalLM(tiny(family, **changes), window=512, vocabulary=VOCABULARY)
+
+
+def check(lm: CausalLM, ladder: Any = None, deepest: int | None = None) -> SelfCheck:
+    return selfcheck.check(lm, rungs(lm.device.type) if ladder is None else ladder, deepest)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -15,7 +15,6 @@ import choicewise
 from choicewise import evaluate
 from choicewise.errors import ModelError
 from choicewise.models.load import load_model
-from choicewise.models.local import tokenizer as files
 from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
 
 from .worlds import write_mmlu
@@ -129,7 +128,7 @@ def test_a_tokenizer_json_comes_first(spelled: dict[str, bytes], tmp_path: Path)
 def test_without_its_packages_the_message_says_how_to_install_them(
     missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "find_spec", lambda name: None if name == missing else True)
+    monkeypatch.setattr("choicewise.models.local.files.find_spec", lambda name: None if name == missing else True)
     folder = model(tmp_path / "model", b"anything", LLAMA)
     with pytest.raises(ModelError, match=r"is missing; run: pip install 'choicewise\[sentencepiece\]'"):
         HfTokenizer(folder)

@@ -207,8 +207,8 @@ def test_a_password_in_an_address_is_refused_before_it_is_written_anywhere(tmp_p
 def test_nothing_for_servers_is_loaded_before_one_is_asked() -> None:
     code = (
         "import sys, choicewise\n"
-        "from choicewise.cli import commands\n"
-        "commands.invoke(['--help'])\n"
+        "from choicewise.cli import invoke\n"
+        "invoke(['--help'])\n"
         "print(sorted({'httpx2', 'stamina', 'tokenizers'} & set(sys.modules)), file=sys.stderr)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ}, check=True)

@@ -12,7 +12,8 @@ import pytest
 from choicewise.models.fake import HashModel
 from choicewise.models.server import routes as fields
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.http import Client, ServerFailed, Unanswerable
+from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.http import Client
 from choicewise.models.server.next_token_routes import bound, check_listed
 from choicewise.models.server.server_model import ServerModel
 from choicewise.questions import Ids, Question, Span

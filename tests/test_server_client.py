@@ -11,7 +11,8 @@ import pytest
 import stamina
 
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.http import Client, ServerFailed, Unanswerable
+from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.http import Client
 from tests.misbehaving_server import Server
 from tests.server_faults import stall, status
 
@@ -66,17 +67,17 @@ def test_the_name_of_the_model_is_checked_where_it_is_given(client: Client, serv
 
 
 def test_whether_the_server_still_answers_is_asked_path_by_path(client: Client, server: Server) -> None:
-    assert client.again("completions") == "and none was ever answered"
+    assert client.objection("completions") == "and none was ever answered"
     client.post("/tokenize", {"prompt": "ab"})
     client.get("models")
-    assert client.again("completions") == "and none was ever answered"
+    assert client.objection("completions") == "and none was ever answered"
     client.post("completions", BODY)
-    assert client.again("completions") is None
+    assert client.objection("completions") is None
     server.when(lambda request: request.path == "/v1/completions", status(400))
-    assert client.again("completions") == (
+    assert client.objection("completions") == (
         "and one that was answered before has none now (the server refuses the request, status 400: 'no luck')"
     )
-    assert client.again("/tokenize") is None
+    assert client.objection("/tokenize") is None
 
 
 def test_closing_ends_a_request_of_another_thread(server: Server) -> None:

@@ -1,5 +1,6 @@
 """Many requests at once: each answered once, as many at once as the server takes, and all ended when nobody reads."""
 
+import asyncio
 import random
 import signal
 import threading
@@ -13,8 +14,10 @@ import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from choicewise.models.server import http
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.http import Client, ConcurrencyLimit, ServerFailed, Unanswerable
+from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.http import Client, ConcurrencyLimit
 from choicewise.models.server.many_requests import FAILED_IN_A_ROW, ServerRequest, answered
 from tests.misbehaving_server import Server, serving
 from tests.server_faults import other_model, reset, stall, status, truncated_json
@@ -55,9 +58,9 @@ def text(answer: Any) -> str:
 
 
 def ended() -> bool:
-    """Whether no thread of a request is alive, after the time that they need to end."""
+    """Whether no request is under way any more, after the time that they need to end."""
     until = time.monotonic() + 10
-    while any(thread.name == "choicewise request" for thread in threading.enumerate()):
+    while any("_asked" in repr(task) for task in asyncio.all_tasks(http._event_loop())):
         if time.monotonic() > until:
             return False
         time.sleep(0.01)

@@ -4,6 +4,7 @@ The servers are real ones on loopback (``misbehaving_server``).  Pauses between 
 test is about them.
 """
 
+import asyncio
 import base64
 import json
 import logging
@@ -29,15 +30,8 @@ from choicewise.errors import ModelError
 from choicewise.models.server import http as retries
 from choicewise.models.server import routes as fields
 from choicewise.models.server.address import Key, ServerAddress, quoted
-from choicewise.models.server.http import (
-    Client,
-    Passing,
-    ServerFailed,
-    Unanswerable,
-    Unreadable,
-    json_answer,
-    retry_after,
-)
+from choicewise.models.server.faults import Passing, ServerFailed, Unanswerable, Unreadable, json_answer, retry_after
+from choicewise.models.server.http import Client
 from tests.misbehaving_server import Fault, Handler, Server, serving
 from tests.server_faults import (
     TRANSPORT_FAULTS,
@@ -98,7 +92,7 @@ def test_a_busy_server_is_waited_for_as_long_as_time_allows(name: str, server: S
     assert isinstance(error, ServerFailed)
     assert tries == 20  # what the fixture allows
     assert "the server is busy, status" in str(error)
-    assert str(error).endswith("run the same line again to continue")
+    assert str(error).endswith("run the same command again to resume")
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])
@@ -179,7 +173,7 @@ def test_a_server_that_is_not_there_stops_the_run() -> None:
         address = server.address
     with Client(ServerAddress.parse(address)) as client, pytest.raises(ServerFailed, match="is it running") as error:
         client.get("models")
-    assert ", 5 times; run the same line again" in str(error.value)
+    assert ", 5 times; run the same command again" in str(error.value)
 
 
 def test_no_connection_in_time_stops_the_run() -> None:
@@ -421,14 +415,17 @@ def test_no_try_begins_after_patience(server: Server) -> None:
 def test_pauses_grow_with_jitter() -> None:
     """With the true pauses of stamina, which are only counted."""
     slept = list[float]()
+
+    async def pause(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def failing() -> None:
+        raise Passing("it fails")
+
     with pytest.MonkeyPatch.context() as patch, stamina.set_testing(False):
-        patch.setattr("tenacity.nap.time.sleep", slept.append)
-
-        def failing() -> None:
-            raise Passing("it fails")
-
+        patch.setattr("asyncio.sleep", pause)
         with pytest.raises(Unanswerable, match="it fails, 5 times"):
-            retries.healed(failing, 600.0)
+            asyncio.run(retries.healed(failing, 600.0))
     assert len(slept) == 4
     assert all(base <= pause <= base + 1 for base, pause in zip([0.5, 1, 2, 4], slept, strict=True))
     assert len({pause % 0.5 for pause in slept}) > 1

@@ -295,7 +295,7 @@ def test_the_identity_is_the_model_not_the_address() -> None:
     with served(VLLM) as one, served(VLLM) as other, served(WITHOUT_CHOICE) as third:
         assert one.digest == other.digest != third.digest
         assert one.record.probes == other.record.probes
-        assert one.probe_again() == dict(one.record.probes)
+        assert one.probe_now() == dict(one.record.probes)
         assert one.record.software == "vllm 0.32.0"
 
 

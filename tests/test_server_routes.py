@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.models.server.http import Unanswerable
+from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.next_token_routes import (
     MOST,
     MOST_MEMBERS,
@@ -18,8 +18,8 @@ from choicewise.models.server.next_token_routes import (
     SglangChosen,
     SglangPrompts,
 )
-from choicewise.models.server.routes import TextPrompts, nodes
-from choicewise.models.server.span_routes import PromptLogprobs, settings, text_scores, whole_spans
+from choicewise.models.server.routes import TextPrompts, nodes, settings, text_scores, whole_spans
+from choicewise.models.server.span_routes import PromptLogprobs
 from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Ids, Mass, Sampling, Span, TokenSet
 from choicewise.scoring.decide import limited
 from choicewise.scoring.observed import Continuations

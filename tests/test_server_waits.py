@@ -6,7 +6,8 @@ import pytest
 import stamina
 
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.http import Client, Passing, Waits
+from choicewise.models.server.faults import Passing
+from choicewise.models.server.http import Client, Waits
 from tests.misbehaving_server import serving
 from tests.server_faults import status
 

@@ -20,7 +20,8 @@ from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.folder_model import FolderModel
 from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.paths import TreePath
-from choicewise.models.local.selfcheck import ENOUGH, LEAST, SHARE, SIGMAS, SpotCheck
+from choicewise.models.local.plain import SIGMAS
+from choicewise.models.local.selfcheck import ENOUGH, LEAST, SHARE, SpotCheck
 from choicewise.questions import Generation, Mass, Sampling, Span, TokenSet
 from choicewise.tokens.tokenizer import ByteTokenizer
 

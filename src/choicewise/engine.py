@@ -1,4 +1,4 @@
-"""Token tree, packs, plan."""
+"""Questions in the fewest tokens: the tree of all that they share, and the packs in which it is computed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from choicewise.tokens.tokenizer import common_prefix
 
 Places = npt.NDArray[np.int64]
 """Indices of keys and values: 0 .. len(path) - 1 are those kept from earlier packs, the pack's own follow."""
+
+FIRST_SET = -2
+"""The target that stands for the first set of tokens; the second set has the next lower number, and so on."""
+
+_ID_BYTES = 4
+_Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,10 +71,6 @@ def segments(tree: Tree, pack: Pack, size: int) -> Iterator[tuple[Ids, Places]]:
         yield rows, np.concatenate([ancestors, np.arange(place, place + len(rows))])
 
 
-FIRST_SET = -2
-"""The target that stands for the first set of tokens; the second set has the next lower number, and so on."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Tree:
     """Nodes in depth-first order, and which of them every distinct span reads.
@@ -105,83 +107,6 @@ def build(questions: Sequence[Span | Mass]) -> Tree:
     return _tree(Sequences(spans), tuple(sets.values()))
 
 
-def _tree(sequences: Sequences, sets: tuple[TokenSet, ...]) -> Tree:
-    """Every sequence adds the tokens after its common prefix with the previous one."""
-    common, lengths = sequences.common, sequences.context_lengths
-    new = lengths + sequences.inputs - common
-    first = np.cumsum(new) - new
-    nodes = int(new.sum())
-    depth = np.arange(nodes) - np.repeat(first - common, new)
-    parent, end = _nesting(common.tolist(), first.tolist(), new.tolist())
-    scored = sequences.inputs + 1
-    starts = np.concatenate([[0], np.cumsum(scored)]).astype(np.int64)
-    return Tree(
-        _new_tokens(sequences, common, first, nodes),
-        depth.astype(np.int32),
-        end,
-        _rows(ranges(lengths - 1, scored), scored, common, first, new, parent).astype(np.int32),
-        sequences.flat[ranges(sequences.start, scored)],
-        starts,
-        sequences.span_of,
-        sets,
-    )
-
-
-def _new_tokens(sequences: Sequences, common: Integers, first: Integers, nodes: int) -> Ids:
-    """The token of every node."""
-    tokens = np.empty(nodes, dtype=np.int32)
-    in_context = sequences.context_lengths - common  # how many new tokens the context has; below 0 when it has none
-    for place in np.flatnonzero(in_context > 0):
-        part = sequences.contexts[sequences.context[place]][common[place] :]
-        tokens[first[place] : first[place] + len(part)] = part
-    shared = np.maximum(-in_context, 0)
-    counts = sequences.inputs - shared
-    places = ranges(first + np.maximum(in_context, 0), counts)
-    tokens[places] = sequences.flat[ranges(sequences.start + shared, counts)]
-    return tokens
-
-
-def _nesting(common: list[int], first: list[int], new: list[int]) -> tuple[Integers, Ids]:
-    """For every sequence, which one added the token before its first new one; for every node, the end of its subtree.
-
-    A stack holds what every sequence added to the current path: (sequence, depth of its first token, its first node,
-    how many of its tokens are on the path).
-    """
-    nodes = sum(new)
-    parent, end = np.zeros(len(common), dtype=np.int64), np.full(nodes, nodes, dtype=np.int32)
-    path: list[tuple[int, int, int, int]] = []
-    for sequence, (depth, node, count) in enumerate(zip(common, first, new, strict=True)):
-        if not count:
-            continue
-        while path and path[-1][1] >= depth:
-            _, _, begin, kept = path.pop()
-            end[begin : begin + kept] = node
-        if path:
-            owner, top, begin, kept = path[-1]
-            parent[sequence] = owner
-            if top + kept > depth:
-                end[begin + depth - top : begin + kept] = node
-                path[-1] = owner, top, begin, depth - top
-        path.append((sequence, depth, node, count))
-    return parent, end
-
-
-def _rows(
-    depth: Integers, counts: Integers, common: Integers, first: Integers, new: Integers, parent: Integers
-) -> Integers:
-    """The node of every sequence at every ``depth`` it is read at, ``counts`` of them for each sequence."""
-    adding = np.maximum.accumulate(np.where(new > 0, np.arange(len(new)), 0))
-    owner = np.repeat(adding, counts)
-    while len(shared := np.flatnonzero(common[owner] > depth)):
-        owner[shared] = parent[owner[shared]]
-    return first[owner] + depth - common[owner]
-
-
-ID_BYTES = 4
-
-Integers = npt.NDArray[np.int64]
-
-
 class Sequences:
     """The distinct ones of some spans, sorted so that sequences with a common beginning are next to each other.
 
@@ -202,26 +127,26 @@ class Sequences:
         code += np.fromiter(map(number.__getitem__, as_bytes), dtype=np.int64, count=len(spans))
         distinct, span_of = np.unique(code, return_inverse=True)
         context, continuation = np.divmod(distinct, max(len(texts), 1))
-        order = _order(ordered, [text[:-ID_BYTES] for text in texts], context, continuation, self._extended)
+        order = _order(ordered, [text[:-_ID_BYTES] for text in texts], context, continuation, self._extended)
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        ends = np.cumsum([0, *map(len, texts)], dtype=np.int64) // ID_BYTES
-        self.span_of: Integers = place[span_of]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int64) // _ID_BYTES
+        self.span_of: _Integers = place[span_of]
         self.flat: Ids = np.frombuffer(b"".join(texts), dtype=np.int32)
-        self.context: Integers = context[order]
-        self.start: Integers = ends[:-1][continuation[order]]
-        self.inputs: Integers = np.diff(ends)[continuation[order]] - 1
+        self.context: _Integers = context[order]
+        self.start: _Integers = ends[:-1][continuation[order]]
+        self.inputs: _Integers = np.diff(ends)[continuation[order]] - 1
 
     def __len__(self) -> int:
         return len(self.context)
 
     @cached_property
-    def context_lengths(self) -> Integers:
+    def context_lengths(self) -> _Integers:
         """Tokens of each sequence's context, shape [sequences]."""
         return np.asarray([len(context) for context in self.contexts], dtype=np.int64)[self.context]
 
     @cached_property
-    def common(self) -> Integers:
+    def common(self) -> _Integers:
         """How many tokens each sequence has in common with the one before it, shape [sequences]."""
         common = np.zeros(len(self), dtype=np.int64)
         same = np.flatnonzero(self.context[1:] == self.context[:-1]) + 1
@@ -234,11 +159,11 @@ class Sequences:
                 common[place] = common_prefix([self.contexts[context] for context in pair])
         return common
 
-    def _common_inputs(self, places: Integers) -> Integers:
+    def _common_inputs(self, places: _Integers) -> _Integers:
         """How many inputs the sequences at ``places`` share with those before them, whose contexts are the same."""
         shorter = np.minimum(self.inputs[places], self.inputs[places - 1])
         first = np.cumsum(shorter) - shorter
-        steps = ranges(np.zeros_like(shorter), shorter)
+        steps = _ranges(np.zeros_like(shorter), shorter)
         before, own = (np.repeat(self.start[at], shorter) + steps for at in (places - 1, places))
         differences = np.append(np.flatnonzero(self.flat[before] != self.flat[own]), len(steps))
         return np.minimum(differences[np.searchsorted(differences, first)] - first, shorter)
@@ -248,10 +173,82 @@ class Sequences:
         return np.concatenate([self.contexts[self.context[place]], self.flat[start : start + self.inputs[place]]])
 
 
-def ranges(starts: Integers, counts: Integers) -> Integers:
+def _ranges(starts: _Integers, counts: _Integers) -> _Integers:
     """``start, start + 1, ...``, as many as its count, for every one of ``starts``, one after the other."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - counts), counts)
+
+
+def _tree(sequences: Sequences, sets: tuple[TokenSet, ...]) -> Tree:
+    """Every sequence adds the tokens after its common prefix with the previous one."""
+    common, lengths = sequences.common, sequences.context_lengths
+    new = lengths + sequences.inputs - common
+    first = np.cumsum(new) - new
+    nodes = int(new.sum())
+    depth = np.arange(nodes) - np.repeat(first - common, new)
+    parent, end = _nesting(common.tolist(), first.tolist(), new.tolist())
+    scored = sequences.inputs + 1
+    starts = np.concatenate([[0], np.cumsum(scored)]).astype(np.int64)
+    return Tree(
+        _new_tokens(sequences, common, first, nodes),
+        depth.astype(np.int32),
+        end,
+        _rows(_ranges(lengths - 1, scored), scored, common, first, new, parent).astype(np.int32),
+        sequences.flat[_ranges(sequences.start, scored)],
+        starts,
+        sequences.span_of,
+        sets,
+    )
+
+
+def _new_tokens(sequences: Sequences, common: _Integers, first: _Integers, nodes: int) -> Ids:
+    """The token of every node."""
+    tokens = np.empty(nodes, dtype=np.int32)
+    in_context = sequences.context_lengths - common  # how many new tokens the context has; below 0 when it has none
+    for place in np.flatnonzero(in_context > 0):
+        part = sequences.contexts[sequences.context[place]][common[place] :]
+        tokens[first[place] : first[place] + len(part)] = part
+    shared = np.maximum(-in_context, 0)
+    counts = sequences.inputs - shared
+    places = _ranges(first + np.maximum(in_context, 0), counts)
+    tokens[places] = sequences.flat[_ranges(sequences.start + shared, counts)]
+    return tokens
+
+
+def _nesting(common: list[int], first: list[int], new: list[int]) -> tuple[_Integers, Ids]:
+    """For every sequence, which one added the token before its first new one; for every node, the end of its subtree.
+
+    A stack holds what every sequence added to the current path: (sequence, depth of its first token, its first node,
+    how many of its tokens are on the path).
+    """
+    nodes = sum(new)
+    parent, end = np.zeros(len(common), dtype=np.int64), np.full(nodes, nodes, dtype=np.int32)
+    path: list[tuple[int, int, int, int]] = []
+    for sequence, (depth, node, count) in enumerate(zip(common, first, new, strict=True)):
+        if not count:
+            continue
+        while path and path[-1][1] >= depth:
+            _, _, begin, shared_length = path.pop()
+            end[begin : begin + shared_length] = node
+        if path:
+            owner, top, begin, shared_length = path[-1]
+            parent[sequence] = owner
+            if top + shared_length > depth:
+                end[begin + depth - top : begin + shared_length] = node
+                path[-1] = owner, top, begin, depth - top
+        path.append((sequence, depth, node, count))
+    return parent, end
+
+
+def _rows(
+    depth: _Integers, counts: _Integers, common: _Integers, first: _Integers, new: _Integers, parent: _Integers
+) -> _Integers:
+    """The node of every sequence at every ``depth`` it is read at, ``counts`` of them for each sequence."""
+    adding = np.maximum.accumulate(np.where(new > 0, np.arange(len(new)), 0))
+    owner = np.repeat(adding, counts)
+    while len(shared := np.flatnonzero(common[owner] > depth)):
+        owner[shared] = parent[owner[shared]]
+    return first[owner] + depth - common[owner]
 
 
 def _bytes(ids: Ids) -> bytes:
@@ -274,10 +271,10 @@ def _distinct_contexts(spans: Sequence[Span]) -> tuple[list[bytes], list[int]]:
 def _order(
     contexts: list[bytes],
     inputs: list[bytes],
-    context: Integers,
-    continuation: Integers,
+    context: _Integers,
+    continuation: _Integers,
     extended: npt.NDArray[np.bool_],
-) -> Integers:
+) -> _Integers:
     """The order of the bytes of ``contexts[context[s]]`` and ``inputs[continuation[s]]`` joined, hardly joining any.
 
     A sequence is sorted by the last of the sorted contexts that is not after it, then by what remains of it.  That is

@@ -11,6 +11,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from choicewise.errors import ModelError
+
 Ids = npt.NDArray[np.int32]
 """Token ids, shape [tokens]."""
 
@@ -225,6 +227,15 @@ class TokenSet:
     def digest(self) -> bytes:
         """16 bytes: the same tokens have the same digest."""
         return hashlib.blake2b(self.ids.astype("<i4").tobytes(), digest_size=16).digest()
+
+    def known(self, vocabulary: int) -> Ids:
+        """Those that a model of so many tokens knows; others have no probability.  ModelError where it knows none."""
+        if not len(self.ids) or self.ids[0] >= vocabulary:
+            raise ModelError(
+                f"a set of tokens holds none of the {vocabulary} that the model knows; "
+                "its tokenizer belongs to another model"
+            )
+        return self.ids[: np.searchsorted(self.ids, vocabulary)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -78,7 +78,7 @@ def test_a_run_whose_server_was_killed_goes_on_to_the_same_table(
     kept = observations(out)
     assert 0 < len(kept) < len(observations(served))
     stopped = choicewise(*line, code=ModelError.exit_code)  # nobody answers
-    assert "run the same line again" in stopped.stderr
+    assert "run the same command again" in stopped.stderr
     assert observations(out) == kept
 
     vllm_server.start()

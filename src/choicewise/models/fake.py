@@ -1,4 +1,4 @@
-"""Hash, oracle, anti-oracle.
+"""Models that compute nothing: hash, oracle, anti-oracle.
 
 All use the bytes of :class:`~choicewise.tokens.tokenizer.ByteTokenizer` as tokens.  ``fake:hash`` guesses, the same on
 every machine; ``fake:oracle`` knows every answer and must score 1 under any protocol, ``fake:anti-oracle`` 0.
@@ -35,8 +35,7 @@ from choicewise.tokens.tokenizer import BYTES, ByteTokenizer, Tokenizer
 SURE, UNSURE, REFUSED = -1e-6, -10.0, -20.0
 """Nats per token of a choice that an oracle prefers, does not know and rejects; length can't make up for the steps."""
 
-
-Weights = npt.NDArray[np.int64]
+_Weights = npt.NDArray[np.int64]
 
 
 class _Fake(ABC):
@@ -118,7 +117,7 @@ class HashModel(_Fake):
     def _generate(self, generation: Generation) -> TokenScores:
         table, sampling = self.tokenizer.token_bytes, generation.sampling
 
-        def choose(tokens: list[int], weights: Weights) -> int | None:
+        def choose(tokens: list[int], weights: _Weights) -> int | None:
             token = int(weights.argmax()) if sampling is None else sampling.draw(weights, len(tokens))
             ended = (sampling is not None and not table[token]) or generation.stopped([*tokens, token], table)
             return None if ended else token
@@ -139,12 +138,12 @@ class HashModel(_Fake):
             return context[context < BYTES].astype(np.uint8).tobytes()
         return b"".join(self.tokenizer.token_bytes[token] for token in context)
 
-    def _weights(self, text: Any) -> Weights:
+    def _weights(self, text: Any) -> _Weights:
         """Integers, so that their sum is the same on every machine; squares, so that some tokens stand out."""
         digest = text.digest(2 * len(self.tokenizer.token_bytes))
         return np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
 
-    def _read(self, context: Ids, limit: int, choose: Callable[[list[int], Weights], int | None]) -> TokenScores:
+    def _read(self, context: Ids, limit: int, choose: Callable[[list[int], _Weights], int | None]) -> TokenScores:
         """At most ``limit`` tokens, as ``choose`` names them from those before and the next weights, until None."""
         text = self._after(context)
         tokens, logprobs, ranks = list[int](), list[float](), list[int]()
@@ -158,13 +157,6 @@ class HashModel(_Fake):
             ranks.append(int(np.count_nonzero(weights > weights[token])))
             text.update(self.tokenizer.token_bytes[token])
         return TokenScores.of(tokens, logprobs, ranks)
-
-
-def _total(weights: Weights, members: Ids) -> TokenScores:
-    """The likeliest of ``members`` with its rank, and the log of the probability of them all."""
-    token = members[weights[members].argmax()]
-    share = int(weights[members].sum()) / int(weights.sum())
-    return TokenScores.of([token], [math.log(share)], [np.count_nonzero(weights > weights[token])])
 
 
 class Oracle(_Fake):
@@ -200,3 +192,10 @@ class AntiOracle(Oracle):
     """Sure of every wrong choice, and generates a wrong answer."""
 
     _prefers = False
+
+
+def _total(weights: _Weights, members: Ids) -> TokenScores:
+    """The likeliest of ``members`` with its rank, and the log of the probability of them all."""
+    token = members[weights[members].argmax()]
+    share = int(weights[members].sum()) / int(weights.sum())
+    return TokenScores.of([token], [math.log(share)], [np.count_nonzero(weights > weights[token])])

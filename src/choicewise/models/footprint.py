@@ -1,4 +1,4 @@
-"""Memory a model takes.
+"""The memory that a model takes, without loading it.
 
 Weights are counted from the headers of the safetensors files.  What computing takes beside them is an allowance: where
 it is too small, packs of questions get smaller and the answers stay the same (``engine``), so it errs on the side of
@@ -38,7 +38,7 @@ CONTEXT: Final = {"cpu": 0, "cuda": 1_000_000_000}
 HOST: Final = {"cpu": 750_000_000, "cuda": 3_000_000_000}
 """Bytes of main memory of a process with torch and transformers, questions and answers; with CUDA its libraries."""
 
-UNUSED: Final = 1.25
+_UNUSED: Final = 1.25
 """How many times as much an allocator takes as is in use: as measured on CPUs, with vocabularies of 128,000 tokens."""
 
 _FLOATS: Final = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
@@ -114,6 +114,11 @@ def footprint(
     return Footprint(weights, workspace, CONTEXT[device], max(layers.values(), default=0), HOST[device] + on_host)
 
 
+def adapter_bytes(file: Path) -> int:
+    """Memory that the weights of an adapter take: PEFT computes adapters in float32."""
+    return sum(numbers * 4 if kind in _FLOATS else size for _, size, numbers, kind in _tensors([file]))
+
+
 class _Shape(NamedTuple):
     """What of a configuration decides how large activations are; ``size``: bytes of a number."""
 
@@ -134,13 +139,13 @@ class _Shape(NamedTuple):
         entry of the logits is there as it is, compared, as a bit, and as a float32 log-probability: at most 13 bytes;
         while tokens are drawn, 24.  A self-check has three sequences with all their logits.
         """
-        kept = 2 * path + (path + pack + TOGETHER * generated if generated else 0)
-        states = 2 * self.layers * self.keys * self.size * kept
+        tokens = 2 * path + (path + pack + TOGETHER * generated if generated else 0)
+        states = 2 * self.layers * self.keys * self.size * tokens
         activations = pack * self.size * (6 * self.hidden + 3 * self.inner + 3 * (self.queries + self.keys))
         entries = min(logits // 4, pack * self.vocabulary)
         read = max((5 + 2 * self.size) * entries, 24 * min(TOGETHER, pack) * self.vocabulary if generated else 0)
         checked = 3 * probe * self.vocabulary * self.size
-        return int(UNUSED * (states + max(activations + read, checked)))
+        return int(_UNUSED * (states + max(activations + read, checked)))
 
 
 def _shape(config: Mapping[str, Any], size: int) -> _Shape:

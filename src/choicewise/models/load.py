@@ -1,4 +1,4 @@
-"""Load_model by name."""
+"""The model that a name stands for: a fake, a folder, a repository on the Hub, a server."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.util.secrets import refuse_secret
 
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
+
+_WEIGHTS: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+
+_ADAPTER: Final = "adapter_config.json"
+"""What a repository of an adapter holds."""
+
+_PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
 
 def load_model(
@@ -90,11 +98,25 @@ def load_model(
             f"code is never fetched from the Hub; run `hf download {on_hub.repository}`, read the code in the folder"
             " that it names, and pass that folder"
         )
-    folder, source = hub_folder(on_hub, progress)
+    folder, source = _hub_folder(on_hub, progress)
     model = FolderModel(folder, **options, elsewhere=elsewhere)
     added = "" if model.adapter is None else f"+{model.adapter.name}"
     model.name, model.source, model.recipe = on_hub.repository + added, source, Recipe(source, options)
     return model
+
+
+def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Snapshot, list[str]]:
+    """The repository of the model ``name`` and the paths of its files that are needed; errors as in `load_model`."""
+    if name.config is not None:
+        raise ModelError(f"{name}: a model has no configuration {name.config!r}; a revision is written after @")
+    snapshot = open_snapshot(name, MODEL)
+    weights = [path for path in (_WEIGHTS, INDEX) if path in snapshot.files][:1]
+    if not weights:
+        raise ModelError(_without_weights(snapshot))
+    if weights == [INDEX]:
+        snapshot.download(weights, progress)
+        weights += _listed(snapshot)
+    return snapshot, [path for path in FILES if path in snapshot.files] + weights
 
 
 def _given(
@@ -153,16 +175,7 @@ def _silent(line: str) -> None:
     """Nobody reads it."""
 
 
-WEIGHTS: Final = "model.safetensors"
-INDEX: Final = "model.safetensors.index.json"
-
-ADAPTER: Final = "adapter_config.json"
-"""What a repository of an adapter holds."""
-
-_PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
-
-
-def hub_folder(name: HubName, progress: Download | None = None) -> tuple[Path, str]:
+def _hub_folder(name: HubName, progress: Download | None = None) -> tuple[Path, str]:
     """The folder with the files of the model ``name``, and the repository and commit that they are of.
 
     Raises ModelError when it can't be had or holds no safetensors.
@@ -170,20 +183,6 @@ def hub_folder(name: HubName, progress: Download | None = None) -> tuple[Path, s
     snapshot, paths = open_hub_model(name, progress)
     snapshot.download(paths, progress)
     return snapshot.folder, snapshot.source
-
-
-def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Snapshot, list[str]]:
-    """The repository of the model ``name`` and the paths of its files that are needed; errors as :func:`hub_folder`."""
-    if name.config is not None:
-        raise ModelError(f"{name}: a model has no configuration {name.config!r}; a revision is written after @")
-    snapshot = open_snapshot(name, MODEL)
-    weights = [path for path in (WEIGHTS, INDEX) if path in snapshot.files][:1]
-    if not weights:
-        raise ModelError(_without_weights(snapshot))
-    if weights == [INDEX]:
-        snapshot.download(weights, progress)
-        weights += _listed(snapshot)
-    return snapshot, [path for path in FILES if path in snapshot.files] + weights
 
 
 def _listed(snapshot: Snapshot) -> list[str]:
@@ -201,7 +200,7 @@ def _listed(snapshot: Snapshot) -> list[str]:
 
 def _without_weights(snapshot: Snapshot) -> str:
     pickles = sorted(path for path in snapshot.files if path.endswith(_PICKLES))
-    if ADAPTER in snapshot.files:
+    if _ADAPTER in snapshot.files:
         return (
             f"{snapshot.source} is an adapter; run `hf download {snapshot.name.repository}`, and pass the folder it"
             " names as the adapter of the model that it was trained beside"

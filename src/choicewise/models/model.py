@@ -1,4 +1,4 @@
-"""The model interface, self-check record, recipe."""
+"""What every model offers, what its self-check found, and how it is loaded elsewhere."""
 
 from __future__ import annotations
 

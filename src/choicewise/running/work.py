@@ -449,7 +449,7 @@ class ServedModel(Structural):
     def record(self) -> ServerRecord:
         """What a run keeps of it."""
 
-    def probe_again(self) -> Mapping[str, float]:
+    def probe_now(self) -> Mapping[str, float]:
         """The probe's log-probabilities (nats) as the server gives them now, by text; raises ModelError."""
 
     def requests_for(self, questions: Sequence[Question]) -> int:
@@ -471,7 +471,7 @@ def note_change(folder: RunFolder, model: Model) -> None:
     if (served := served_model(model)) is None or before is None:
         return
     try:
-        now = replace(before, probes=dict(served.probe_again()), named=served.record.named)
+        now = replace(before, probes=dict(served.probe_now()), named=served.record.named)
     except ModelError as error:
         warnings.warn(f"the server was not probed again after the last question: {error}", stacklevel=3)
         return
@@ -493,4 +493,4 @@ def how_asked(model: Model) -> list[str]:
 
 def served_model(model: Model) -> ServedModel | None:
     """``model`` where it is behind a server; None for others."""
-    return cast(ServedModel, model) if hasattr(model, "probe_again") else None
+    return cast(ServedModel, model) if hasattr(model, "probe_now") else None

@@ -1,4 +1,4 @@
-"""Boundary policies: which tokens of a choice are scored; window.
+"""Which tokens of a choice are scored (boundary policies), after as much context as fits the window.
 
 Tokens need not stop where the context stops, so a protocol must say what it scores (axis ``boundary``):
 
@@ -18,15 +18,6 @@ The formulae and when to use which: ``docs/design/boundaries.md``.
 
 Places are in bytes, counted from the end of the text, as a tokenizer may put a dummy space before its start.
 Offset mappings are never used: some published tokenizers return empty ones (huggingface/tokenizers #1553).
-
-It asks the server for the log-probabilities of ``prompt + choice`` from the prompt's last token on, in case that token
-changed with what follows ("token healing"), and subtracts that token again where the prompt's text ends with the
-token's text (sglang 0.4.2, ``lang/backend/runtime_endpoint.py``, ``RuntimeEndpoint.select``).
-
-All three policies start from the tokens ``t`` that the texts of a request share (``lcp``), and from the end of the
-context that is not among them: the bytes ``r``, none where no token straddles the end of the context.  They need to
-know which bytes are scored, so a choice whose tokens do not spell its text is missing under them.  Formulae:
-``docs/design/boundaries.md``.
 """
 
 from __future__ import annotations
@@ -47,7 +38,18 @@ from choicewise.tokens.encode import Encodings, Located, spells
 from choicewise.tokens.tokenizer import Tokenizer, Vocabulary, common_prefix, count, vocabulary
 
 
-def _heal(request: TokenizedRequest, _: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
+def _bytes(request: _TokenizedRequest, choice: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
+    text = end + choice.encode()
+    if (ways := count_spellings(request.vocabulary, text)) > LIMIT:
+        return question.refused(
+            f"the {len(text)} bytes scored with continuation {choice!r} can be spelled in {ways} ways, "
+            f"more than the {LIMIT} that boundary:bytes takes; use boundary:heal or a shorter continuation"
+        )
+    offsets = tuple(range(len(end), len(text) + 1))
+    return question._replace(span=ByteProbability(span.context, text, offsets, request.vocabulary, gold=span.gold))
+
+
+def _heal(request: _TokenizedRequest, _: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
     after_shared = request.after_shared()
     if not len(after_shared[0]) or not end:
         return question
@@ -56,7 +58,7 @@ def _heal(request: TokenizedRequest, _: str, end: bytes, question: ChoiceQuestio
     return question._replace(before=ByteProbability(span.context, end, (0, len(end)), words, tuple(spellings)))
 
 
-def _word(request: TokenizedRequest, choice: str, _: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
+def _word(request: _TokenizedRequest, choice: str, _: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
     words = request.vocabulary
     if not words.marks_words:
         raise ModelError(
@@ -76,15 +78,53 @@ def _word(request: TokenizedRequest, choice: str, _: bytes, question: ChoiceQues
     return question._replace(before=Mass(span.context, begins), after=after)
 
 
-def _bytes(request: TokenizedRequest, choice: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
-    text = end + choice.encode()
-    if (ways := count_spellings(request.vocabulary, text)) > LIMIT:
-        return question.refused(
-            f"the {len(text)} bytes scored with continuation {choice!r} can be spelled in {ways} ways, "
-            f"more than the {LIMIT} that boundary:bytes takes; use boundary:heal or a shorter continuation"
-        )
-    offsets = tuple(range(len(end), len(text) + 1))
-    return question._replace(span=ByteProbability(span.context, text, offsets, request.vocabulary, gold=span.gold))
+CORRECTIONS: dict[str, _Correction] = {"heal": _heal, "word": _word, "bytes": _bytes}
+"""How the policies that go beyond ``lcp`` change its questions.
+
+All three start from the tokens ``t`` that the texts of a request share (``lcp``), and from the end of the context that
+is not among them: the bytes ``r``, none where no token straddles the end of the context.  They need to know which bytes
+are scored, so a choice whose tokens do not spell its text is missing under them.
+"""
+
+_END_OF_JOINED = ("joint", "moved-space", "count", "lcp", *CORRECTIONS)
+"""Policies that score the last tokens of context and continuation as one text."""
+
+_Asked = TypeVar("_Asked", bound=Span | Mass | ByteProbability)
+
+
+def choice_questions(
+    tokenizer: Tokenizer, policy: str, bos: str, context: str, continuations: Sequence[str], gold: Sequence[int]
+) -> list[ChoiceQuestion]:
+    """How each of ``continuations`` is asked after ``context``; ``gold`` are the indices of right ones."""
+    return choice_questions_batch(Encodings(tokenizer, bos), policy, [context], [continuations], [gold])[0]
+
+
+def choice_questions_batch(
+    encodings: Encodings,
+    policy: str,
+    contexts: Sequence[str],
+    continuations: Sequence[Sequence[str]],
+    golds: Sequence[Sequence[int]],
+) -> list[list[ChoiceQuestion]]:
+    """:func:`choice_questions` of many requests; every text that is new to ``encodings`` is encoded, in a few calls.
+
+    Besides those above, ``policy`` may be ``apart``: the tokens that context and continuation each have alone, without
+    a dummy space.  Raises ModelError when the tokenizer appends tokens to every text, or when an empty context has no
+    prefix token, and ProtocolError for any other ``policy``.
+    """
+    if policy not in (*BOUNDARIES, APART):
+        raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(BOUNDARIES)}")
+    texts = list(zip(contexts, continuations, strict=True))
+    if policy == "moved-space":
+        texts = [_with_space_moved(*pair) for pair in texts]
+    if policy == "last-token":
+        encodings.add_sequences(choice for _, choices in texts for choice in choices)
+    if policy == APART:
+        encodings.add_bare(choice for _, choices in texts for choice in choices)
+    if policy in ("separate", "last-token"):
+        encodings.add_plain(choice for _, choices in texts for choice in choices)
+    requests = _tokenized_requests(encodings, [context for context, _ in texts], [choices for _, choices in texts])
+    return [_ask(policy, request, gold) for request, gold in zip(requests, golds, strict=True)]
 
 
 class ChoiceQuestion(NamedTuple):
@@ -139,196 +179,6 @@ class ChoiceQuestion(NamedTuple):
             after=self.after and without(self.after, dropped),
             tokens_dropped=dropped,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class TokenizedRequest:
-    """The texts of one request and their tokens.
-
-    ``context``: those of the context alone.  The first ``stem`` of them begin all joined texts (the context with each
-    choice), too, and those of its last line, ``tail``, do not depend on what comes before.  ``ends``: the tokens after
-    the stem, of the context alone, then of every joined text.
-    """
-
-    encodings: Encodings
-    context_text: str
-    choices: tuple[str, ...]
-    context: Ids
-    stem: int
-    tail: str
-    ends: Sequence[Ids]
-
-    @cached_property
-    def shared(self) -> int:
-        """How many tokens after the stem the context and all joined texts have in common."""
-        return common_prefix(self.ends)
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The tokenizer's tokens by their bytes."""
-        return vocabulary(self.encodings.tokenizer)
-
-    def after_shared(self) -> list[Ids]:
-        """The tokens after those that all texts have in common: of the context alone, then of every joined text."""
-        return [tokens[self.shared :] for tokens in self.ends]
-
-    def context_end(self, index: int) -> bytes | None:
-        """The bytes of the context after the shared tokens of choice ``index``; None where its tokens lose text."""
-        spelled = self.vocabulary.spelled(self.after_shared()[1 + index].tolist())
-        choice, context = self.choices[index].encode(), self.context_text.encode()
-        if not spelled.endswith(choice):
-            return None
-        end = spelled[: len(spelled) - len(choice)]
-        # a tokenizer that puts a dummy space before every text also does so where all of the text is scored
-        return end if context.endswith(end) or end == b" " + context else None
-
-
-Correction = Callable[[TokenizedRequest, str, bytes, ChoiceQuestion, Span], ChoiceQuestion]
-"""From a request, a choice, the end of the context that is not shared, and the choice's question under ``lcp``."""
-
-CORRECTIONS: dict[str, Correction] = {"heal": _heal, "word": _word, "bytes": _bytes}
-
-END_OF_JOINED = ("joint", "moved-space", "count", "lcp", *CORRECTIONS)
-"""Policies that score the last tokens of context and continuation as one text."""
-
-
-def choice_questions(
-    tokenizer: Tokenizer, policy: str, bos: str, context: str, continuations: Sequence[str], gold: Sequence[int]
-) -> list[ChoiceQuestion]:
-    """How each of ``continuations`` is asked after ``context``; ``gold`` are the indices of right ones."""
-    return choice_questions_batch(Encodings(tokenizer, bos), policy, [context], [continuations], [gold])[0]
-
-
-def choice_questions_batch(
-    encodings: Encodings,
-    policy: str,
-    contexts: Sequence[str],
-    continuations: Sequence[Sequence[str]],
-    golds: Sequence[Sequence[int]],
-) -> list[list[ChoiceQuestion]]:
-    """:func:`choice_questions` of many requests; every text that is new to ``encodings`` is encoded, in a few calls.
-
-    Besides those above, ``policy`` may be ``apart``: the tokens that context and continuation each have alone, without
-    a dummy space.  Raises ModelError when the tokenizer appends tokens to every text, or when an empty context has no
-    prefix token, and ProtocolError for any other ``policy``.
-    """
-    if policy not in (*BOUNDARIES, APART):
-        raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(BOUNDARIES)}")
-    texts = list(zip(contexts, continuations, strict=True))
-    if policy == "moved-space":
-        texts = [_with_space_moved(*pair) for pair in texts]
-    if policy == "last-token":
-        encodings.add_sequences(choice for _, choices in texts for choice in choices)
-    if policy == APART:
-        encodings.add_bare(choice for _, choices in texts for choice in choices)
-    if policy in ("separate", "last-token"):
-        encodings.add_plain(choice for _, choices in texts for choice in choices)
-    requests = tokenized_requests(encodings, [context for context, _ in texts], [choices for _, choices in texts])
-    return [_ask(policy, request, gold) for request, gold in zip(requests, golds, strict=True)]
-
-
-def _with_space_moved(context: str, choices: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The texts of a request with the white space that ends the context before every continuation that is not empty."""
-    stripped = context.rstrip()
-    space = context[len(stripped) :]
-    return stripped, [space + choice if choice else "" for choice in choices]
-
-
-def _ask(policy: str, request: TokenizedRequest, gold: Sequence[int]) -> list[ChoiceQuestion]:
-    remembered, key = request.encodings.located, (policy, request.stem > 0, request.tail, request.choices)
-    if (located := remembered.get(key)) is None:
-        located = remembered[key] = _locate(policy, request)
-    contexts = {len(request.ends[0]): request.context}  # choices share the array
-    lossy = request.encodings.is_lossy(request.context_text)
-    bos = count(request.context[: request.stem], request.encodings.tokenizer.bos_id)
-    questions = []
-    for index, each in enumerate(located):
-        if each.missing is not None:
-            questions.append(ChoiceQuestion(None, each.merged, missing=each.missing))
-            continue
-        context = _context(request, each.before, contexts)
-        span = Span(context, each.continuation, index in gold)
-        choice = ChoiceQuestion(
-            span,
-            each.merged,
-            each.unknown,
-            noncanonical=each.noncanonical,
-            lossy=lossy or each.lossy,
-            bos=bos + each.bos,
-        )
-        questions.append(choice)
-    if policy not in CORRECTIONS:
-        return questions
-    return [correct(policy, request, index, question) for index, question in enumerate(questions)]
-
-
-def _context(request: TokenizedRequest, before: int | Ids, contexts: dict[int, Ids]) -> Ids:
-    if not isinstance(before, int):
-        return np.concatenate([request.context[: request.stem], before])
-    if before not in contexts:
-        contexts[before] = request.context[: request.stem + before]
-    return contexts[before]
-
-
-def _locate(policy: str, request: TokenizedRequest) -> list[Located]:
-    """Where the scored tokens of every choice are."""
-    parts = zip(request.choices, request.ends[1:], _pairs(policy, request), strict=True)
-    return [  # copies, as a part of an array keeps all of it in memory
-        _located(policy, request, choice, joined, before, continuation.copy())
-        for choice, joined, (before, continuation) in parts
-    ]
-
-
-def _located(
-    policy: str, request: TokenizedRequest, choice: str, joined: Ids, before: int | Ids, continuation: Ids
-) -> Located:
-    tokenizer, own = request.encodings.tokenizer, request.ends[0]
-    merged = not joined.tobytes().startswith(own.tobytes())
-    if not choice or not len(continuation):
-        return Located(before, continuation, merged, missing=_nothing_to_score(policy, choice, merged))
-    tokens = np.concatenate([own[:before] if isinstance(before, int) else before, continuation])
-    canonical = tokens.tobytes().endswith(joined.tobytes())
-    spelled = request.encodings.lossless and (canonical or policy in END_OF_JOINED)
-    return Located(
-        before,
-        continuation,
-        merged,
-        count(continuation, tokenizer.unknown_id),
-        noncanonical=not canonical,
-        lossy=not (spelled or spells(tokenizer, continuation, request.tail, choice)),
-        bos=count(tokens, tokenizer.bos_id),
-    )
-
-
-def _nothing_to_score(policy: str, choice: str, merged: bool) -> str:
-    if policy == APART:
-        return f"continuation {choice!r} has no tokens without a space before it, which its null context holds"
-    reason = "its characters merge into the context's tokens" if choice and merged else "it has no tokens"
-    return f"continuation {choice!r} leaves nothing to score: {reason}"
-
-
-def _pairs(policy: str, request: TokenizedRequest) -> list[tuple[int | Ids, Ids]]:
-    """For every choice the tokens before it, as in :class:`Located`, and its own."""
-    size, joined, encodings = len(request.ends[0]), request.ends[1:], request.encodings
-    match policy:
-        case "joint" | "moved-space":
-            return [(size, tokens[size:]) for tokens in joined]
-        case "separate":
-            return [(size, encodings.plain[choice]) for choice in request.choices]
-        case "count":
-            own = request.ends[0]
-            same = [np.array_equal(tokens[:size], own) for tokens in joined]
-            return [(size if kept else tokens[:size], tokens[size:]) for kept, tokens in zip(same, joined, strict=True)]
-        case "last-token":
-            # a text without tokens of its own has no last one: what it ends with as a sequence is the BOS
-            plain, sequences = encodings.plain, encodings.sequences
-            return [(size, sequences[choice][-1:][: len(plain[choice])]) for choice in request.choices]
-        case "apart":
-            return [(size, encodings.bare[choice]) for choice in request.choices]
-    # where not even the first token is common, all of every text is scored after the prefix token
-    shared = request.shared
-    before = shared if request.stem + shared else encodings.prefix_token
-    return [(before, tokens[shared:]) for tokens in joined]
 
 
 def char_spans(encodings: Encodings, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
@@ -392,18 +242,12 @@ def ends_before(span: Span, eos_id: int) -> list[Span]:
     return [Span(tokens[: len(span.context) + place], eos) for place in range(len(span.continuation))]
 
 
-def _spelled(tokenizer: Tokenizer, tokens: Ids) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bytes]:
-    """Where each token's bytes end, and all the bytes."""
-    pieces = [tokenizer.token_bytes[token] for token in tokens]
-    return np.cumsum([len(piece) for piece in pieces], dtype=np.int64), b"".join(pieces)
-
-
-def _misspelt(text: str) -> str:
-    return f"the tokens do not spell {text!r}, so it has no character span" if text else "it has no text"
-
-
 def select_spans(encodings: Encodings, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
     """The tokens that ``select`` scores; as ``parts`` the token that it subtracts, and those after the first alone.
+
+    It asks the server for the log-probabilities of ``prompt + choice`` from the prompt's last token on, in case that
+    token changed with what follows ("token healing"), and subtracts that token again where the prompt's text ends with
+    the token's text (sglang 0.4.2, ``lang/backend/runtime_endpoint.py``, ``RuntimeEndpoint.select``).
 
     The text of a token is what it decodes to by itself, so one that holds a part of a character is never subtracted,
     and one that changed but still ends the prompt is.  The server gives no number for the first token of a sequence, so
@@ -436,7 +280,7 @@ def select_spans(encodings: Encodings, context: str, continuation: str, gold: bo
     )
 
 
-def correct(policy: str, request: TokenizedRequest, index: int, question: ChoiceQuestion) -> ChoiceQuestion:
+def _correct(policy: str, request: _TokenizedRequest, index: int, question: ChoiceQuestion) -> ChoiceQuestion:
     """How choice ``index`` is asked under ``policy``, from its ``question`` under ``lcp``."""
     if not isinstance(question.span, Span):
         return question
@@ -445,12 +289,6 @@ def correct(policy: str, request: TokenizedRequest, index: int, question: Choice
         reason = f"the tokens of continuation {choice!r} do not spell its text, which boundary:{policy} needs"
         return question.refused(reason)
     return CORRECTIONS[policy](request, choice, end, question, question.span)
-
-
-def _beginnings(words: Vocabulary, tokens: Ids, text: bytes) -> Iterator[Spelling]:
-    """The beginnings of ``tokens`` that spell a beginning of ``text``, but not all of it."""
-    starts = (tuple(tokens[:length].tolist()) for length in range(len(tokens)))
-    return takewhile(lambda start: (spelled := words.spelled(start)) != text and text.startswith(spelled), starts)
 
 
 def fit_span(choice: ChoiceQuestion, window: int, *, cut_start: bool) -> ChoiceQuestion:
@@ -478,8 +316,8 @@ def cut_start(context: Ids, limit: int, new_tokens: int) -> tuple[Ids, int]:
 
     As lm-evaluation-harness cuts what it lets a model go on (``lm_eval/models/huggingface.py`` ``generate_until``).
     """
-    kept = context[len(context) - min(len(context), max(limit - new_tokens, 0)) :]
-    return kept, len(context) - len(kept)
+    last = context[len(context) - min(len(context), max(limit - new_tokens, 0)) :]
+    return last, len(context) - len(last)
 
 
 def cut_end(context: Ids, limit: int, new_tokens: int) -> tuple[Ids, int]:
@@ -487,21 +325,187 @@ def cut_end(context: Ids, limit: int, new_tokens: int) -> tuple[Ids, int]:
 
     As in HELM (``local_window_service.py`` ``truncate_from_right``), which leaves room for the tokens to come.
     """
-    kept = context[: max(limit - new_tokens, 0)]
-    return kept, len(context) - len(kept)
+    first = context[: max(limit - new_tokens, 0)]
+    return first, len(context) - len(first)
 
 
-Asked = TypeVar("Asked", bound=Span | Mass | ByteProbability)
-
-
-def without(question: Asked, dropped: int) -> Asked:
+def without(question: _Asked, dropped: int) -> _Asked:
     """The same question after a context that lacks its first ``dropped`` tokens."""
     return replace(question, context=question.context[dropped:])
 
 
-def tokenized_requests(
+@dataclass(frozen=True, eq=False)
+class _TokenizedRequest:
+    """The texts of one request and their tokens.
+
+    ``context``: those of the context alone.  The first ``stem`` of them begin all joined texts (the context with each
+    choice), too, and those of its last line, ``tail``, do not depend on what comes before.  ``ends``: the tokens after
+    the stem, of the context alone, then of every joined text.
+    """
+
+    encodings: Encodings
+    context_text: str
+    choices: tuple[str, ...]
+    context: Ids
+    stem: int
+    tail: str
+    ends: Sequence[Ids]
+
+    @cached_property
+    def shared(self) -> int:
+        """How many tokens after the stem the context and all joined texts have in common."""
+        return common_prefix(self.ends)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokenizer's tokens by their bytes."""
+        return vocabulary(self.encodings.tokenizer)
+
+    def after_shared(self) -> list[Ids]:
+        """The tokens after those that all texts have in common: of the context alone, then of every joined text."""
+        return [tokens[self.shared :] for tokens in self.ends]
+
+    def context_end(self, index: int) -> bytes | None:
+        """The bytes of the context after the shared tokens of choice ``index``; None where its tokens lose text."""
+        spelled = self.vocabulary.spelled(self.after_shared()[1 + index].tolist())
+        choice, context = self.choices[index].encode(), self.context_text.encode()
+        if not spelled.endswith(choice):
+            return None
+        end = spelled[: len(spelled) - len(choice)]
+        # a tokenizer that puts a dummy space before every text also does so where all of the text is scored
+        return end if context.endswith(end) or end == b" " + context else None
+
+
+_Correction = Callable[[_TokenizedRequest, str, bytes, ChoiceQuestion, Span], ChoiceQuestion]
+"""From a request, a choice, the end of the context that is not shared, and the choice's question under ``lcp``."""
+
+
+def _with_space_moved(context: str, choices: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The texts of a request with the white space that ends the context before every continuation that is not empty."""
+    stripped = context.rstrip()
+    space = context[len(stripped) :]
+    return stripped, [space + choice if choice else "" for choice in choices]
+
+
+def _ask(policy: str, request: _TokenizedRequest, gold: Sequence[int]) -> list[ChoiceQuestion]:
+    remembered, key = request.encodings.located, (policy, request.stem > 0, request.tail, request.choices)
+    if (located := remembered.get(key)) is None:
+        located = remembered[key] = _locate(policy, request)
+    contexts = {len(request.ends[0]): request.context}  # choices share the array
+    lossy = request.encodings.is_lossy(request.context_text)
+    bos = count(request.context[: request.stem], request.encodings.tokenizer.bos_id)
+    questions = []
+    for index, each in enumerate(located):
+        if each.missing is not None:
+            questions.append(ChoiceQuestion(None, each.merged, missing=each.missing))
+            continue
+        context = _context(request, each.before, contexts)
+        span = Span(context, each.continuation, index in gold)
+        choice = ChoiceQuestion(
+            span,
+            each.merged,
+            each.unknown,
+            noncanonical=each.noncanonical,
+            lossy=lossy or each.lossy,
+            bos=bos + each.bos,
+        )
+        questions.append(choice)
+    if policy not in CORRECTIONS:
+        return questions
+    return [_correct(policy, request, index, question) for index, question in enumerate(questions)]
+
+
+def _context(request: _TokenizedRequest, before: int | Ids, contexts: dict[int, Ids]) -> Ids:
+    if not isinstance(before, int):
+        return np.concatenate([request.context[: request.stem], before])
+    if before not in contexts:
+        contexts[before] = request.context[: request.stem + before]
+    return contexts[before]
+
+
+def _locate(policy: str, request: _TokenizedRequest) -> list[Located]:
+    """Where the scored tokens of every choice are."""
+    parts = zip(request.choices, request.ends[1:], _pairs(policy, request), strict=True)
+    return [  # copies, as a part of an array keeps all of it in memory
+        _located(policy, request, choice, joined, before, continuation.copy())
+        for choice, joined, (before, continuation) in parts
+    ]
+
+
+def _located(
+    policy: str, request: _TokenizedRequest, choice: str, joined: Ids, before: int | Ids, continuation: Ids
+) -> Located:
+    tokenizer, own = request.encodings.tokenizer, request.ends[0]
+    merged = not joined.tobytes().startswith(own.tobytes())
+    if not choice or not len(continuation):
+        return Located(before, continuation, merged, missing=_nothing_to_score(policy, choice, merged))
+    tokens = np.concatenate([own[:before] if isinstance(before, int) else before, continuation])
+    canonical = tokens.tobytes().endswith(joined.tobytes())
+    spelled = request.encodings.lossless and (canonical or policy in _END_OF_JOINED)
+    return Located(
+        before,
+        continuation,
+        merged,
+        count(continuation, tokenizer.unknown_id),
+        noncanonical=not canonical,
+        lossy=not (spelled or spells(tokenizer, continuation, request.tail, choice)),
+        bos=count(tokens, tokenizer.bos_id),
+    )
+
+
+def _nothing_to_score(policy: str, choice: str, merged: bool) -> str:
+    if policy == APART:
+        return f"continuation {choice!r} has no tokens without a space before it, which its null context holds"
+    reason = "its characters merge into the context's tokens" if choice and merged else "it has no tokens"
+    return f"continuation {choice!r} leaves nothing to score: {reason}"
+
+
+def _pairs(policy: str, request: _TokenizedRequest) -> list[tuple[int | Ids, Ids]]:
+    """For every choice the tokens before it, as in :class:`Located`, and its own."""
+    size, joined, encodings = len(request.ends[0]), request.ends[1:], request.encodings
+    match policy:
+        case "joint" | "moved-space":
+            return [(size, tokens[size:]) for tokens in joined]
+        case "separate":
+            return [(size, encodings.plain[choice]) for choice in request.choices]
+        case "count":
+            own = request.ends[0]
+            same = [np.array_equal(tokens[:size], own) for tokens in joined]
+            return [
+                (size if is_same else tokens[:size], tokens[size:])
+                for is_same, tokens in zip(same, joined, strict=True)
+            ]
+        case "last-token":
+            # a text without tokens of its own has no last one: what it ends with as a sequence is the BOS
+            plain, sequences = encodings.plain, encodings.sequences
+            return [(size, sequences[choice][-1:][: len(plain[choice])]) for choice in request.choices]
+        case "apart":
+            return [(size, encodings.bare[choice]) for choice in request.choices]
+    # where not even the first token is common, all of every text is scored after the prefix token
+    shared = request.shared
+    before = shared if request.stem + shared else encodings.prefix_token
+    return [(before, tokens[shared:]) for tokens in joined]
+
+
+def _spelled(tokenizer: Tokenizer, tokens: Ids) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bytes]:
+    """Where each token's bytes end, and all the bytes."""
+    pieces = [tokenizer.token_bytes[token] for token in tokens]
+    return np.cumsum([len(piece) for piece in pieces], dtype=np.int64), b"".join(pieces)
+
+
+def _misspelt(text: str) -> str:
+    return f"the tokens do not spell {text!r}, so it has no character span" if text else "it has no text"
+
+
+def _beginnings(words: Vocabulary, tokens: Ids, text: bytes) -> Iterator[Spelling]:
+    """The beginnings of ``tokens`` that spell a beginning of ``text``, but not all of it."""
+    starts = (tuple(tokens[:length].tolist()) for length in range(len(tokens)))
+    return takewhile(lambda start: (spelled := words.spelled(start)) != text and text.startswith(spelled), starts)
+
+
+def _tokenized_requests(
     encodings: Encodings, contexts: Sequence[str], choices: Sequence[Sequence[str]]
-) -> list[TokenizedRequest]:
+) -> list[_TokenizedRequest]:
     """The requests of ``contexts`` and the ``choices`` after each; what is new to ``encodings`` is encoded."""
     encodings.add_sequences(contexts)
     continued = encodings.continued(contexts, choices)
@@ -513,9 +517,9 @@ def tokenized_requests(
         context = encodings.context(text)
         if rests is None:
             ends = [context, *(encodings.joined(text, choice) for choice in own)]
-            requests.append(TokenizedRequest(encodings, text, tuple(own), context, 0, text, ends))
+            requests.append(_TokenizedRequest(encodings, text, tuple(own), context, 0, text, ends))
         else:
             tail, ends = rests
             stem = len(context) - len(ends[0])
-            requests.append(TokenizedRequest(encodings, text, tuple(own), context, stem, tail, ends))
+            requests.append(_TokenizedRequest(encodings, text, tuple(own), context, stem, tail, ends))
     return requests

@@ -1,4 +1,4 @@
-"""Byte-exact probability over tokenizations.
+"""The probability of bytes, in whatever tokens they come.
 
 A sequence of tokens covers a text when its bytes start with the text and those before its last token do not.  The
 coverings of a text exclude one another, so P(text | context) is the sum of their probabilities (Vieira et al. 2024;
@@ -16,117 +16,11 @@ import numpy as np
 from choicewise.questions import Answers, Ids, Mass, Question, Span, TokenScores, question_key
 from choicewise.tokens.tokenizer import Tokenizer, Vocabulary, per_tokenizer
 
-UNLISTED = "a part of its byte probability is no more than an upper bound, and differences of bounds are none"
+_UNLISTED = "a part of its byte probability is no more than an upper bound, and differences of bounds are none"
 """Why a byte probability has no answer."""
 
 PARTS = 50_000
 """Spans and masses asked at once, at most, unless one byte probability has more: some hundred megabytes."""
-
-
-def answer_with_bytes(answer: Callable[[Sequence[Question]], Answers], questions: Sequence[TokenQuestion]) -> Answers:
-    """The answers to ``questions`` from a model's ``answer``; byte probabilities are put together from their parts.
-
-    Without byte probabilities this is ``answer`` itself.  With some, a few are asked at a time, as they can have many
-    parts.
-    """
-    if not any(isinstance(question, ByteProbability) for question in questions):
-        yield from answer(cast(Sequence[Question], questions))
-        return
-    sums: dict[int, _CoveringSum] = {}
-    for batch in _batches(questions, sums):
-        for place, scores in answer([question for _, _, question in batch]):
-            index, part, _ = batch[place]
-            if index not in sums:
-                yield index, scores
-                continue
-            sums[index].take(part, scores)
-            if not sums[index].unanswered:
-                yield index, sums.pop(index).result()
-    yield from ((index, impossible.result()) for index, impossible in sums.items())  # no token spells any of them
-
-
-def parts(question: Span | Mass | ByteProbability) -> list[Span | Mass]:
-    """What the model is asked for ``question``: itself, or the spans and masses of a byte probability."""
-    return _CoveringSum(question).questions if isinstance(question, ByteProbability) else [question]
-
-
-@per_tokenizer  # it takes milliseconds, and is asked for with every shard
-def token_sizes(tokenizer: Tokenizer) -> Ids:
-    """Bytes of every token, and 0 as the last entry, for tokens beyond the tokenizer's."""
-    return np.asarray([*map(len, tokenizer.token_bytes), 0], dtype=np.int32)
-
-
-def sizes(question: object, answer: TokenScores, token_sizes: Ids) -> Ids:
-    """Bytes of every scored token, or part of a byte probability."""
-    if isinstance(question, ByteProbability):
-        return np.asarray(np.diff(question.offsets), dtype=np.int32)
-    try:
-        return token_sizes[answer.tokens]
-    except IndexError:
-        return token_sizes.take(answer.tokens, mode="clip")
-
-
-def _batches(
-    questions: Sequence[TokenQuestion], sums: dict[int, _CoveringSum]
-) -> Iterator[list[tuple[int, int, Question]]]:
-    """(index of a question, which of its parts, the part) of all that is asked at once; fills ``sums``."""
-    batch: list[tuple[int, int, Question]] = []
-    for index, question in enumerate(questions):
-        if not isinstance(question, ByteProbability):
-            batch.append((index, 0, question))
-            continue
-        sums[index] = _CoveringSum(question)
-        batch += [(index, part, asked) for part, asked in enumerate(sums[index].questions)]
-        if len(batch) >= PARTS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-class _CoveringSum:
-    """The spans and masses that a byte probability is the sum of, and their answers."""
-
-    def __init__(self, question: ByteProbability) -> None:
-        self._question = question
-        self.questions: list[Span | Mass] = []
-        self._terms: list[tuple[int | None, int, int]] = []  # (part of the spelling, part of the mass, which offset)
-        for spelling, spelled in question.considered():
-            tokens = np.asarray(spelling, dtype=np.int32)
-            context = np.concatenate([question.context, tokens])
-            span_part = None
-            for number, offset in enumerate(question.offsets):
-                rest = question.text[spelled:offset]
-                if not rest or not len((members := question.vocabulary.continuing(rest)).ids):
-                    continue
-                if spelling and span_part is None:
-                    span_part = len(self.questions)
-                    self.questions.append(Span(question.context, tokens, question.gold))
-                self._terms.append((span_part, len(self.questions), number))
-                self.questions.append(Mass(context, members, question.gold))
-        self._logprobs = np.full(len(self.questions), np.nan)
-        self._missing: str | None = None
-        self.unanswered = len(self.questions)
-
-    def take(self, part: int, answer: TokenScores) -> None:
-        self._logprobs[part] = answer.logprobs.sum(dtype=np.float64)
-        self._missing = self._missing or answer.missing or (UNLISTED if answer.at_most else None)
-        self.unanswered -= 1
-
-    def result(self) -> TokenScores:
-        """Differences of log P(text[:offset]) between neighbouring offsets; the empty text has probability one."""
-        offsets = self._question.offsets
-        totals = np.where(np.asarray(offsets) == 0, 0.0, -np.inf)
-        for span_part, mass_part, number in self._terms:
-            term = self._logprobs[mass_part] + (0.0 if span_part is None else self._logprobs[span_part])
-            totals[number] = np.logaddexp(totals[number], term)
-        with np.errstate(invalid="ignore"):  # what follows the impossible has no probability
-            logprobs = np.diff(totals).astype(np.float32)
-        first_bytes = np.asarray([self._question.text[start] for start in offsets[:-1]], dtype=np.int32)
-        if self._missing is not None:
-            return TokenScores.unanswered(self._missing, first_bytes)
-        return TokenScores(first_bytes, logprobs, ranks=np.full(len(logprobs), -1, dtype=np.int32))
-
 
 LIMIT = 4096
 """Token sequences that one text may have before its last token: each is a row of the model."""
@@ -178,6 +72,49 @@ TokenQuestion = Question | ByteProbability
 """What can be answered in tokens; a byte probability is put together from spans and masses."""
 
 
+def answer_with_bytes(answer: Callable[[Sequence[Question]], Answers], questions: Sequence[TokenQuestion]) -> Answers:
+    """The answers to ``questions`` from a model's ``answer``; byte probabilities are put together from their parts.
+
+    Without byte probabilities this is ``answer`` itself.  With some, a few are asked at a time, as they can have many
+    parts.
+    """
+    if not any(isinstance(question, ByteProbability) for question in questions):
+        yield from answer(cast(Sequence[Question], questions))
+        return
+    sums: dict[int, _CoveringSum] = {}
+    for batch in _batches(questions, sums):
+        for place, scores in answer([question for _, _, question in batch]):
+            index, part, _ = batch[place]
+            if index not in sums:
+                yield index, scores
+                continue
+            sums[index].take(part, scores)
+            if not sums[index].unanswered:
+                yield index, sums.pop(index).result()
+    yield from ((index, impossible.result()) for index, impossible in sums.items())  # no token spells any of them
+
+
+def parts(question: Span | Mass | ByteProbability) -> list[Span | Mass]:
+    """What the model is asked for ``question``: itself, or the spans and masses of a byte probability."""
+    return _CoveringSum(question).questions if isinstance(question, ByteProbability) else [question]
+
+
+@per_tokenizer  # it takes milliseconds, and is asked for with every shard
+def token_sizes(tokenizer: Tokenizer) -> Ids:
+    """Bytes of every token, and 0 as the last entry, for tokens beyond the tokenizer's."""
+    return np.asarray([*map(len, tokenizer.token_bytes), 0], dtype=np.int32)
+
+
+def sizes(question: object, answer: TokenScores, token_sizes: Ids) -> Ids:
+    """Bytes of every scored token, or part of a byte probability."""
+    if isinstance(question, ByteProbability):
+        return np.asarray(np.diff(question.offsets), dtype=np.int32)
+    try:
+        return token_sizes[answer.tokens]
+    except IndexError:
+        return token_sizes.take(answer.tokens, mode="clip")
+
+
 def count_spellings(vocabulary: Vocabulary, text: bytes) -> int:
     """How many token sequences, the empty one included, spell a beginning of ``text`` but not all of it."""
     ways = [1] + [0] * len(text)
@@ -196,3 +133,65 @@ def all_spellings(vocabulary: Vocabulary, text: bytes) -> Iterator[tuple[Spellin
         yield spelling, start
         for end in range(start + 1, min(len(text), start + vocabulary.longest + 1)):
             waiting += [((*spelling, token), end) for token in vocabulary.spelling(text[start:end])]
+
+
+def _batches(
+    questions: Sequence[TokenQuestion], sums: dict[int, _CoveringSum]
+) -> Iterator[list[tuple[int, int, Question]]]:
+    """(index of a question, which of its parts, the part) of all that is asked at once; fills ``sums``."""
+    batch: list[tuple[int, int, Question]] = []
+    for index, question in enumerate(questions):
+        if not isinstance(question, ByteProbability):
+            batch.append((index, 0, question))
+            continue
+        sums[index] = _CoveringSum(question)
+        batch += [(index, part, asked) for part, asked in enumerate(sums[index].questions)]
+        if len(batch) >= PARTS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+class _CoveringSum:
+    """The spans and masses that a byte probability is the sum of, and their answers."""
+
+    def __init__(self, question: ByteProbability) -> None:
+        self._question = question
+        self.questions: list[Span | Mass] = []
+        self._terms: list[tuple[int | None, int, int]] = []  # (part of the spelling, part of the mass, which offset)
+        for spelling, spelled in question.considered():
+            tokens = np.asarray(spelling, dtype=np.int32)
+            context = np.concatenate([question.context, tokens])
+            span_part = None
+            for number, offset in enumerate(question.offsets):
+                rest = question.text[spelled:offset]
+                if not rest or not len((members := question.vocabulary.continuing(rest)).ids):
+                    continue
+                if spelling and span_part is None:
+                    span_part = len(self.questions)
+                    self.questions.append(Span(question.context, tokens, question.gold))
+                self._terms.append((span_part, len(self.questions), number))
+                self.questions.append(Mass(context, members, question.gold))
+        self._logprobs = np.full(len(self.questions), np.nan)
+        self._missing: str | None = None
+        self.unanswered = len(self.questions)
+
+    def take(self, part: int, answer: TokenScores) -> None:
+        self._logprobs[part] = answer.logprobs.sum(dtype=np.float64)
+        self._missing = self._missing or answer.missing or (_UNLISTED if answer.at_most else None)
+        self.unanswered -= 1
+
+    def result(self) -> TokenScores:
+        """Differences of log P(text[:offset]) between neighbouring offsets; the empty text has probability one."""
+        offsets = self._question.offsets
+        totals = np.where(np.asarray(offsets) == 0, 0.0, -np.inf)
+        for span_part, mass_part, number in self._terms:
+            term = self._logprobs[mass_part] + (0.0 if span_part is None else self._logprobs[span_part])
+            totals[number] = np.logaddexp(totals[number], term)
+        with np.errstate(invalid="ignore"):  # what follows the impossible has no probability
+            logprobs = np.diff(totals).astype(np.float32)
+        first_bytes = np.asarray([self._question.text[start] for start in offsets[:-1]], dtype=np.int32)
+        if self._missing is not None:
+            return TokenScores.unanswered(self._missing, first_bytes)
+        return TokenScores(first_bytes, logprobs, ranks=np.full(len(logprobs), -1, dtype=np.int32))

@@ -1,4 +1,4 @@
-"""Chat templates, run through util/isolate."""
+"""Chats as text: by the template of a model, rendered in a process of its own, or by the server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from choicewise.tokens.chat_worker import CHARACTERS
 from choicewise.util.isolate import BoundedProcess
 from choicewise.util.isolated import Limits
 
-REMEMBERED = 4096
+_REMEMBERED = 4096
 """Texts that are remembered: the prompts of a block are rendered when they are fitted, and some again when asked."""
 
 _MARK = "some words of the system"
 _SAID = "some words of the user"
+
+TEMPLATES = Limits(seconds=5, wait=30.0, memory=512 << 20, answer=12 * CHARACTERS)
+"""Of a template; a busy machine may delay a text.  A character takes at most 12 bytes in JSON."""
 
 
 class Message(NamedTuple):
@@ -54,7 +57,7 @@ class ChatTemplate:
         key = tuple(messages)
         with self._lock:
             if key not in self._texts:
-                if len(self._texts) >= REMEMBERED:
+                if len(self._texts) >= _REMEMBERED:
                     self._texts.clear()
                 self._texts[key] = self._render(key)
             return self._texts[key]
@@ -91,10 +94,6 @@ class ChatTemplate:
         """Whether the model reads what it is asked; a template that refuses to be tried is not judged."""
         text, refused = self._renderer.render([Message("user", _SAID)._asdict()])
         return refused is not None or _SAID in text
-
-
-TEMPLATES = Limits(seconds=5, wait=30.0, memory=512 << 20, answer=12 * CHARACTERS)
-"""Of a template; a busy machine may delay a text.  A character takes at most 12 bytes in JSON."""
 
 
 class ChatRenderer(BoundedProcess):

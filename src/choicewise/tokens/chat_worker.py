@@ -18,17 +18,17 @@ CHARACTERS = 10_000_000
 
 TOO_LONG = f"gives more than {CHARACTERS} characters"
 
-FAULTS = ("SecurityError", "TemplateSyntaxError")
+_FAULTS = ("SecurityError", "TemplateSyntaxError")
 """Errors of a template that are no answer to the messages: it reaches out of its sandbox, or is none."""
 
-TODAY = datetime(2024, 7, 26)
+_TODAY = datetime(2024, 7, 26)
 """The day that templates are told, so that the same question has the same text on every day.
 
 It is the one that the template of Llama 3.1 takes where it is told none.
 """
 
 
-def renderer() -> Callable[[Record], Record]:
+def _renderer() -> Callable[[Record], Record]:
     """The function that answers.  Unavailable where a library is missing."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # nothing here needs it, and it is slow to import
     try:
@@ -36,7 +36,7 @@ def renderer() -> Callable[[Record], Record]:
         from transformers.utils import chat_template_utils
     except ImportError as error:
         raise Unavailable(f"can't be rendered here, {error}: pip install 'choicewise[hf]'") from error
-    chat_template_utils.datetime = type("Today", (), {"now": staticmethod(lambda: TODAY)})
+    chat_template_utils.datetime = type("Today", (), {"now": staticmethod(lambda: _TODAY)})
 
     def answer(question: Record) -> Record:
         messages = question["messages"]
@@ -52,7 +52,7 @@ def renderer() -> Callable[[Record], Record]:
             )
         except TemplateError as error:
             name, reason = type(error).__name__, str(error)[:200]
-            if name in FAULTS:
+            if name in _FAULTS:
                 return {"failed": f"can't be used ({name}: {reason})"}
             return {"refused": reason}
         except MemoryError:
@@ -65,4 +65,4 @@ def renderer() -> Callable[[Record], Record]:
 
 
 if __name__ == "__main__":
-    serve(renderer)
+    serve(_renderer)

@@ -1,11 +1,11 @@
-"""Encode many texts once; split by pre-tokenizer.
+"""The tokens of many texts: each text, and where that is proven right each part of a text, is encoded once.
 
 Axis ``bos``: with ``default`` a sequence gets what the tokenizer adds by default, with ``none`` nothing.  A text that
 itself starts with the BOS gets nothing added, as in the harness, so a BOS is never doubled.  Where nothing precedes the
 first scored token, the prefix token does: BOS, or EOS where there is none.
 
-The places follow from the pipeline that ``tokenizer.json`` declares, and only pipelines for which it can be proven have
-any; the proofs are in ``docs/design/encoding.md``.
+The places at which texts are split follow from the pipeline that ``tokenizer.json`` declares, and only pipelines for
+which it can be proven have any; the proofs are in ``docs/design/encoding.md``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,49 @@ from choicewise.errors import ModelError
 from choicewise.questions import Ids
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.tokenizer import Tokenizer, count, declared_steps
+
+_NONE: Ids = np.empty(0, dtype=np.int32)
+
+_REMEMBERED = 24_000_000
+"""Characters of parts that are remembered: more than one subject of MMLU has; with their tokens some 100 MB."""
+
+_TEXTS = 2048
+"""Texts split at once: enough new parts for every thread, few enough to hold all parts in memory."""
+
+COMPARED = 1000
+"""Texts of which one is also encoded without splitting."""
+
+_PROBES = (
+    "Question: What?\nA. One\nB: two\n\n(C) three\n\nAnswer: A\n\nQ.E.D. is\u00a0it: \nno.\nD) 4\nE. \u0301e\nF.  x",
+    "A line.\n\nAnother,  with spaces \n and\ttabs\r\n\r\n  then\n\n\nmore? \n\nA. 1\nB. 23456\nAnswer: A",
+    "\nx\n/y\n's\n\n\n z\n\u0301a\nn\u0303\n\u00e9\n\u4f60\n\u597d\n\U0001f469\u200d\U0001f469\n\x00\n\x85\n\u2028\n",
+    'def f(x):\n    if x:\n\t\treturn "▁"\n\n}\n\n\nA\nB\n(C)\n~\n!\n0\n',
+)
+"""Texts with everything that has ever mattered where texts are split."""
+
+_Continued = tuple[str, list[Ids]]
+"""The end of a text; the tokens of that end alone, then of that end and each of the texts after it."""
+
+NEWLINE_STARTS = re.compile(r"\n(?<=[!-~]\n)")
+"""A newline after a visible ASCII character; the text is split before it."""
+
+NEWLINE_ENDS = re.compile(r"\n(?=[!-~])")
+"""A newline before a visible ASCII character; the text is split after it."""
+
+_WORD_STARTS = re.compile(r"(?=(?<=[!-~]) [A-Za-z])")
+"""Before a space between a visible ASCII character and an ASCII letter."""
+
+_WORD = re.compile(" [A-Za-z]")
+"""What follows such a place."""
+
+_LABEL = re.compile(r"\n*[!-~]{1,16}(?<=[.:)])(?= [A-Za-z])")
+"""What a line begins with (``Question:``, ``A.``), up to the start of a word."""
+
+_MARKS_AND_SPACE = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+
+SPLITS = {"Llama 3": _WORDS + r"|\p{N}{1,3}" + _MARKS_AND_SPACE, "Qwen 2": _WORDS + r"|\p{N}" + _MARKS_AND_SPACE}
+"""The expressions by which published tokenizers split a text so that a newline ends a piece."""
 
 
 class Encodings:
@@ -68,7 +111,7 @@ class Encodings:
         self.add_plain([lead, *(lead + text for text in new)])
         self.bare.update((text, self._without(lead, text)) for text in new)
 
-    def continued(self, contexts: Sequence[str], ends: Sequence[Sequence[str]]) -> list[Continued | None]:
+    def continued(self, contexts: Sequence[str], ends: Sequence[Sequence[str]]) -> list[_Continued | None]:
         """As :meth:`PartwiseTokenizer.continued`; None for all where the tokenizer does not split texts."""
         if isinstance(self.tokenizer, PartwiseTokenizer):
             return self.tokenizer.continued(contexts, ends, special=self._special)
@@ -151,62 +194,6 @@ class Encodings:
         return np.asarray([token], dtype=np.int32)
 
 
-def spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, complete: bool = False) -> bool:
-    """Whether ``tokens`` spell the end of context + continuation or, with ``complete``, all of it.
-
-    The dummy space before a text that is encoded by itself does not count.  The text of special tokens is not known,
-    so sequences that hold some pass where nothing is unknown.
-    """
-    parts = [tokenizer.token_bytes[token] for token in tokens.tolist()]
-    if b"" in parts:
-        return count(tokens, tokenizer.unknown_id) == 0
-    spelled = b"".join(parts)
-    # no more than as many characters as there are bytes can be spelled, and contexts are long
-    text = ((context if complete else context[-len(spelled) - 1 :]) + continuation).encode()
-    if spelled in (b" " + text, b" " + continuation.encode()):
-        return True
-    return spelled == text if complete else text.endswith(spelled)
-
-
-def _added(tokenizer: Tokenizer) -> tuple[Ids, Ids]:
-    """The tokens that the default puts before and after every text."""
-    (plain,), (special,) = (tokenizer.encode(["a"], special=special) for special in (False, True))
-    starts = range(len(special) - len(plain), -1, -1)  # what comes last wins, as most tokenizers append nothing
-    at = next((at for at in starts if np.array_equal(special[at : at + len(plain)], plain)), None)
-    if at is None:
-        raise _suffix_error(special)
-    return special[:at], special[at + len(plain) :]
-
-
-def _suffix_error(suffix: Ids) -> ModelError:
-    """The default adds a token after the text: the continuation would not follow the context."""
-    return ModelError(
-        f"this tokenizer appends token {int(suffix[-1])} to every text, so no continuation can follow a context; "
-        "use a protocol with bos:none, or a tokenizer made for a causal model"
-    )
-
-
-_NONE: Ids = np.empty(0, dtype=np.int32)
-
-REMEMBERED = 24_000_000
-"""Characters of parts that are remembered: more than one subject of MMLU has; with their tokens some 100 MB."""
-TEXTS = 2048
-"""Texts split at once: enough new parts for every thread, few enough to hold all parts in memory."""
-COMPARED = 1000
-"""Texts of which one is also encoded without splitting."""
-PROBES = (
-    "Question: What?\nA. One\nB: two\n\n(C) three\n\nAnswer: A\n\nQ.E.D. is\u00a0it: \nno.\nD) 4\nE. \u0301e\nF.  x",
-    "A line.\n\nAnother,  with spaces \n and\ttabs\r\n\r\n  then\n\n\nmore? \n\nA. 1\nB. 23456\nAnswer: A",
-    "\nx\n/y\n's\n\n\n z\n\u0301a\nn\u0303\n\u00e9\n\u4f60\n\u597d\n\U0001f469\u200d\U0001f469\n\x00\n\x85\n\u2028\n",
-    'def f(x):\n    if x:\n\t\treturn "▁"\n\n}\n\n\nA\nB\n(C)\n~\n!\n0\n',
-)
-"""Texts with everything that has ever mattered where texts are split."""
-
-
-Continued = tuple[str, list[Ids]]
-"""The end of a text; the tokens of that end alone, then of that end and each of the texts after it."""
-
-
 class PartwiseTokenizer:
     """A tokenizer that gives what ``inner`` gives, but splits texts and encodes every distinct part only once.
 
@@ -215,7 +202,7 @@ class PartwiseTokenizer:
     ``lossless``: whether the tokens of every text so far are known to spell it.
     """
 
-    def __init__(self, inner: Tokenizer, rule: SplitRule | None, *, remembered: int = REMEMBERED) -> None:
+    def __init__(self, inner: Tokenizer, rule: SplitRule | None, *, remembered: int = _REMEMBERED) -> None:
         """``remembered``: how many characters of parts are remembered."""
         self.inner = inner
         self.bos_id, self.eos_id, self.unknown_id = inner.bos_id, inner.eos_id, inner.unknown_id
@@ -234,8 +221,8 @@ class PartwiseTokenizer:
         if self.rule is None or not texts:
             return self.inner.encode(texts, special=special)
         encoded: list[Ids] = []
-        for start in range(0, len(texts), TEXTS):
-            encoded += self._encode(self.rule, texts[start : start + TEXTS], special)
+        for start in range(0, len(texts), _TEXTS):
+            encoded += self._encode(self.rule, texts[start : start + _TEXTS], special)
         if self._due(len(texts)):
             longest = max(range(len(texts)), key=lambda index: len(texts[index]))
             self._compare(texts[longest], encoded[longest], special)
@@ -243,7 +230,7 @@ class PartwiseTokenizer:
 
     def continued(
         self, starts: Sequence[str], ends: Sequence[Sequence[str]], *, special: bool
-    ) -> list[Continued | None]:
+    ) -> list[_Continued | None]:
         """For each of ``starts`` its text after the last place to split, and the tokens of that and each of its ends.
 
         That place is its end where words follow, else its last line break.  Before it these texts all have the same
@@ -276,7 +263,7 @@ class PartwiseTokenizer:
         starts: Sequence[str],
         ends: Sequence[Sequence[str]],
         places: Sequence[int],
-        continued: Sequence[Continued | None],
+        continued: Sequence[_Continued | None],
         special: bool,
     ) -> None:
         """Compare the longest text that was split with its tokens as a whole."""
@@ -327,7 +314,7 @@ class PartwiseTokenizer:
         self._frame = framed[:front], framed[front + len(plain) :]
         self._hazard = re.compile("|".join(map(re.escape, rule.hazards)) or r"(?!)")
         return all(
-            all(map(np.array_equal, self._encode(rule, PROBES, special), self.inner.encode(PROBES, special=special)))
+            all(map(np.array_equal, self._encode(rule, _PROBES, special), self.inner.encode(_PROBES, special=special)))
             for special in (False, True)
         )
 
@@ -367,7 +354,7 @@ class PartwiseTokenizer:
     def _learn(self, rule: SplitRule, parts: Iterable[str]) -> None:
         new = [part for part in dict.fromkeys(parts) if part not in self._tokens]
         if rule.words:
-            words = list(map(WORD_STARTS.split, new))
+            words = list(map(_WORD_STARTS.split, new))
             self._encode_new(self._words, chain.from_iterable(words))
             self._tokens.update(zip(new, map(self._join_words, words), strict=True))
         else:
@@ -406,29 +393,28 @@ class PartwiseTokenizer:
         return spelled == (b" " if self._dummy and part else b"") + part.encode()
 
 
-NEWLINE_STARTS = re.compile(r"\n(?<=[!-~]\n)")
-"""A newline after a visible ASCII character; the text is split before it."""
-NEWLINE_ENDS = re.compile(r"\n(?=[!-~])")
-"""A newline before a visible ASCII character; the text is split after it."""
+def spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, complete: bool = False) -> bool:
+    """Whether ``tokens`` spell the end of context + continuation or, with ``complete``, all of it.
 
-WORD_STARTS = re.compile(r"(?=(?<=[!-~]) [A-Za-z])")
-"""Before a space between a visible ASCII character and an ASCII letter."""
-WORD = re.compile(" [A-Za-z]")
-"""What follows such a place."""
-LABEL = re.compile(r"\n*[!-~]{1,16}(?<=[.:)])(?= [A-Za-z])")
-"""What a line begins with (``Question:``, ``A.``), up to the start of a word."""
-
-_MARKS_AND_SPACE = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
-SPLITS = {"Llama 3": _WORDS + r"|\p{N}{1,3}" + _MARKS_AND_SPACE, "Qwen 2": _WORDS + r"|\p{N}" + _MARKS_AND_SPACE}
-"""The expressions by which published tokenizers split a text so that a newline ends a piece."""
+    The dummy space before a text that is encoded by itself does not count.  The text of special tokens is not known,
+    so sequences that hold some pass where nothing is unknown.
+    """
+    parts = [tokenizer.token_bytes[token] for token in tokens.tolist()]
+    if b"" in parts:
+        return count(tokens, tokenizer.unknown_id) == 0
+    spelled = b"".join(parts)
+    # no more than as many characters as there are bytes can be spelled, and contexts are long
+    text = ((context if complete else context[-len(spelled) - 1 :]) + continuation).encode()
+    if spelled in (b" " + text, b" " + continuation.encode()):
+        return True
+    return spelled == text if complete else text.endswith(spelled)
 
 
 class SplitRule(NamedTuple):
     """Kinds of place at which texts may be split.
 
     ``newline`` matches the newlines at which to split, before them when ``before``, else after.  With ``words`` they
-    may be split at ``WORD_STARTS``, too.  With ``prefixed`` the tokenizer puts a dummy space before every text it is
+    may be split at ``_WORD_STARTS``, too.  With ``prefixed`` the tokenizer puts a dummy space before every text it is
     given, which a part from the middle of a text must lose.  A text that contains one of ``hazards`` is never split.
     """
 
@@ -442,13 +428,13 @@ class SplitRule(NamedTuple):
         """The parts of ``text``, which joined are the text.  Of words, only one after a line's label begins a part."""
         places = [0]
         starts_line = self.before or not text.startswith("\n")
-        if self.words and starts_line and (label := LABEL.match(text)):
+        if self.words and starts_line and (label := _LABEL.match(text)):
             places.append(label.end())
         if "\n" not in text:
             return [text] if len(places) == 1 else [text[: places[1]], text[places[1] :]]
         for match in self.newline.finditer(text):
             places.append(match.start() if self.before else match.end())
-            if self.words and (label := LABEL.match(text, match.end())):
+            if self.words and (label := _LABEL.match(text, match.end())):
                 places.append(label.end())
         return [text[start:end] for start, end in zip(places, [*places[1:], len(text)], strict=True)]
 
@@ -457,7 +443,7 @@ class SplitRule(NamedTuple):
 
         That is its end where words follow it, else a newline.
         """
-        if self.words and "!" <= text[-1:] <= "~" and all(map(WORD.match, ends)):
+        if self.words and "!" <= text[-1:] <= "~" and all(map(_WORD.match, ends)):
             return len(text)
         end = len(text)
         while (place := text.rfind("\n", 0, end)) >= 0:
@@ -495,8 +481,46 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
     if not all(_seen_in_text(token, normalizers) for token in hazards):
         return None
     # A space before a letter belongs to the letter's piece in all these expressions, and added tokens hold none.
-    words = (gpt2 or not before) and not any(WORD_STARTS.search(token["content"]) for token in added)
+    words = (gpt2 or not before) and not any(_WORD_STARTS.search(token["content"]) for token in added)
     return SplitRule(newline, before, prefixed, tuple(token["content"] for token in hazards), words)
+
+
+class Located(NamedTuple):
+    """How a choice is asked after any context with the same end.
+
+    The tokens before the scored ones are the request's stem (:mod:`choicewise.tokens.boundary`) and
+    ``before``: as many of the context's own next tokens, or tokens in their place.  ``continuation``: the scored
+    tokens, of no use where ``missing`` says why.  The flags are those of
+    :class:`choicewise.tokens.boundary.ChoiceQuestion` as far as they follow from the end of the context; ``bos``
+    counts after the stem.
+    """
+
+    before: int | Ids
+    continuation: Ids
+    merged: bool
+    unknown: int = 0
+    missing: str | None = None
+    noncanonical: bool = False
+    lossy: bool = False
+    bos: int = 0
+
+
+def _added(tokenizer: Tokenizer) -> tuple[Ids, Ids]:
+    """The tokens that the default puts before and after every text."""
+    (plain,), (special,) = (tokenizer.encode(["a"], special=special) for special in (False, True))
+    starts = range(len(special) - len(plain), -1, -1)  # what comes last wins, as most tokenizers append nothing
+    at = next((at for at in starts if np.array_equal(special[at : at + len(plain)], plain)), None)
+    if at is None:
+        raise _suffix_error(special)
+    return special[:at], special[at + len(plain) :]
+
+
+def _suffix_error(suffix: Ids) -> ModelError:
+    """The default adds a token after the text: the continuation would not follow the context."""
+    return ModelError(
+        f"this tokenizer appends token {int(suffix[-1])} to every text, so no continuation can follow a context; "
+        "use a protocol with bos:none, or a tokenizer made for a causal model"
+    )
 
 
 def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
@@ -543,23 +567,3 @@ def _never_merges_newlines(model: Mapping[str, Any], splitters: Sequence[Mapping
             return False  # an unknown newline may be fused with other unknown characters
         newlines = ("<0x0A>",)
     return not any(right.startswith(newlines) and not left.endswith(newlines) for left, right in model["merges"])
-
-
-class Located(NamedTuple):
-    """How a choice is asked after any context with the same end.
-
-    The tokens before the scored ones are the request's stem (:mod:`choicewise.tokens.boundary`) and
-    ``before``: as many of the context's own next tokens, or tokens in their place.  ``continuation``: the scored
-    tokens, of no use where ``missing`` says why.  The flags are those of
-    :class:`choicewise.tokens.boundary.ChoiceQuestion` as far as they follow from the end of the context; ``bos``
-    counts after the stem.
-    """
-
-    before: int | Ids
-    continuation: Ids
-    merged: bool
-    unknown: int = 0
-    missing: str | None = None
-    noncanonical: bool = False
-    lossy: bool = False
-    bos: int = 0

@@ -1,9 +1,8 @@
-"""Tokenizer interface, vocabulary, token bytes.
+"""What a tokenizer is, its vocabulary in bytes, and the bytes of every token.
 
 Lengths in bytes are the unit of truth for normalised scores, so they come from the vocabulary itself: the decoder that
 the file declares is applied to each token alone.  Offset mappings are never used; some published tokenizers return
-empty ones (tokenizers #1553, #1517).
-"""
+empty ones (tokenizers #1553, #1517)."""
 
 from __future__ import annotations
 
@@ -20,6 +19,69 @@ import numpy as np
 from choicewise.errors import ModelError
 from choicewise.questions import Ids, TokenSet
 from choicewise.tokens.chat_template import ChatTemplate
+
+Value = TypeVar("Value")
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+
+BYTES = 256
+"""Tokens of :class:`ByteTokenizer` that are bytes."""
+
+
+class Tokenizer(Hashable, Protocol):
+    """Text to token ids, and the bytes every token stands for.
+
+    ``token_bytes[i]`` holds the bytes of token ``i``; special tokens stand for no bytes.  ``unknown_id`` is the token
+    that stands for text the vocabulary can't spell, ``mask_id`` the one that hides others from a masked model, when
+    there are such.  ``digest`` (64 hex) identifies the tokenizer.  ``chat``: the template of the model's chats, where
+    it has one; it is no part of the digest.
+    """
+
+    bos_id: int | None
+    eos_id: int | None
+    unknown_id: int | None
+    mask_id: int | None
+    token_bytes: Sequence[bytes]
+    digest: str
+
+    @property
+    def chat(self) -> ChatTemplate | None:
+        """The chat template that comes with it."""
+
+    def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
+        """Token ids of each text; ``special`` adds what the tokenizer adds by default (a BOS, usually)."""
+
+    def words(self, texts: Sequence[str]) -> list[Ids]:
+        """For each token of each text, without special ones, a number that all tokens of its word share."""
+
+    def decode(self, ids: Ids) -> str:
+        """The text of ``ids`` without special tokens; bytes that are not UTF-8 become U+FFFD."""
+
+
+class ByteTokenizer:
+    """Every UTF-8 byte is a token, 256 is BOS and hides bytes: for the fakes and for tests."""
+
+    bos_id: int | None = BYTES
+    eos_id: int | None = None
+    unknown_id: int | None = None
+    mask_id: int | None = BYTES
+    digest = "0" * 64
+    chat: ChatTemplate | None = None
+
+    def __init__(self) -> None:
+        self.token_bytes: Sequence[bytes] = [*(bytes([byte]) for byte in range(BYTES)), b""]
+
+    def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
+        """Token ids of each text, with a BOS in front when ``special``."""
+        start = np.asarray([BYTES] if special else [], dtype=np.int32)
+        return [np.concatenate([start, np.frombuffer(text.encode(), dtype=np.uint8)], dtype=np.int32) for text in texts]
+
+    def words(self, texts: Sequence[str]) -> list[Ids]:
+        """For each byte of each text the number of its word; white space begins one."""
+        return [numbered_words(chr(byte).isspace() for byte in text.encode()) for text in texts]
+
+    def decode(self, ids: Ids) -> str:
+        """The text of ``ids``; bytes that are not UTF-8 become U+FFFD."""
+        return b"".join(self.token_bytes[token] for token in ids).decode(errors="replace")
 
 
 class Vocabulary:
@@ -82,56 +144,26 @@ class Vocabulary:
         return starts and (begins or not ends)
 
 
-class Tokenizer(Hashable, Protocol):
-    """Text to token ids, and the bytes every token stands for.
-
-    ``token_bytes[i]`` holds the bytes of token ``i``; special tokens stand for no bytes.  ``unknown_id`` is the token
-    that stands for text the vocabulary can't spell, ``mask_id`` the one that hides others from a masked model, when
-    there are such.  ``digest`` (64 hex) identifies the tokenizer.  ``chat``: the template of the model's chats, where
-    it has one; it is no part of the digest.
-    """
-
-    bos_id: int | None
-    eos_id: int | None
-    unknown_id: int | None
-    mask_id: int | None
-    token_bytes: Sequence[bytes]
-    digest: str
-
-    @property
-    def chat(self) -> ChatTemplate | None:
-        """The chat template that comes with it."""
-
-    def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-        """Token ids of each text; ``special`` adds what the tokenizer adds by default (a BOS, usually)."""
-
-    def words(self, texts: Sequence[str]) -> list[Ids]:
-        """For each token of each text, without special ones, a number that all tokens of its word share."""
-
-    def decode(self, ids: Ids) -> str:
-        """The text of ``ids`` without special tokens; bytes that are not UTF-8 become U+FFFD."""
-
-
-Made = TypeVar("Made")
-
-
-def per_tokenizer(make: Callable[[Tokenizer], Made]) -> Callable[[Tokenizer], Made]:
+def per_tokenizer(make: Callable[[Tokenizer], Value]) -> Callable[[Tokenizer], Value]:
     """``make``, called once for each tokenizer, however many models answer at once; they are told apart by identity."""
-    kept, lock = WeakKeyDictionary[Tokenizer, Made](), Lock()
+    values, lock = WeakKeyDictionary[Tokenizer, Value](), Lock()
 
     @wraps(make)
-    def made(tokenizer: Tokenizer) -> Made:
-        if (known := kept.get(tokenizer)) is None:
+    def value(tokenizer: Tokenizer) -> Value:
+        if (known := values.get(tokenizer)) is None:
             with lock:
-                known = kept.get(tokenizer)
+                known = values.get(tokenizer)
                 if known is None:
-                    known = kept[tokenizer] = make(tokenizer)
+                    known = values[tokenizer] = make(tokenizer)
         return known
 
-    return made
+    return value
 
 
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+@per_tokenizer
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    """The vocabulary of a tokenizer, sorted once."""
+    return Vocabulary(tokenizer)
 
 
 def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
@@ -158,6 +190,44 @@ def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
     for token in added:
         table[token["id"]] = b"" if token["special"] else token["content"].encode()
     return table
+
+
+def declared_steps(step: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """The steps of a declared normalizer, pre-tokenizer or decoder, those of nested sequences in order."""
+    if step is None or step["type"] != "Sequence":
+        return [] if step is None else [step]
+    parts = (part for key in ("normalizers", "pretokenizers", "decoders") for part in step.get(key, ()))
+    return [inner for part in parts for inner in declared_steps(part)]
+
+
+def byte_alphabet() -> dict[str, bytes]:
+    """Character to byte in byte-level vocabularies: printable bytes stand for themselves, the others move up.
+
+    Source: openai/gpt-2 ``src/encoder.py`` ``bytes_to_unicode`` @a74da5d.
+    """
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    moved = [byte for byte in range(256) if byte not in plain]
+    alphabet = {chr(byte): bytes([byte]) for byte in plain}
+    return alphabet | {chr(256 + place): bytes([byte]) for place, byte in enumerate(moved)}
+
+
+def numbered_words(starts: Iterable[bool]) -> Ids:
+    """The number of the word of each token, from whether a word starts with it."""
+    return np.cumsum(list(starts), dtype=np.int32)
+
+
+def count(ids: Ids, token: int | None) -> int:
+    """How often ``token`` is among ``ids``; never where the tokenizer has no such token."""
+    return 0 if token is None else int(np.count_nonzero(ids == token))
+
+
+def common_prefix(sequences: Sequence[Ids]) -> int:
+    """Length (tokens) of the longest prefix that all ``sequences``, at least one, have in common."""
+    length = min(map(len, sequences))
+    for sequence in sequences[1:]:
+        differ = sequences[0][:length] != sequence[:length]
+        length = int(differ.argmax()) if differ.any() else length
+    return length
 
 
 def _spelling(tokenizer: Mapping[str, Any]) -> Callable[[str], bytes]:
@@ -202,78 +272,3 @@ def _replacements(step: Mapping[str, Any]) -> list[tuple[str, str]]:
                 f"tokenizer.json declares the step {kind!r}, for which the bytes of a token are not known; "
                 "use a tokenizer that is byte-level, SentencePiece-like or WordPiece"
             )
-
-
-def declared_steps(step: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """The steps of a declared normalizer, pre-tokenizer or decoder, those of nested sequences in order."""
-    if step is None or step["type"] != "Sequence":
-        return [] if step is None else [step]
-    parts = (part for key in ("normalizers", "pretokenizers", "decoders") for part in step.get(key, ()))
-    return [inner for part in parts for inner in declared_steps(part)]
-
-
-def byte_alphabet() -> dict[str, bytes]:
-    """Character to byte in byte-level vocabularies: printable bytes stand for themselves, the others move up.
-
-    Source: openai/gpt-2 ``src/encoder.py`` ``bytes_to_unicode`` @a74da5d.
-    """
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    moved = [byte for byte in range(256) if byte not in plain]
-    alphabet = {chr(byte): bytes([byte]) for byte in plain}
-    return alphabet | {chr(256 + place): bytes([byte]) for place, byte in enumerate(moved)}
-
-
-@per_tokenizer
-def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    """The vocabulary of a tokenizer, sorted once."""
-    return Vocabulary(tokenizer)
-
-
-def numbered_words(starts: Iterable[bool]) -> Ids:
-    """The number of the word of each token, from whether a word starts with it."""
-    return np.cumsum(list(starts), dtype=np.int32)
-
-
-def count(ids: Ids, token: int | None) -> int:
-    """How often ``token`` is among ``ids``; never where the tokenizer has no such token."""
-    return 0 if token is None else int(np.count_nonzero(ids == token))
-
-
-def common_prefix(sequences: Sequence[Ids]) -> int:
-    """Length (tokens) of the longest prefix that all ``sequences``, at least one, have in common."""
-    length = min(map(len, sequences))
-    for sequence in sequences[1:]:
-        differ = sequences[0][:length] != sequence[:length]
-        length = int(differ.argmax()) if differ.any() else length
-    return length
-
-
-BYTES = 256
-"""Tokens of :class:`ByteTokenizer` that are bytes."""
-
-
-class ByteTokenizer:
-    """Every UTF-8 byte is a token, 256 is BOS and hides bytes: for the fakes and for tests."""
-
-    bos_id: int | None = BYTES
-    eos_id: int | None = None
-    unknown_id: int | None = None
-    mask_id: int | None = BYTES
-    digest = "0" * 64
-    chat: ChatTemplate | None = None
-
-    def __init__(self) -> None:
-        self.token_bytes: Sequence[bytes] = [*(bytes([byte]) for byte in range(BYTES)), b""]
-
-    def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-        """Token ids of each text, with a BOS in front when ``special``."""
-        start = np.asarray([BYTES] if special else [], dtype=np.int32)
-        return [np.concatenate([start, np.frombuffer(text.encode(), dtype=np.uint8)], dtype=np.int32) for text in texts]
-
-    def words(self, texts: Sequence[str]) -> list[Ids]:
-        """For each byte of each text the number of its word; white space begins one."""
-        return [numbered_words(chr(byte).isspace() for byte in text.encode()) for text in texts]
-
-    def decode(self, ids: Ids) -> str:
-        """The text of ``ids``; bytes that are not UTF-8 become U+FFFD."""
-        return b"".join(self.token_bytes[token] for token in ids).decode(errors="replace")

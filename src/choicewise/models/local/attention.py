@@ -1,8 +1,8 @@
-"""Tree attention."""
+"""How a pack of the token tree attends inside the model: to ancestors, and to what was generated after them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,65 +17,18 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from choicewise.engine import Pack, Places, Tree, segments
-from choicewise.models.local.causal_lm import to_device
+from choicewise.models.local.causal_lm import CausalLM, to_device
 from choicewise.questions import Ids
 
 NAME = "choicewise_tree"
+
 SEGMENT = 256
 """Rows that share one set of keys: so few that hardly any key is masked, enough for one matrix product."""
 
 KeysValues = list[tuple[Tensor, Tensor]]
 """Keys and values, one pair per layer, each of shape [1, heads, tokens, width]."""
 
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How far up its path a row looks: ``window`` tokens including itself, or to the start of its ``chunk``, or all."""
-
-    window: int | None = None
-    chunk: int | None = None
-
-    def lowest(self, depth: Ids) -> Ids:
-        """The smallest depth that a row of each depth looks at."""
-        if self.window is not None:
-            return np.maximum(depth - (self.window - 1), 0)
-        return depth // self.chunk * self.chunk if self.chunk is not None else np.zeros_like(depth)
-
-
-def visible(tree: Tree, rows: Ids, keys: Ids, reach: Reach, ahead: int = 0) -> npt.NDArray[np.bool_]:
-    """Which of the nodes ``keys`` every row sees, shape [rows, keys]: itself and its ancestors within reach.
-
-    With ``ahead`` the rows are that many tokens below the nodes they are named after.
-    """
-    row = rows[:, None]
-    within = tree.depth[keys] >= reach.lowest(tree.depth[rows] + ahead)[:, None]
-    return (keys <= row) & (row < tree.end[keys]) & within
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AttentionOptions:
-    """What a layer gives its attention besides queries, keys and values."""
-
-    reach: Reach
-    scaling: float | None
-    softcap: float | None
-    sinks: Tensor | None
-
-
-Attend = Callable[[Tensor, Tensor, Tensor, AttentionOptions], Tensor]
-"""A layer's attention from its query, key, value, shapes [1, heads, rows, width]; [1, rows, heads, value width] out."""
-
-_attend: ContextVar[Attend] = ContextVar("choicewise_tree_attention")
-
-
-@contextmanager
-def running(attend: Attend) -> Iterator[None]:
-    """Meanwhile ``attend`` computes the attention of one layer after another."""
-    token = _attend.set(attend)
-    try:
-        yield
-    finally:
-        _attend.reset(token)
+_attend: ContextVar[_Attend] = ContextVar("choicewise_tree_attention")
 
 
 @dataclass(eq=False)
@@ -128,32 +81,117 @@ class TreePass:
         return output
 
 
+@dataclass(eq=False)
+class DecodePass:
+    """One more token of every generation: it sees the path to its node of ``nodes``, where its context ends, and the
+    tokens generated for it so far.
+
+    ``states``: keys and values of the pack and its path, one pair per layer.  ``generated``: those of the generated
+    tokens, of shape [generations, heads, tokens, width] each; ``tokens`` counts them.
+    """
+
+    tree: Tree
+    pack: Pack
+    nodes: Ids
+    states: KeysValues
+    generated: KeysValues = field(default_factory=list)
+    tokens: int = 0
+    calls: int = 0
+    masks: dict[tuple[Reach, torch.device], Tensor] = field(default_factory=dict)
+
+    def restrict(self, rows: Sequence[int]) -> None:
+        """Go on with these generations alone."""
+        self.nodes = self.nodes[rows]
+        remaining = np.asarray(rows, dtype=np.int64)
+        index = {device: to_device(remaining, device) for device in {key.device for key, _ in self.generated}}
+        self.generated = [tuple(each.index_select(0, index[each.device]) for each in pair) for pair in self.generated]
+
+    def forward(self, lm: CausalLM, tokens: Sequence[int]) -> Tensor:
+        """Hidden states after one more token of every generation, shape [generations, width]."""
+        self.calls = 0
+        self.masks.clear()
+        inputs, depth = lm.tensor(np.asarray(tokens)), lm.tensor(self._depth)
+        with lm.attention(NAME), running(self.attend):
+            ones = torch.ones_like(inputs[None])
+            output = lm.body(input_ids=inputs[None], position_ids=depth[None], attention_mask=ones, use_cache=False)
+        self.tokens += 1
+        hidden: Tensor = output[0][0]
+        return hidden
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+        """The next layer's attention, shapes as in :data:`_Attend`."""
+        own = key[0].transpose(0, 1)[:, :, None], value[0].transpose(0, 1)[:, :, None]
+        if self.tokens:
+            past = self.generated[self.calls]
+            own = torch.cat([past[0], own[0]], dim=2), torch.cat([past[1], own[1]], dim=2)
+            self.generated[self.calls] = own
+        else:
+            self.generated.append(own)
+        shared = self.states[self.calls][0][0], self.states[self.calls][1][0]
+        self.calls += 1
+        kind = options.reach, query.device
+        if kind not in self.masks:
+            self.masks[kind] = _additive(self._visible(options.reach), 1, query)
+        return _attend_with_own(query[0], shared, own, self.masks[kind], options)
+
+    @property
+    def _depth(self) -> Ids:
+        """The depth of every newest token."""
+        return self.tree.depth[self.nodes] + 1 + self.tokens
+
+    def _visible(self, reach: Reach) -> npt.NDArray[np.bool_]:
+        """What every newest token sees, shape [generations, path + pack + generated tokens]."""
+        before = visible(self.tree, self.nodes, self.pack.nodes(), reach, ahead=self.tokens + 1)
+        back = np.arange(self.tokens, -1, -1, dtype=np.int32)
+        own = self._depth[:, None] - back >= reach.lowest(self._depth)[:, None]
+        return np.concatenate([before, own], axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far up its path a row looks: ``window`` tokens including itself, or to the start of its ``chunk``, or all."""
+
+    window: int | None = None
+    chunk: int | None = None
+
+    def lowest(self, depth: Ids) -> Ids:
+        """The smallest depth that a row of each depth looks at."""
+        if self.window is not None:
+            return np.maximum(depth - (self.window - 1), 0)
+        return depth // self.chunk * self.chunk if self.chunk is not None else np.zeros_like(depth)
+
+
+def visible(tree: Tree, rows: Ids, keys: Ids, reach: Reach, ahead: int = 0) -> npt.NDArray[np.bool_]:
+    """Which of the nodes ``keys`` every row sees, shape [rows, keys]: itself and its ancestors within reach.
+
+    With ``ahead`` the rows are that many tokens below the nodes they are named after.
+    """
+    row = rows[:, None]
+    within = tree.depth[keys] >= reach.lowest(tree.depth[rows] + ahead)[:, None]
+    return (keys <= row) & (row < tree.end[keys]) & within
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class _View:
-    """A segment's rows in the pack, the keys they look at, and an additive mask, shape [group * rows, keys]."""
+class AttentionOptions:
+    """What a layer gives its attention besides queries, keys and values."""
 
-    rows: slice
-    keys: slice | Tensor
-    mask: Tensor
-
-    def select(self, states: Tensor) -> Tensor:
-        """The segment's keys or values out of all, shape [1, heads, keys, width]."""
-        return states[:, :, self.keys] if isinstance(self.keys, slice) else states.index_select(2, self.keys)
+    reach: Reach
+    scaling: float | None
+    softcap: float | None
+    sinks: Tensor | None
 
 
-def _view(tree: Tree, pack: Pack, rows: Ids, places: Places, reach: Reach, group: int, like: Tensor) -> _View:
-    visible_keys = visible(tree, rows, pack.nodes()[places], reach)
-    needed = visible_keys.any(axis=0)
-    keys = places[needed]
-    consecutive = len(keys) > 0 and int(keys[-1]) - int(keys[0]) + 1 == len(keys)
-    return _View(
-        slice(int(rows[0]) - pack.start, int(rows[-1]) + 1 - pack.start),
-        slice(int(keys[0]), int(keys[-1]) + 1) if consecutive else to_device(keys, like.device),
-        additive(visible_keys[:, needed], group, like),
-    )
+@contextmanager
+def running(attend: _Attend) -> Iterator[None]:
+    """Meanwhile ``attend`` computes the attention of one layer after another."""
+    token = _attend.set(attend)
+    try:
+        yield
+    finally:
+        _attend.reset(token)
 
 
-def additive(visible_keys: npt.NDArray[np.bool_], group: int, like: Tensor) -> Tensor:
+def _additive(visible_keys: npt.NDArray[np.bool_], group: int, like: Tensor) -> Tensor:
     """A mask to add to attention weights, shape [group * rows, keys], from what rows see, shape [rows, keys]."""
     mask = torch.zeros(visible_keys.shape, dtype=like.dtype, device=like.device)
     return mask.masked_fill_(to_device(~visible_keys, like.device), float("-inf")).repeat(group, 1)
@@ -171,21 +209,6 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: Att
     else:
         output = _step_by_step(grouped, key, value, mask, options)
     return output.reshape(1, query.shape[1], rows, -1).transpose(1, 2)
-
-
-def _step_by_step(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions) -> Tensor:
-    """Attention with capped weights, or with sinks: one weight per head that takes a share and has no value."""
-    scaling = query.shape[-1] ** -0.5 if options.scaling is None else options.scaling
-    weights = torch.matmul(query, key.transpose(2, 3)).float() * scaling
-    if options.softcap is not None:
-        weights = torch.tanh(weights / options.softcap) * options.softcap
-    weights = weights + mask
-    if options.sinks is not None:
-        heads = options.sinks.float().reshape(1, key.shape[1], -1, 1)
-        sinks = heads.repeat_interleave(query.shape[2] // heads.shape[2], dim=2)
-        weights = torch.cat([weights, sinks], dim=-1)
-    shares = torch.softmax(weights, dim=-1)[..., : key.shape[2]]
-    return torch.matmul(shares.to(value.dtype), value)
 
 
 def tree_attention(
@@ -218,5 +241,82 @@ def tree_reach(*, mask_function: Any, local_size: int | None = None, **other: An
     return Reach(window=local_size) if bool(mask_function(0, 0, row, before)) else Reach(chunk=local_size)
 
 
+_Attend = Callable[[Tensor, Tensor, Tensor, AttentionOptions], Tensor]
+"""A layer's attention from its query, key, value, shapes [1, heads, rows, width]; [1, rows, heads, value width] out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _View:
+    """A segment's rows in the pack, the keys they look at, and an additive mask, shape [group * rows, keys]."""
+
+    rows: slice
+    keys: slice | Tensor
+    mask: Tensor
+
+    def select(self, states: Tensor) -> Tensor:
+        """The segment's keys or values out of all, shape [1, heads, keys, width]."""
+        return states[:, :, self.keys] if isinstance(self.keys, slice) else states.index_select(2, self.keys)
+
+
+def _view(tree: Tree, pack: Pack, rows: Ids, places: Places, reach: Reach, group: int, like: Tensor) -> _View:
+    visible_keys = visible(tree, rows, pack.nodes()[places], reach)
+    needed = visible_keys.any(axis=0)
+    keys = places[needed]
+    consecutive = len(keys) > 0 and int(keys[-1]) - int(keys[0]) + 1 == len(keys)
+    return _View(
+        slice(int(rows[0]) - pack.start, int(rows[-1]) + 1 - pack.start),
+        slice(int(keys[0]), int(keys[-1]) + 1) if consecutive else to_device(keys, like.device),
+        _additive(visible_keys[:, needed], group, like),
+    )
+
+
+def _step_by_step(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions) -> Tensor:
+    """Attention with capped weights, or with sinks: one weight per head that takes a share and has no value."""
+    scaling = query.shape[-1] ** -0.5 if options.scaling is None else options.scaling
+    weights = torch.matmul(query, key.transpose(2, 3)).float() * scaling
+    if options.softcap is not None:
+        weights = torch.tanh(weights / options.softcap) * options.softcap
+    weights = weights + mask
+    if options.sinks is not None:
+        heads = options.sinks.float().reshape(1, key.shape[1], -1, 1)
+        sinks = heads.repeat_interleave(query.shape[2] // heads.shape[2], dim=2)
+        weights = torch.cat([weights, sinks], dim=-1)
+    shares = torch.softmax(weights, dim=-1)[..., : key.shape[2]]
+    return torch.matmul(shares.to(value.dtype), value)
+
+
+def _attend_with_own(
+    query: Tensor, shared: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor], mask: Tensor, options: AttentionOptions
+) -> Tensor:
+    """Attention of one row per generation to what all may see and to the generation's own tokens.
+
+    ``query``: shape [heads, rows, width].  ``shared`` keys and values: [key heads, keys, width].  ``own``: [rows, key
+    heads, tokens, width].  ``mask``, to add to the weights: [rows, keys + tokens].  Result: [1, rows, heads, width].
+    """
+    heads, rows, width = query.shape
+    key_heads, keys = shared[0].shape[:2]
+    grouped = query.reshape(key_heads, -1, rows, width)
+    weights = torch.cat(
+        [
+            (grouped.flatten(1, 2) @ shared[0].transpose(1, 2)).reshape(key_heads, -1, rows, keys),
+            torch.einsum("kgrw,rktw->kgrt", grouped, own[0]),
+        ],
+        dim=-1,
+    )
+    weights = weights.float() * (width**-0.5 if options.scaling is None else options.scaling)
+    if options.softcap is not None:
+        weights = torch.tanh(weights / options.softcap) * options.softcap
+    weights = weights + mask
+    if options.sinks is not None:
+        sinks = options.sinks.float().reshape(key_heads, -1, 1, 1).expand(-1, -1, rows, 1)
+        weights = torch.cat([weights, sinks], dim=-1)
+    shares = torch.softmax(weights, dim=-1).to(shared[1].dtype)
+    output = (shares[..., :keys].flatten(1, 2) @ shared[1]).reshape(key_heads, -1, rows, shared[1].shape[-1])
+    output = output + torch.einsum("kgrt,rktw->kgrw", shares[..., keys : mask.shape[1]], own[1])
+    return output.reshape(1, heads, rows, -1).transpose(1, 2)
+
+
 AttentionInterface.register(NAME, tree_attention)
+
+
 AttentionMaskInterface.register(NAME, tree_reach)

@@ -1,4 +1,4 @@
-"""Torch module wrapper, read-out, work counters."""
+"""A causal network as compute paths use it: hidden states, read-out of log-probabilities, counters of work."""
 
 from __future__ import annotations
 
@@ -16,87 +16,10 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from choicewise.engine import FIRST_SET, Tree
-from choicewise.errors import ModelError
-from choicewise.questions import Answers, Ids, TokenScores, TokenSet
+from choicewise.questions import Answers, Ids, Question, TokenScores, TokenSet
 
 Reads = tuple[Tensor, Tensor, Tensor]
 """Tokens (int32), log-probabilities (nats, float32) and ranks (int32), each of shape [reads]."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Transfer:
-    """Results on their way from the device: ``places`` are their places among the tree's reads.
-
-    They finish the spans whose last row is before node ``stop``.
-    """
-
-    places: npt.NDArray[np.int64]
-    results: Reads
-    stop: int
-    copied: torch.cuda.Event | None
-
-
-class Readout:
-    """The answers to the questions of a tree, filled in pack by pack.
-
-    One pack's results are waited for only when the next pack has been started, so that the device never idles.
-    """
-
-    def __init__(self, lm: CausalLM, tree: Tree) -> None:
-        self._lm = lm
-        self._tree = tree
-        self._order = np.argsort(tree.rows, kind="stable")
-        self._rows = tree.rows[self._order]
-        self._targets = tree.targets[self._order]
-        count = len(tree.rows)
-        self._scores = TokenScores.of(np.zeros(count), np.full(count, np.nan), np.zeros(count))
-        self._last_rows = tree.rows[tree.starts[1:] - 1]
-        self._questions = np.argsort(tree.span_of, kind="stable")
-        self._first_question = np.searchsorted(tree.span_of[self._questions], np.arange(len(tree.starts)))
-        self._finished = 0
-        self._transfer: _Transfer | None = None
-
-    def read(self, start: int, hidden: torch.Tensor) -> Answers:
-        """Read nodes ``start ..`` from hidden states, shape [nodes, width]; answers that earlier calls finished."""
-        stop = start + len(hidden)
-        low, high = np.searchsorted(self._rows, [start, stop])
-        if low == high:
-            return
-        results = self._lm.read(hidden, self._rows[low:high] - start, self._targets[low:high], self._tree.sets)
-        before, self._transfer = self._transfer, _send(self._order[low:high], results, stop)
-        if before is not None:
-            yield from self._receive(before)
-
-    def finish(self) -> Answers:
-        """The answers that the last ``read`` finished."""
-        if self._transfer is not None:
-            yield from self._receive(self._transfer)
-
-    def _receive(self, transfer: _Transfer) -> Answers:
-        if transfer.copied is not None:
-            transfer.copied.synchronize()
-        scores = self._scores
-        for array, result in zip((scores.tokens, scores.logprobs, scores.ranks), transfer.results, strict=True):
-            array[transfer.places] = result.cpu().numpy()
-        first, self._finished = self._finished, int(np.searchsorted(self._last_rows, transfer.stop))
-        for span in range(first, self._finished):
-            part = slice(self._tree.starts[span], self._tree.starts[span + 1])
-            answer = TokenScores(scores.tokens[part], scores.logprobs[part], scores.ranks[part])
-            for question in self._questions[self._first_question[span] : self._first_question[span + 1]]:
-                yield int(question), answer
-
-
-def _send(places: npt.NDArray[np.int64], results: Reads, stop: int) -> _Transfer:
-    """Start the copy to the host; an event says when it is complete."""
-    if results[0].device.type != "cuda":
-        return _Transfer(places, results, stop, None)
-    tokens, logprobs, ranks = (
-        torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True) for part in results
-    )
-    copied = torch.cuda.Event()
-    copied.record(torch.cuda.current_stream(results[0].device))  # by itself it takes the first device's
-    return _Transfer(places, (tokens, logprobs, ranks), stop, copied)
-
 
 CHUNK_BYTES = {"cpu": 25_000_000, "cuda": 1_000_000_000}
 """Bytes of rows x vocabulary in float32 to hold at once: what a last-level cache holds, or what fits easily."""
@@ -175,7 +98,7 @@ class CausalLM:
             masses = [
                 (
                     self.tensor(np.flatnonzero(part == target), device),
-                    self.tensor(known(sets[FIRST_SET - target].ids, vocabulary), device),
+                    self.tensor(sets[FIRST_SET - target].known(vocabulary), device),
                 )
                 for target in np.unique(part[part <= FIRST_SET])
             ]
@@ -265,20 +188,128 @@ class CausalLM:
             logging.set_verbosity(verbosity)
 
 
+class Readout:
+    """The answers to the questions of a tree, filled in pack by pack.
+
+    One pack's results are waited for only when the next pack has been started, so that the device never idles.
+    """
+
+    def __init__(self, lm: CausalLM, tree: Tree) -> None:
+        self._lm = lm
+        self._tree = tree
+        self._order = np.argsort(tree.rows, kind="stable")
+        self._rows = tree.rows[self._order]
+        self._targets = tree.targets[self._order]
+        count = len(tree.rows)
+        self._scores = TokenScores.of(np.zeros(count), np.full(count, np.nan), np.zeros(count))
+        self._last_rows = tree.rows[tree.starts[1:] - 1]
+        self._questions = np.argsort(tree.span_of, kind="stable")
+        self._first_question = np.searchsorted(tree.span_of[self._questions], np.arange(len(tree.starts)))
+        self._finished = 0
+        self._transfer: _Transfer | None = None
+
+    def read(self, start: int, hidden: torch.Tensor) -> Answers:
+        """Read nodes ``start ..`` from hidden states, shape [nodes, width]; answers that earlier calls finished."""
+        stop = start + len(hidden)
+        low, high = np.searchsorted(self._rows, [start, stop])
+        if low == high:
+            return
+        results = self._lm.read(hidden, self._rows[low:high] - start, self._targets[low:high], self._tree.sets)
+        before, self._transfer = self._transfer, _send(self._order[low:high], results, stop)
+        if before is not None:
+            yield from self._receive(before)
+
+    def finish(self) -> Answers:
+        """The answers that the last ``read`` finished."""
+        if self._transfer is not None:
+            yield from self._receive(self._transfer)
+
+    def _receive(self, transfer: _Transfer) -> Answers:
+        if transfer.copied is not None:
+            transfer.copied.synchronize()
+        scores = self._scores
+        for array, result in zip((scores.tokens, scores.logprobs, scores.ranks), transfer.results, strict=True):
+            array[transfer.places] = result.cpu().numpy()
+        first, self._finished = self._finished, int(np.searchsorted(self._last_rows, transfer.stop))
+        for span in range(first, self._finished):
+            part = slice(self._tree.starts[span], self._tree.starts[span + 1])
+            answer = TokenScores(scores.tokens[part], scores.logprobs[part], scores.ranks[part])
+            for question in self._questions[self._first_question[span] : self._first_question[span + 1]]:
+                yield int(question), answer
+
+
+@dataclass(eq=False)
+class Workload:
+    """Input tokens ``computed`` so far, and those ``planned``: known to be needed for all that was asked, and computed.
+
+    What plans adds to ``planned`` before it computes, at most as much as it may need, and corrects the sum afterwards.
+    """
+
+    computed: int = 0
+    planned: int = 0
+
+    @contextmanager
+    def expecting(self, most: int) -> Iterator[None]:
+        """Meanwhile plan ``most`` more tokens; afterwards those that were computed."""
+        before = self.computed
+        self.planned += most
+        yield
+        self.planned += self.computed - before - most
+
+    def settle(self) -> None:
+        """Nothing is asked any more."""
+        self.planned = self.computed
+
+
+class WorkCounters:
+    """What models of a loaded network have in common: the counters of their work, and no objections."""
+
+    _work: Workload
+
+    @property
+    def computed(self) -> int:
+        """Input tokens that went through the model so far, those of the self-check included."""
+        return self._work.computed
+
+    @property
+    def planned(self) -> int:
+        """Input tokens known to be needed for all that was asked so far, and those computed."""
+        return max(self._work.planned, self._work.computed)
+
+    def objection(self, question: Question) -> str | None:
+        """None: it answers every question of the kinds that it supports."""
+        return None
+
+
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
     """A copy of ``array`` on ``device``, its dtype and shape kept; a CUDA device fetches it while the host goes on."""
     host = torch.from_numpy(np.ascontiguousarray(array))
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
 
 
-def known(members: Ids, vocabulary: int) -> Ids:
-    """The tokens of a set that the model knows; others have no probability.  ModelError where it knows none."""
-    if not len(members) or members[0] >= vocabulary:
-        raise ModelError(
-            f"a set of tokens holds none of the {vocabulary} that the model knows; "
-            "its tokenizer belongs to another model"
-        )
-    return members[: np.searchsorted(members, vocabulary)]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Transfer:
+    """Results on their way from the device: ``places`` are their places among the tree's reads.
+
+    They finish the spans whose last row is before node ``stop``.
+    """
+
+    places: npt.NDArray[np.int64]
+    results: Reads
+    stop: int
+    copied: torch.cuda.Event | None
+
+
+def _send(places: npt.NDArray[np.int64], results: Reads, stop: int) -> _Transfer:
+    """Start the copy to the host; an event says when it is complete."""
+    if results[0].device.type != "cuda":
+        return _Transfer(places, results, stop, None)
+    tokens, logprobs, ranks = (
+        torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True) for part in results
+    )
+    copied = torch.cuda.Event()
+    copied.record(torch.cuda.current_stream(results[0].device))  # by itself it takes the first device's
+    return _Transfer(places, (tokens, logprobs, ranks), stop, copied)
 
 
 def _read(logits: Tensor, rows: Tensor, targets: Tensor, likeliest: bool, masses: list[tuple[Tensor, Tensor]]) -> Reads:
@@ -309,26 +340,3 @@ def _body(model: PreTrainedModel) -> torch.nn.Module:
         for hook in hooks:
             hook.remove()
     return next((part for part in candidates if part in called), model)
-
-
-@dataclass(eq=False)
-class Workload:
-    """Input tokens ``computed`` so far, and those ``planned``: known to be needed for all that was asked, and computed.
-
-    What plans adds to ``planned`` before it computes, at most as much as it may need, and corrects the sum afterwards.
-    """
-
-    computed: int = 0
-    planned: int = 0
-
-    @contextmanager
-    def expecting(self, most: int) -> Iterator[None]:
-        """Meanwhile plan ``most`` more tokens; afterwards those that were computed."""
-        before = self.computed
-        self.planned += most
-        yield
-        self.planned += self.computed - before - most
-
-    def settle(self) -> None:
-        """Nothing is asked any more."""
-        self.planned = self.computed

@@ -1,4 +1,4 @@
-"""Devices, dtype, quiet loading."""
+"""The names of devices, one or several, and whether they are there."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from typing import Any
 
 from choicewise.errors import ModelError
 
-DRIVERS = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg", "/dev/kfd")
+_DRIVERS = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg", "/dev/kfd")
 """What exists on a Linux machine with a device that torch calls CUDA."""
+
+AUTO = "auto"
+"""The device that means all GPUs of this machine where there are several."""
+
+_SEVERAL = re.compile(r"([a-z]+):(\d+)\.\.(\d+)")
 
 
 def device_of(name: str | None) -> str:
@@ -21,15 +26,15 @@ def device_of(name: str | None) -> str:
     is one.  Raises ModelError for a device that torch does not know or does not have, and for several where accelerate
     is not installed.
     """
-    if name == "cpu" or (name in (None, AUTO) and sys.platform == "linux" and not any(map(_exists, DRIVERS))):
+    if name == "cpu" or (name in (None, AUTO) and sys.platform == "linux" and not any(map(_exists, _DRIVERS))):
         return "cpu"
     import torch
 
     if name == AUTO:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        name = several("cuda", 0, count - 1) if count > 1 else None
+        name = _several("cuda", 0, count - 1) if count > 1 else None
     if name is not None and (each := devices_of(name)):
-        refuse_without_accelerate(name)
+        _refuse_without_accelerate(name)
         for one in each:
             if (own := device_of(one)) != one:
                 raise ModelError(
@@ -57,17 +62,7 @@ def device_of(name: str | None) -> str:
     return str(tensor.device)
 
 
-def _exists(path: str) -> bool:
-    return Path(path).exists()
-
-
-AUTO = "auto"
-"""The device that means all GPUs of this machine where there are several."""
-
-_SEVERAL = re.compile(r"([a-z]+):(\d+)\.\.(\d+)")
-
-
-def several(kind: str, first: int, last: int) -> str:
+def _several(kind: str, first: int, last: int) -> str:
     """Their name: ``cuda:0..7``."""
     return f"{kind}:{first}..{last}"
 
@@ -79,18 +74,10 @@ def devices_of(device: str) -> list[str]:
         return []
     kind, first, last = match[1], int(match[2]), int(match[3])
     if first >= last:
-        raise ModelError(f"device is {device!r}; the second number must be the larger one, as in {several(kind, 0, 1)}")
-    return [f"{kind}:{number}" for number in range(first, last + 1)]
-
-
-def refuse_without_accelerate(device: str) -> None:
-    """ModelError where a model can't be spread for want of accelerate."""
-    if find_spec("accelerate") is None:
-        one = devices_of(device)[0]
         raise ModelError(
-            f"accelerate spreads a model over {device}, and it is not installed; run: pip install "
-            f"'choicewise[spread]', or choose one device: {one}"
+            f"device is {device!r}; the second number must be the larger one, as in {_several(kind, 0, 1)}"
         )
+    return [f"{kind}:{number}" for number in range(first, last + 1)]
 
 
 def device_name(model: Any) -> str:
@@ -98,4 +85,18 @@ def device_name(model: Any) -> str:
     places = {parameter.device for parameter in model.parameters()}
     numbers = sorted(place.index for place in places if place.index is not None)
     one = len(places) < 2 or len(numbers) < len(places) or len({place.type for place in places}) > 1
-    return str(model.device) if one else several(model.device.type, numbers[0], numbers[-1])
+    return str(model.device) if one else _several(model.device.type, numbers[0], numbers[-1])
+
+
+def _exists(path: str) -> bool:
+    return Path(path).exists()
+
+
+def _refuse_without_accelerate(device: str) -> None:
+    """ModelError where a model can't be spread for want of accelerate."""
+    if find_spec("accelerate") is None:
+        one = devices_of(device)[0]
+        raise ModelError(
+            f"accelerate spreads a model over {device}, and it is not installed; run: pip install "
+            f"'choicewise[spread]', or choose one device: {one}"
+        )

@@ -1,8 +1,4 @@
-"""What a checkpoint folder says: config, weights, adapter, quantisation, kind.
-
-An entry of the user's cache is named after all that the digest was made of: path, size, inode and times of every file.
-A file that changed in any way has another entry.
-"""
+"""What a checkpoint folder says before anything is loaded: configuration, kind, weights, adapter, quantisation."""
 
 from __future__ import annotations
 
@@ -28,6 +24,122 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 _REACHING = ("adapters", "shadow_model", "megatron_config", "tokenizer_name_or_path")
 """What makes PEFT read other models, or import code by its name."""
+
+LONGEST = 1 << 20
+"""Bytes of a template; those that are published have less than a twentieth of it."""
+
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+"""The special tokens that templates may name."""
+
+CHUNK, CHUNKS = 1 << 20, 64
+
+_WINDOWS = (
+    *("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len"),
+    *("seq_length", "context_length", "n_ctx"),
+)
+"""The names under which configurations state how many positions the model knows."""
+
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+"""The names under which they state how many layers it has,"""
+
+_FURTHER = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
+"""and how many further ones, which only predict tokens after the next one."""
+
+_LAYER = re.compile(
+    r"(?:model\.language_model\.|language_model\.model\.|model\.decoder\.|model\.|transformer\.|gpt_neox\.|rwkv\.|backbone\.)?"
+    r"(?:layers|h|blocks)\.(\d+)\."
+)
+"""The name of a weight in a layer."""
+
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+SENTENCEPIECE: Final = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+"""What files of SentencePiece are called."""
+
+FILES: Final = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json"),
+    *SENTENCEPIECE,
+)
+"""Configuration and tokenizer: what is taken of them where it is there.  No code and no pickles."""
+
+PACKAGES: Mapping[str, Mapping[str, str]] = {
+    "aqlm": {"aqlm": "aqlm", "accelerate": "accelerate"},
+    "awq": {"gptqmodel": "gptqmodel", "accelerate": "accelerate"},
+    "bitsandbytes": {"bitsandbytes": "bitsandbytes", "accelerate": "accelerate"},
+    "compressed-tensors": {"compressed_tensors": "compressed-tensors"},
+    "fp8": {"accelerate": "accelerate"},
+    "gptq": {"gptqmodel": "gptqmodel", "optimum": "optimum"},
+    "hqq": {"hqq": "hqq"},
+    "mxfp4": {"accelerate": "accelerate"},
+    "quanto": {"optimum.quanto": "optimum-quanto", "accelerate": "accelerate"},
+    "torchao": {"torchao": "torchao"},
+}
+"""For each method the modules that transformers 5.23 asks for, and their names for pip.
+
+From ``validate_environment`` of the classes in transformers/quantizers; other methods say themselves what they need.
+"""
+
+_SELF_EVIDENT = {"fp8": "float8", "mxfp8": "mxfp8", "mxfp4": "mxfp4", "nvfp4": "nvfp4"}
+"""Methods with one kind of number each."""
+
+_CAUSAL_NAMES = ("ForCausalLM", "LMHeadModel")
+_MASKED_NAMES = ("ForMaskedLM", "ForPreTraining")
+
+_MASKED_TYPES = (
+    *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet"),
+    *("roberta", "xlm-roberta"),
+)
+"""Model types of masked models, where a configuration names no architecture."""
+
+_AFTER_PADDING = (
+    *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
+    *("xlm-roberta", "xlm-roberta-xl", "xmod"),
+)
+"""Model types that count positions from the one after their padding token's id (``create_position_ids_from_input_ids``
+of transformers), so that so many of the positions they state are never used."""
+
+_RELATIVE = ("longt5", "mt5", "switch_transformers", "t5", "umt5")
+"""Model types that know distances and no positions, so that what they state is no limit."""
+
+SETTLED = 2.0
+"""Seconds after which a change of a file shows in its times on every file system."""
+
+
+class ModelKind(NamedTuple):
+    """A kind of model: its name in words, the class of transformers that loads it, and what it ``supports``."""
+
+    name: str
+    loader: str
+    supports: frozenset[type]
+
+
+CAUSAL = ModelKind("a causal language model", "AutoModelForCausalLM", CAUSAL_KINDS)
+MASKED = ModelKind("a masked language model", "AutoModelForMaskedLM", frozenset({Blanks}))
+ENCODER_DECODER = ModelKind("an encoder-decoder", "AutoModelForSeq2SeqLM", frozenset({Rendition}))
+
+
+def model_kind(config: Mapping[str, Any]) -> ModelKind:
+    """The kind of the model with this ``config``; causal where nothing says otherwise."""
+    names = [name for name in config.get("architectures") or () if isinstance(name, str)]
+    if config.get("is_encoder_decoder") is True and not any(name.endswith("ForCausalLM") for name in names):
+        return ENCODER_DECODER
+    if any(name.endswith(_CAUSAL_NAMES) for name in names) or config.get("is_decoder") is True:
+        return CAUSAL
+    of_type = config.get("model_type") in _MASKED_TYPES
+    masked = any(name.endswith(_MASKED_NAMES) for name in names) if names else of_type
+    return MASKED if masked else CAUSAL
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``config.json`` of a model folder; ModelError when it is missing or no JSON object."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{folder} holds no config.json, so it is no model folder; pass the folder that holds it")
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise ModelError(f"{path} is not a JSON object; fetch the file again")
+    return config
 
 
 @dataclass(frozen=True)
@@ -125,13 +237,6 @@ def refuse_adapter(folder: Path) -> None:
         )
 
 
-LONGEST = 1 << 20
-"""Bytes of a template; those that are published have less than a twentieth of it."""
-
-_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-"""The special tokens that templates may name."""
-
-
 def read_chat_template(folder: Path) -> ChatTemplate | None:
     """The template that transformers would apply to a chat without tools; None where the folder has none.
 
@@ -164,42 +269,6 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     return ChatTemplate(stated, special)
 
 
-def _keys(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(token: Any) -> str | None:
-    """The text of a special token, which the files name by it or as an object with ``content``."""
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
-
-
-def _object(path: Path) -> dict[str, Any]:
-    content = read_json(path) if path.is_file() else {}
-    return content if isinstance(content, dict) else {}
-
-
-CHUNK, CHUNKS = 1 << 20, 64
-
-_WINDOWS = (
-    *("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len"),
-    *("seq_length", "context_length", "n_ctx"),
-)
-"""The names under which configurations state how many positions the model knows."""
-
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-"""The names under which they state how many layers it has,"""
-_FURTHER = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
-"""and how many further ones, which only predict tokens after the next one."""
-_LAYER = re.compile(
-    r"(?:model\.language_model\.|language_model\.model\.|model\.decoder\.|model\.|transformer\.|gpt_neox\.|rwkv\.|backbone\.)?"
-    r"(?:layers|h|blocks)\.(\d+)\."
-)
-"""The name of a weight in a layer."""
-
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-
-
 @contextmanager
 def readable(folder: Path) -> Iterator[None]:
     """ModelError in place of an OSError: what can't be read, why, and what to do."""
@@ -213,17 +282,6 @@ def readable(folder: Path) -> Iterator[None]:
         raise ModelError(
             f"{path} can't be read: {error.strerror or error}; {advice or 'fetch the folder again'}"
         ) from error
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` of a model folder; ModelError when it is missing or no JSON object."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise ModelError(f"{folder} holds no config.json, so it is no model folder; pass the folder that holds it")
-    config = read_json(path)
-    if not isinstance(config, dict):
-        raise ModelError(f"{path} is not a JSON object; fetch the file again")
-    return config
 
 
 def read_json(path: Path) -> Any:
@@ -249,8 +307,8 @@ def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None
             )
         return window
     name, known = stated[0]
-    known -= unused_positions(config)
-    if window is not None and window > known and not has_relative_positions(config):
+    known -= _unused_positions(config)
+    if window is not None and window > known and not _has_relative_positions(config):
         raise ModelError(
             f"the model knows {known} positions ({name} in {folder}/config.json), not {window}; "
             f"leave the window out or pass at most {known}"
@@ -333,17 +391,6 @@ def digest(folder: Path, tokenizer: str) -> str:
     return identity.hexdigest()
 
 
-def _chunks(file: Path) -> Iterator[bytes]:
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        if size <= CHUNK * CHUNKS:
-            yield stream.read()
-            return
-        for number in range(CHUNKS):
-            stream.seek((size - CHUNK) * number // (CHUNKS - 1))
-            yield stream.read(CHUNK)
-
-
 def read_header(file: Path) -> bytes:
     """The JSON header of a safetensors file, whose offsets must end where the file does; ModelError for any other."""
     size = file.stat().st_size
@@ -360,34 +407,6 @@ def read_header(file: Path) -> bytes:
     if 8 + length + end != size:
         raise ModelError(f"{file} should have {8 + length + end} bytes but has {size}; fetch it again")
     return header
-
-
-FILES: Final = (
-    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-    *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json"),
-    *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
-)
-"""Configuration and tokenizer: what is taken of them where it is there.  No code and no pickles."""
-
-PACKAGES: Mapping[str, Mapping[str, str]] = {
-    "aqlm": {"aqlm": "aqlm", "accelerate": "accelerate"},
-    "awq": {"gptqmodel": "gptqmodel", "accelerate": "accelerate"},
-    "bitsandbytes": {"bitsandbytes": "bitsandbytes", "accelerate": "accelerate"},
-    "compressed-tensors": {"compressed_tensors": "compressed-tensors"},
-    "fp8": {"accelerate": "accelerate"},
-    "gptq": {"gptqmodel": "gptqmodel", "optimum": "optimum"},
-    "hqq": {"hqq": "hqq"},
-    "mxfp4": {"accelerate": "accelerate"},
-    "quanto": {"optimum.quanto": "optimum-quanto", "accelerate": "accelerate"},
-    "torchao": {"torchao": "torchao"},
-}
-"""For each method the modules that transformers 5.23 asks for, and their names for pip.
-
-From ``validate_environment`` of the classes in transformers/quantizers; other methods say themselves what they need.
-"""
-
-_SELF_EVIDENT = {"fp8": "float8", "mxfp8": "mxfp8", "mxfp4": "mxfp4", "nvfp4": "nvfp4"}
-"""Methods with one kind of number each."""
 
 
 @dataclass(frozen=True)
@@ -426,7 +445,7 @@ def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation |
             f"{', '.join(sorted(known))}); use a newer one, or a checkpoint without quantisation"
         )
     needed = PACKAGES.get(method, {})
-    if missing := [package for module, package in needed.items() if not _is_installed(module)]:
+    if missing := [package for module, package in needed.items() if not is_installed(module)]:
         raise ModelError(
             f"the weights in {folder} are quantised with {method}, which needs {' and '.join(missing)}; run: "
             f"pip install {' '.join(missing)}"
@@ -434,104 +453,19 @@ def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation |
     return Quantisation(method, next(_weights(stated, method), "quantised"))
 
 
-def _methods() -> Any:
-    from transformers.utils.quantization_config import QuantizationMethod
-
-    return QuantizationMethod
-
-
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Whether it can be imported."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # what it is a part of
         return False
 
 
-def _weights(stated: Mapping[str, Any], method: str) -> Iterator[str]:
-    """The kind of number that weights are, as each method says it."""
-    if stated.get("load_in_8bit"):
-        yield "int8"
-    if stated.get("load_in_4bit"):
-        yield str(stated.get("bnb_4bit_quant_type", "fp4"))
-    for bits in ("bits", "nbits", "w_bit"):
-        if isinstance(stated.get(bits), int):
-            yield f"int{stated[bits]}"
-    for group in (stated.get("config_groups") or {}).values():
-        own = group.get("weights") or {}
-        yield f"{own.get('type', 'int')}{own.get('num_bits', '')}"
-    kind = stated.get("quant_type")
-    default = kind.get("default") if isinstance(kind, dict) else None
-    name = default.get("_type") if isinstance(default, dict) else kind
-    if isinstance(name, str):  # as in Int8WeightOnlyConfig
-        yield name.removesuffix("Config").removesuffix("WeightOnly").lower()
-    if isinstance(stated.get("weights"), str):
-        yield stated["weights"]
-    if method in _SELF_EVIDENT:
-        yield _SELF_EVIDENT[method]
-
-
-class ModelKind(NamedTuple):
-    """A kind of model: its name in words, the class of transformers that loads it, and what it ``supports``."""
-
-    name: str
-    loader: str
-    supports: frozenset[type]
-
-
-CAUSAL = ModelKind("a causal language model", "AutoModelForCausalLM", CAUSAL_KINDS)
-MASKED = ModelKind("a masked language model", "AutoModelForMaskedLM", frozenset({Blanks}))
-ENCODER_DECODER = ModelKind("an encoder-decoder", "AutoModelForSeq2SeqLM", frozenset({Rendition}))
-
-_CAUSAL_NAMES = ("ForCausalLM", "LMHeadModel")
-_MASKED_NAMES = ("ForMaskedLM", "ForPreTraining")
-
-_MASKED_TYPES = (
-    *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet"),
-    *("roberta", "xlm-roberta"),
-)
-"""Model types of masked models, where a configuration names no architecture."""
-
-_AFTER_PADDING = (
-    *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
-    *("xlm-roberta", "xlm-roberta-xl", "xmod"),
-)
-"""Model types that count positions from the one after their padding token's id (``create_position_ids_from_input_ids``
-of transformers), so that so many of the positions they state are never used."""
-
-
-def model_kind(config: Mapping[str, Any]) -> ModelKind:
-    """The kind of the model with this ``config``; causal where nothing says otherwise."""
-    names = [name for name in config.get("architectures") or () if isinstance(name, str)]
-    if config.get("is_encoder_decoder") is True and not any(name.endswith("ForCausalLM") for name in names):
-        return ENCODER_DECODER
-    if any(name.endswith(_CAUSAL_NAMES) for name in names) or config.get("is_decoder") is True:
-        return CAUSAL
-    of_type = config.get("model_type") in _MASKED_TYPES
-    masked = any(name.endswith(_MASKED_NAMES) for name in names) if names else of_type
-    return MASKED if masked else CAUSAL
-
-
-_RELATIVE = ("longt5", "mt5", "switch_transformers", "t5", "umt5")
-"""Model types that know distances and no positions, so that what they state is no limit."""
-
-
-def has_relative_positions(config: Mapping[str, Any]) -> bool:
-    """Whether a text may be longer than the positions that ``config`` states."""
-    return config.get("model_type") in _RELATIVE
-
-
-def unused_positions(config: Mapping[str, Any]) -> int:
-    """How many of the positions that ``config`` states no token can have."""
-    padding = config.get("pad_token_id", 1)
-    return padding + 1 if config.get("model_type") in _AFTER_PADDING and isinstance(padding, int) else 0
-
-
-SETTLED = 2.0
-"""Seconds after which a change of a file shows in its times on every file system."""
-
-
 def remembered(files: Sequence[Path], how: str, compute: Callable[[], str]) -> str:
     """The digest (64 hex) that ``compute`` makes of ``files``; ``how`` names the way, as another has other entries.
+
+    An entry of the user's cache is named after path, size, inode and times of every file: one that changed in any way
+    has another entry.
 
     What ``compute`` raises is raised, and nothing is remembered.
     """
@@ -561,3 +495,69 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+def _keys(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(token: Any) -> str | None:
+    """The text of a special token, which the files name by it or as an object with ``content``."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _object(path: Path) -> dict[str, Any]:
+    content = read_json(path) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        if size <= CHUNK * CHUNKS:
+            yield stream.read()
+            return
+        for number in range(CHUNKS):
+            stream.seek((size - CHUNK) * number // (CHUNKS - 1))
+            yield stream.read(CHUNK)
+
+
+def _methods() -> Any:
+    from transformers.utils.quantization_config import QuantizationMethod
+
+    return QuantizationMethod
+
+
+def _weights(stated: Mapping[str, Any], method: str) -> Iterator[str]:
+    """The kind of number that weights are, as each method says it."""
+    if stated.get("load_in_8bit"):
+        yield "int8"
+    if stated.get("load_in_4bit"):
+        yield str(stated.get("bnb_4bit_quant_type", "fp4"))
+    for bits in ("bits", "nbits", "w_bit"):
+        if isinstance(stated.get(bits), int):
+            yield f"int{stated[bits]}"
+    for group in (stated.get("config_groups") or {}).values():
+        own = group.get("weights") or {}
+        yield f"{own.get('type', 'int')}{own.get('num_bits', '')}"
+    kind = stated.get("quant_type")
+    default = kind.get("default") if isinstance(kind, dict) else None
+    name = default.get("_type") if isinstance(default, dict) else kind
+    if isinstance(name, str):  # as in Int8WeightOnlyConfig
+        yield name.removesuffix("Config").removesuffix("WeightOnly").lower()
+    if isinstance(stated.get("weights"), str):
+        yield stated["weights"]
+    if method in _SELF_EVIDENT:
+        yield _SELF_EVIDENT[method]
+
+
+def _has_relative_positions(config: Mapping[str, Any]) -> bool:
+    """Whether a text may be longer than the positions that ``config`` states."""
+    return config.get("model_type") in _RELATIVE
+
+
+def _unused_positions(config: Mapping[str, Any]) -> int:
+    """How many of the positions that ``config`` states no token can have."""
+    padding = config.get("pad_token_id", 1)
+    return padding + 1 if config.get("model_type") in _AFTER_PADDING and isinstance(padding, int) else 0

@@ -15,12 +15,15 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import ModelError
-from choicewise.models.footprint import _FLOATS, NOTHING, Footprint, _tensors, footprint
+from choicewise.models.footprint import NOTHING, Footprint, adapter_bytes, footprint
 from choicewise.models.local import files as model_files
 from choicewise.models.local.devices import device_of, devices_of
 from choicewise.models.local.files import (
+    ENCODER_DECODER,
+    MASKED,
     PACKAGES,
     WEIGHTS,
+    ModelKind,
     model_kind,
     read_adapter,
     read_quantisation,
@@ -38,8 +41,10 @@ if TYPE_CHECKING:
     from choicewise.models.local.other_kinds import PaddedModel
 
 
-DTYPES = ("float32", "bfloat16", "float16", "auto")
+_DTYPES = ("float32", "bfloat16", "float16", "auto")
 
+_HEAVY = tuple(f"choicewise.models.local.{name}" for name in ("loading", "local_model", "other_kinds"))
+"""What imports torch and transformers."""
 
 _IMPORTING = Lock()
 """Of several models that are loaded at once, one imports."""
@@ -84,8 +89,8 @@ class FolderModel:
         self.folder = Path(path)
         self.device = device if elsewhere and device is not None else device_of(device)
         self.asked_dtype = dtype or ("float32" if self.device == "cpu" else "auto")
-        if self.asked_dtype not in DTYPES:
-            raise ModelError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+        if self.asked_dtype not in _DTYPES:
+            raise ModelError(f"dtype is {dtype!r}; it must be one of {', '.join(_DTYPES)}")
         for option, tokens in (("window", window), ("batch_tokens", batch_tokens)):
             if tokens is not None and tokens < 1:
                 raise ModelError(f"{option} is {tokens} tokens; it must be at least 1, or left out")
@@ -149,8 +154,9 @@ class FolderModel:
     @cached_property
     def _local(self) -> LocalModel | PaddedModel:
         _import_transformers()
-        from choicewise.models.local.loading import Spread, load_network, model_class
+        from choicewise.models.local.loading import Spread, load_network
         from choicewise.models.local.local_model import LocalModel
+        from choicewise.models.local.other_kinds import EncoderDecoder, MaskedLM
         from choicewise.models.local.selfcheck import PathCache
 
         is_spread = bool(devices_of(self.device))
@@ -162,7 +168,10 @@ class FolderModel:
         # Code that the folder brings is no part of its digest, and a rung that was asked for is no choice.
         paths = PathCache(identity) if self._options["rung"] == "auto" and not self._trusted else None
         options = {**self._options, "paths": paths}
-        model = model_class(self.kind)(network, self.tokenizer, self.name, self.digest, self.window, **options)
+        kinds: dict[ModelKind, type[PaddedModel]] = {MASKED: MaskedLM, ENCODER_DECODER: EncoderDecoder}
+        model = kinds.get(self.kind, LocalModel)(
+            network, self.tokenizer, self.name, self.digest, self.window, **options
+        )
         if isinstance(model, LocalModel):
             model.refuse_looking_ahead()
         stated = model.dtype if self.quantisation is not None else self.__dict__.setdefault("dtype", model.dtype)
@@ -203,23 +212,14 @@ class FolderModel:
         return f"FolderModel({json.dumps(str(self.folder))}, {self.dtype} on {self.device})"
 
 
-def _import_transformers() -> None:
-    """Import torch and transformers, in one thread, once, without looking for garbage meanwhile and among them later.
+def load(path: str | Path, *args: Any, **options: Any) -> LocalModel:
+    """The causal model in the folder ``path`` with its weights; arguments and errors as in :class:`FolderModel`."""
+    model = FolderModel(path, *args, **options)
+    from choicewise.models.local.local_model import LocalModel
 
-    They make half a million objects that stay: each look at them takes 0.2 s, and the one at exit a second.
-    """
-    with _IMPORTING:
-        if "choicewise.models.local.loading" in sys.modules:
-            return
-        gc.collect()  # what is garbage now would stay, too
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            importlib.import_module("choicewise.models.local.loading")
-        finally:
-            gc.freeze()
-            if collecting:
-                gc.enable()
+    if not isinstance(model.local, LocalModel):
+        raise ModelError(f"{path} holds no causal language model but {model.kind.name}")
+    return model.local
 
 
 def footprint_of(model: Model, *, deepest: int | None = None, generated: int = 0) -> Footprint:
@@ -235,21 +235,26 @@ def footprint_of(model: Model, *, deepest: int | None = None, generated: int = 0
         deepest=deepest,
         generated=generated,
     )
-    added = 0 if model.adapter is None else _adapter_bytes(model.adapter.folder / WEIGHTS)
+    added = 0 if model.adapter is None else adapter_bytes(model.adapter.folder / WEIGHTS)
     host = needed.host + (added if needed.context == 0 else 0)
     return Footprint(needed.weights + added, needed.workspace, needed.context, needed.layer, host)
 
 
-def _adapter_bytes(file: Path) -> int:
-    """PEFT computes adapters in float32."""
-    return sum(numbers * 4 if kind in _FLOATS else size for _, size, numbers, kind in _tensors([file]))
+def _import_transformers() -> None:
+    """Import torch and transformers, in one thread, once, without looking for garbage meanwhile and among them later.
 
-
-def load(path: str | Path, *args: Any, **options: Any) -> LocalModel:
-    """The causal model in the folder ``path`` with its weights; arguments and errors as in :class:`FolderModel`."""
-    model = FolderModel(path, *args, **options)
-    from choicewise.models.local.local_model import LocalModel
-
-    if not isinstance(model.local, LocalModel):
-        raise ModelError(f"{path} holds no causal language model but {model.kind.name}")
-    return model.local
+    They make half a million objects that stay: each look at them takes 0.2 s, and the one at exit a second.
+    """
+    with _IMPORTING:
+        if all(name in sys.modules for name in _HEAVY):
+            return
+        gc.collect()  # what is garbage now would stay, too
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            for name in _HEAVY:
+                importlib.import_module(name)
+        finally:
+            gc.freeze()
+            if collecting:
+                gc.enable()

@@ -1,137 +1,97 @@
-"""Greedy, sampled and tree generation."""
+"""What every compute path does, the plain one, and how one generation grows token by token."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from choicewise.engine import Pack, Tree
-from choicewise.models.local import attention, plain
-from choicewise.models.local.attention import AttentionOptions, KeysValues, Reach, additive, visible
-from choicewise.models.local.causal_lm import CausalLM, to_device
-from choicewise.questions import Generation, Ids, Span, TokenScores
+from choicewise.models.local import plain
+from choicewise.models.local.causal_lm import GREEDY, LIKELIEST, CausalLM
+from choicewise.questions import Answers, Generation, Mass, Span, TokenScores
 
 
-@dataclass(eq=False)
-class DecodePass:
-    """One more token of every generation: it sees the path to its node of ``nodes``, where its context ends, and the
-    tokens generated for it so far.
+class ComputePath(ABC):
+    """One way to score and generate.  ``cost`` says in words how many tokens it sends through the model."""
 
-    ``states``: keys and values of the pack and its path, one pair per layer.  ``generated``: those of the generated
-    tokens, of shape [generations, heads, tokens, width] each; ``tokens`` counts them.
-    """
+    name: str
+    cost: str
 
-    tree: Tree
-    pack: Pack
-    nodes: Ids
-    states: KeysValues
-    generated: KeysValues = field(default_factory=list)
-    tokens: int = 0
-    calls: int = 0
-    masks: dict[tuple[Reach, torch.device], Tensor] = field(default_factory=dict)
+    def __init__(self, lm: CausalLM) -> None:
+        self.lm = lm
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these generations alone."""
-        self.nodes = self.nodes[rows]
-        kept = np.asarray(rows, dtype=np.int64)
-        index = {device: to_device(kept, device) for device in {key.device for key, _ in self.generated}}
-        self.generated = [tuple(each.index_select(0, index[each.device]) for each in pair) for pair in self.generated]
+    @abstractmethod
+    def score(self, questions: Sequence[Span | Mass]) -> Answers:
+        """The answer to every question."""
 
-    def forward(self, lm: CausalLM, tokens: Sequence[int]) -> Tensor:
-        """Hidden states after one more token of every generation, shape [generations, width]."""
-        self.calls = 0
-        self.masks.clear()
-        inputs, depth = lm.tensor(np.asarray(tokens)), lm.tensor(self._depth)
-        with lm.attention(attention.NAME), attention.running(self.attend):
-            ones = torch.ones_like(inputs[None])
-            output = lm.body(input_ids=inputs[None], position_ids=depth[None], attention_mask=ones, use_cache=False)
-        self.tokens += 1
-        hidden: Tensor = output[0][0]
-        return hidden
+    def generate(
+        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
+    ) -> Answers:
+        """The tokens of every generation, as they end (:class:`Draft`).
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
-        """The next layer's attention, shapes as in :data:`choicewise.models.local.attention.Attend`."""
-        own = key[0].transpose(0, 1)[:, :, None], value[0].transpose(0, 1)[:, :, None]
-        if self.tokens:
-            past = self.generated[self.calls]
-            own = torch.cat([past[0], own[0]], dim=2), torch.cat([past[1], own[1]], dim=2)
-            self.generated[self.calls] = own
-        else:
-            self.generated.append(own)
-        shared = self.states[self.calls][0][0], self.states[self.calls][1][0]
-        self.calls += 1
-        kind = options.reach, query.device
-        if kind not in self.masks:
-            self.masks[kind] = additive(self._visible(options.reach), 1, query)
-        return attend(query[0], shared, own, self.masks[kind], options)
+        Limits are at least 1.  Log-probabilities are those of the raw logits.  Here every round scores one more token
+        of every greedy generation, and samples come one at a time with the model's own cache.
+        """
+        drafts = {index: Draft(generation, ends, token_bytes) for index, generation in enumerate(generations)}
+        greedy = {index: draft for index, draft in drafts.items() if draft.generation.sampling is None}
+        while greedy:
+            contexts = [
+                np.append(draft.generation.context, np.asarray(draft.tokens, np.int32)) for draft in greedy.values()
+            ]
+            indexes = list(greedy)
+            for number, scores in self.score([Span(context, LIKELIEST) for context in contexts]):
+                draft = greedy[indexes[number]]
+                draft.add(int(scores.tokens[0]), float(scores.logprobs[0]), int(scores.ranks[0]))
+                if draft.ended:
+                    del greedy[indexes[number]]
+                    yield indexes[number], draft.scores
+        for index, generation in enumerate(generations):
+            if generation.sampling is not None:
+                with self.lm.work.expecting(2 * generation.inputs), self.lm.counting():
+                    sampled = sample(self.lm.model, self.lm.vocabulary, generation, ends, token_bytes)
+                yield index, sampled
 
-    @property
-    def _depth(self) -> Ids:
-        """The depth of every newest token."""
-        return self.tree.depth[self.nodes] + 1 + self.tokens
-
-    def _visible(self, reach: Reach) -> npt.NDArray[np.bool_]:
-        """What every newest token sees, shape [generations, path + pack + generated tokens]."""
-        before = visible(self.tree, self.nodes, self.pack.nodes(), reach, ahead=self.tokens + 1)
-        back = np.arange(self.tokens, -1, -1, dtype=np.int32)
-        own = self._depth[:, None] - back >= reach.lowest(self._depth)[:, None]
-        return np.concatenate([before, own], axis=1)
+    def objection(self) -> str | None:
+        """After ``score``: why the numbers can't be trusted even where they agree, or None."""
+        return None
 
 
-def attend(
-    query: Tensor, shared: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor], mask: Tensor, options: AttentionOptions
-) -> Tensor:
-    """Attention of one row per generation to what all may see and to the generation's own tokens.
-
-    ``query``: shape [heads, rows, width].  ``shared`` keys and values: [key heads, keys, width].  ``own``: [rows, key
-    heads, tokens, width].  ``mask``, to add to the weights: [rows, keys + tokens].  Result: [1, rows, heads, width].
-    """
-    heads, rows, width = query.shape
-    key_heads, keys = shared[0].shape[:2]
-    grouped = query.reshape(key_heads, -1, rows, width)
-    weights = torch.cat(
-        [
-            (grouped.flatten(1, 2) @ shared[0].transpose(1, 2)).reshape(key_heads, -1, rows, keys),
-            torch.einsum("kgrw,rktw->kgrt", grouped, own[0]),
-        ],
-        dim=-1,
-    )
-    weights = weights.float() * (width**-0.5 if options.scaling is None else options.scaling)
-    if options.softcap is not None:
-        weights = torch.tanh(weights / options.softcap) * options.softcap
-    weights = weights + mask
-    if options.sinks is not None:
-        sinks = options.sinks.float().reshape(key_heads, -1, 1, 1).expand(-1, -1, rows, 1)
-        weights = torch.cat([weights, sinks], dim=-1)
-    shares = torch.softmax(weights, dim=-1).to(shared[1].dtype)
-    output = (shares[..., :keys].flatten(1, 2) @ shared[1]).reshape(key_heads, -1, rows, shared[1].shape[-1])
-    output = output + torch.einsum("kgrt,rktw->kgrw", shares[..., keys : mask.shape[1]], own[1])
-    return output.reshape(1, heads, rows, -1).transpose(1, 2)
+Rung = Callable[[CausalLM, int], ComputePath]
+"""Makes a compute path from a model and the most tokens of one pack."""
 
 
-def decode(lm: CausalLM, decoding: DecodePass, hidden: Tensor, drafts: Sequence[Draft], known: int) -> None:
-    """Complete ``drafts``, whose contexts end in a pack; ``hidden``: their states there, shape [drafts, width].
+class PlainPath(ComputePath):
+    """The reference itself, for a model on which no other path is right."""
 
-    A draft that ends leaves the batch.  ``known``: how many tokens may be drawn.
-    """
-    while True:
-        chosen = lm.choose(hidden, np.asarray([draft.share for draft in drafts]), known)
-        for draft, token, logprob, rank in zip(drafts, *(part.tolist() for part in chosen), strict=True):
-            draft.add(token, logprob, rank)
-        rows = [row for row, draft in enumerate(drafts) if not draft.ended]
-        if not rows:
-            return
-        if len(rows) < len(drafts):
-            decoding.keep(rows)
-            drafts = [drafts[row] for row in rows]
-        hidden = decoding.forward(lm, [draft.tokens[-1] for draft in drafts])
+    name = "plain"
+    cost = "every span in full, one at a time, with the vocabulary at every token"
+
+    def generate(
+        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
+    ) -> Answers:
+        """The tokens, one generation at a time."""
+        for index, generation in enumerate(generations):
+            way = plain.generate if generation.sampling is None else plain.sample
+            most = generation.limit * generation.inputs - generation.limit * (generation.limit - 1) // 2
+            with self.lm.work.expecting(most), self.lm.counting():
+                answer = way(self.lm.model, self.lm.vocabulary, generation, ends, token_bytes)
+            yield index, answer
+
+    def score(self, questions: Sequence[Span | Mass]) -> Answers:
+        """The answers in order."""
+        self.lm.work.planned += sum(question.inputs for question in questions)
+        for index, question in enumerate(questions):
+            with self.lm.counting():
+                if isinstance(question, Span) and question.continuation[0] == GREEDY:
+                    asked = Generation(question.context, 1)
+                    answer = plain.generate(self.lm.model, self.lm.vocabulary, asked, ())
+                else:
+                    answer = plain.score(self.lm.model, self.lm.vocabulary, question)
+            yield index, answer
 
 
 class Draft:

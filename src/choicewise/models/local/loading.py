@@ -18,9 +18,7 @@ import transformers
 from choicewise.errors import ModelError
 from choicewise.models.footprint import Footprint
 from choicewise.models.local.devices import devices_of
-from choicewise.models.local.files import ENCODER_DECODER, MASKED, ModelKind, model_kind, quiet
-from choicewise.models.local.local_model import LocalModel
-from choicewise.models.local.other_kinds import EncoderDecoder, MaskedLM, PaddedModel
+from choicewise.models.local.files import ENCODER_DECODER, model_kind, quiet
 from choicewise.models.local.plain import free_bytes
 
 _NOT_MISSED = re.compile(
@@ -29,11 +27,6 @@ _NOT_MISSED = re.compile(
 )
 """Weights that scores of texts don't need: other inputs, further tokens, constants that the code computes itself, and
 what masked models were trained with to judge whole texts."""
-
-
-def model_class(kind: ModelKind) -> type[LocalModel] | type[PaddedModel]:
-    """The class that answers for a network of this ``kind``."""
-    return {MASKED: MaskedLM, ENCODER_DECODER: EncoderDecoder}.get(kind, LocalModel)
 
 
 def load_network(
@@ -99,17 +92,6 @@ def load_network(
     return model
 
 
-def _conversion_error(error: Exception) -> str | None:
-    """Why weights could not be brought into the form the model has, which transformers says only in a log."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        reasons = getattr(frame.f_locals.get("loading_info"), "conversion_errors", None)
-        if reasons:
-            name, reason = next(iter(reasons.items()))
-            last = [line.strip() for line in str(reason).splitlines() if line.strip()][-1]
-            return f"its weights can't be merged into {name}: {last}; fetch the folder again"
-    return None
-
-
 class Spread:
     """Where the model in ``folder``, of which it is known what is ``needed``, may lie on the devices called ``device``.
 
@@ -142,3 +124,14 @@ class Spread:
             f"{sum(self._free.values()):,} ({each}); use more or larger GPUs, a narrower dtype, quantised weights, or "
             "packs of fewer tokens"
         )
+
+
+def _conversion_error(error: Exception) -> str | None:
+    """Why weights could not be brought into the form the model has, which transformers says only in a log."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        reasons = getattr(frame.f_locals.get("loading_info"), "conversion_errors", None)
+        if reasons:
+            name, reason = next(iter(reasons.items()))
+            last = [line.strip() for line in str(reason).splitlines() if line.strip()][-1]
+            return f"its weights can't be merged into {name}: {last}; fetch the folder again"
+    return None

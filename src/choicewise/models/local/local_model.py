@@ -1,7 +1,4 @@
-"""Causal models behind the interface.
-
-The states come from the path that scores spans, so here too every unique token is computed once.
-"""
+"""A causal network that answers questions on the path that its self-check chose."""
 
 from __future__ import annotations
 
@@ -16,9 +13,10 @@ from torch import Tensor
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, Reads, Workload
+from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, Reads, WorkCounters, Workload
 from choicewise.models.local.devices import device_name
-from choicewise.models.local.paths import LADDER, ComputePath, PlainPath, Rung, compute_path, rungs
+from choicewise.models.local.generation import ComputePath, PlainPath, Rung
+from choicewise.models.local.paths import LADDER, compute_path, rungs
 from choicewise.models.local.selfcheck import PathCache, Scored, SpotCheck, check, probe_depth
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import (
@@ -37,13 +35,14 @@ from choicewise.questions import (
 )
 from choicewise.tokens.tokenizer import Tokenizer
 
-RUNGS = ("auto", *LADDER)
-
-Asked = TypeVar("Asked")
+_RUNGS = ("auto", *LADDER)
+_Asked = TypeVar("_Asked")
+_Part = TypeVar("_Part")
+_ANY_TOKEN = np.zeros(1, dtype=np.int32)
 
 
 @dataclass(eq=False, repr=False)
-class LocalModel:
+class LocalModel(WorkCounters):
     """A transformers causal model that answers on the fastest compute path that its self-check accepts.
 
     ``model`` is the torch module, ``vocabulary`` its ``config.vocab_size``, ``ends`` the ids that end a generation.
@@ -64,8 +63,8 @@ class LocalModel:
     recipe = None
 
     def __post_init__(self) -> None:
-        if self.rung not in RUNGS:
-            raise ModelError(f"rung is {self.rung!r}; it must be one of {', '.join(RUNGS)}")
+        if self.rung not in _RUNGS:
+            raise ModelError(f"rung is {self.rung!r}; it must be one of {', '.join(_RUNGS)}")
         self.dtype = str(self.model.dtype).removeprefix("torch.")
         self.device = device_name(self.model)
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)
@@ -123,16 +122,6 @@ class LocalModel:
             self._path = compute_path(self._checked.rung, self.lm, self.batch_tokens)
         return self._path
 
-    @property
-    def computed(self) -> int:
-        """Input tokens that went through the model so far, those of the self-check included."""
-        return self._work.computed
-
-    @property
-    def planned(self) -> int:
-        """Input tokens known to be needed for all that was asked so far, and those computed."""
-        return max(self._work.planned, self._work.computed)
-
     @cached_property
     def lm(self) -> CausalLM:
         """The model as compute paths use it."""
@@ -153,10 +142,6 @@ class LocalModel:
             return None
         return compute_path(self._checked.rung, self._hidden_states, self.batch_tokens)
 
-    def objection(self, question: Question) -> str | None:
-        """None: it answers every question of the kinds that it supports."""
-        return None
-
     def answer(self, questions: Sequence[Question]) -> Answers:
         """Everything scored or generated comes first, then losses and cosines."""
         tokens: dict[int, Scored] = {}
@@ -170,8 +155,8 @@ class LocalModel:
                     tokens[index] = question
         self.check(max((question.inputs for question in questions), default=0))
         try:
-            yield from answer_part(tokens, self._score)
-            yield from answer_part(states, self._compare)
+            yield from _answer_part(tokens, self._score)
+            yield from _answer_part(states, self._compare)
         finally:
             self._work.settle()
 
@@ -254,7 +239,9 @@ class LocalModel:
                 )
 
 
-def nan_fallback(fast: Answers | None, questions: Sequence[Asked], plainly: Callable[[Asked], TokenScores]) -> Answers:
+def nan_fallback(
+    fast: Answers | None, questions: Sequence[_Asked], plainly: Callable[[_Asked], TokenScores]
+) -> Answers:
     """The answers to ``questions``: first the ``fast`` ones, then ``plainly`` where those are NaN or None.
 
     In a pack, one token's NaN reaches tokens that do not look at it: weighed with 0 it is still NaN.
@@ -267,25 +254,6 @@ def nan_fallback(fast: Answers | None, questions: Sequence[Asked], plainly: Call
             yield index, answer
     for index in remaining:
         yield index, plainly(questions[index])
-
-
-def _ends(model: Any, tokenizer: Tokenizer) -> frozenset[int]:
-    """Every id that the generation configuration, the configuration or the tokenizer calls the end of a sequence."""
-    generation = getattr(model, "generation_config", None)
-    named = [getattr(generation, "eos_token_id", None), getattr(model.config, "eos_token_id", None), tokenizer.eos_id]
-    ids = [token for entry in named for token in (entry if isinstance(entry, list) else [entry])]
-    return frozenset(token for token in ids if token is not None)
-
-
-Part = TypeVar("Part")
-
-
-def answer_part(part: Mapping[int, Part], answer: Callable[[Sequence[Part]], Answers]) -> Answers:
-    """The answers to the questions that ``part`` holds by index; ``answer`` counts them from 0."""
-    indexes = list(part)
-    if indexes:
-        for number, scores in answer(list(part.values())):
-            yield indexes[number], scores
 
 
 def answer_tokens(
@@ -310,26 +278,24 @@ def answer_tokens(
             generated[index] = question
         else:
             yield index, TokenScores.of()
-    yield from answer_part(scored, path.score)
-    yield from answer_part(generated, lambda part: path.generate(part, ends, token_bytes))
-
-
-_ANY_TOKEN = np.zeros(1, dtype=np.int32)
+    yield from _answer_part(scored, path.score)
+    yield from _answer_part(generated, lambda part: path.generate(part, ends, token_bytes))
 
 
 class HiddenStates(CausalLM):
-    """A model that keeps the hidden states that a path gives it to read: in the path's answers, tokens are places
-    among the kept states, and log-probabilities and ranks mean nothing."""
+    """A model that stores the hidden states that a path gives it to read: in the path's answers, tokens are places
+    among these states, and log-probabilities and ranks mean nothing.  So every unique token is computed once here, too.
+    """
 
     def __init__(self, model: Any, window: int, vocabulary: int, work: Workload | None = None) -> None:
         super().__init__(model, window, vocabulary, work)
-        self._kept: list[Tensor] = []
+        self._states_read: list[Tensor] = []
 
     def read(self, hidden: Tensor, rows: Ids, targets: Ids, *_: Any) -> Reads:
-        """Keep ``rows`` of ``hidden``, and answer with their places."""
+        """Store ``rows`` of ``hidden``, and answer with their places."""
         distinct, place = np.unique(rows, return_inverse=True)
-        places = self.tensor(place + sum(map(len, self._kept)), hidden.device).int()
-        self._kept.append(hidden.index_select(0, self.tensor(distinct, hidden.device)))
+        places = self.tensor(place + sum(map(len, self._states_read)), hidden.device).int()
+        self._states_read.append(hidden.index_select(0, self.tensor(distinct, hidden.device)))
         return places, torch.zeros_like(places, dtype=torch.float32), torch.zeros_like(places)
 
     @torch.inference_mode()
@@ -349,10 +315,26 @@ class HiddenStates(CausalLM):
     def _states(self, path: ComputePath, spans: Sequence[Span]) -> Iterator[Tensor]:
         """For every span the hidden states that predict its continuation, shape [tokens, width]."""
         answers = dict(path.score(spans))
-        kept = torch.cat(self._kept)
-        self._kept = []
+        states = torch.cat(self._states_read)
+        self._states_read = []
         for index in range(len(spans)):
-            yield kept.index_select(0, self.tensor(answers[index].tokens, kept.device))
+            yield states.index_select(0, self.tensor(answers[index].tokens, states.device))
+
+
+def _ends(model: Any, tokenizer: Tokenizer) -> frozenset[int]:
+    """Every id that the generation configuration, the configuration or the tokenizer calls the end of a sequence."""
+    generation = getattr(model, "generation_config", None)
+    named = [getattr(generation, "eos_token_id", None), getattr(model.config, "eos_token_id", None), tokenizer.eos_id]
+    ids = [token for entry in named for token in (entry if isinstance(entry, list) else [entry])]
+    return frozenset(token for token in ids if token is not None)
+
+
+def _answer_part(part: Mapping[int, _Part], answer: Callable[[Sequence[_Part]], Answers]) -> Answers:
+    """The answers to the questions that ``part`` holds by index; ``answer`` counts them from 0."""
+    indexes = list(part)
+    if indexes:
+        for number, scores in answer(list(part.values())):
+            yield indexes[number], scores
 
 
 def _spans(question: MaskedLoss | Cosine) -> list[Span]:

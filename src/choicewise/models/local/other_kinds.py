@@ -1,4 +1,4 @@
-"""Encoder-decoder, masked, padded fallback."""
+"""Encoder-decoders and masked models, which answer in padded batches."""
 
 from __future__ import annotations
 
@@ -15,43 +15,36 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import Workload, to_device
+from choicewise.models.local.causal_lm import WorkCounters, Workload, to_device
 from choicewise.models.local.devices import device_name
 from choicewise.models.local.files import ENCODER_DECODER, MASKED
-from choicewise.models.local.plain import float32_copy
-from choicewise.models.local.selfcheck import PathCache, Sums, largest_difference, noise_of, running_sums
+from choicewise.models.local.plain import Sums, float32_copy, largest_difference, noise_of, running_sums
+from choicewise.models.local.selfcheck import PathCache
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Answers, Blanks, Ids, Question, Rendition, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
-BATCH_TOKENS = 4096
+_BATCH_TOKENS = 4096
 """Input tokens computed at once, by default."""
 
-LOGIT_BYTES = {"cpu": 200_000_000, "cuda": 2_000_000_000}
+_LOGIT_BYTES = {"cpu": 200_000_000, "cuda": 2_000_000_000}
 """Bytes of logits in float32 that a batch may have, by device."""
 
-RUNGS = ("auto", "padded", "plain")
+_RUNGS = ("auto", "padded", "plain")
 """``padded``: several texts at once; ``plain``: one at a time; ``auto``: padded, where that is right."""
 
+_EXACT = 1e-3
+"""Nats a token by which padding may change a score in float32."""
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """A row of a batch: ``part`` of what question ``index`` needs.
-
-    ``tokens``: the row's input tokens; ``width``: the tokens for which it gives logits.
-    """
-
-    index: int
-    part: int
-    tokens: int
-    width: int
+_NARROW = 0.5
+"""The same in a 16-bit dtype."""
 
 
 @dataclass(eq=False, repr=False)
-class PaddedModel(ABC):
+class PaddedModel(WorkCounters, ABC):
     """A transformers model that answers one kind of question, all others being refused with a ModelError.
 
-    ``model`` is the torch module.  ``rung`` is one of :data:`RUNGS`.  ``batch_tokens``: the most input tokens computed
+    ``model`` is the torch module.  ``rung`` is one of :data:`_RUNGS`.  ``batch_tokens``: the most input tokens computed
     at once.  The same question has the same answer within the noise of the self-check, whatever else is asked.
     """
 
@@ -66,8 +59,8 @@ class PaddedModel(ABC):
     recipe = None
 
     def __post_init__(self) -> None:
-        if self.rung not in RUNGS:
-            raise ModelError(f"rung is {self.rung!r}; for {type(self).__name__} it must be one of {', '.join(RUNGS)}")
+        if self.rung not in _RUNGS:
+            raise ModelError(f"rung is {self.rung!r}; for {type(self).__name__} it must be one of {', '.join(_RUNGS)}")
         self.dtype = str(self.model.dtype).removeprefix("torch.")
         self.device = device_name(self.model)
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)
@@ -98,20 +91,6 @@ class PaddedModel(ABC):
         if self.paths is not None:
             self.paths.store(self._checked)
 
-    @property
-    def computed(self) -> int:
-        """Input tokens that went through the model so far, those of the self-check included."""
-        return self._work.computed
-
-    @property
-    def planned(self) -> int:
-        """Input tokens known to be needed for all that was asked so far, and those computed."""
-        return max(self._work.planned, self._work.computed)
-
-    def objection(self, question: Question) -> str | None:
-        """None: it answers every question of the kinds that it supports."""
-        return None
-
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers, the longest texts first."""
         asked = [self.accepted(question) for question in questions]
@@ -136,11 +115,11 @@ class PaddedModel(ABC):
                     parts = known.pop(each.index)
                     yield each.index, TokenScores.joined([parts[part] for part in sorted(parts)])
 
-    def _batches(self, passes: list[Pass], padded: bool) -> Iterator[list[Pass]]:
+    def _batches(self, passes: list[_Pass], padded: bool) -> Iterator[list[_Pass]]:
         """Passes of about one length together."""
-        most = self.batch_tokens or BATCH_TOKENS
-        widest = LOGIT_BYTES.get(self.model.device.type, LOGIT_BYTES["cpu"]) // (4 * self.vocabulary)
-        batch: list[Pass] = []
+        most = self.batch_tokens or _BATCH_TOKENS
+        widest = _LOGIT_BYTES.get(self.model.device.type, _LOGIT_BYTES["cpu"]) // (4 * self.vocabulary)
+        batch: list[_Pass] = []
         for each in sorted(passes, key=lambda one: (-one.tokens, one.index, one.part)):
             longest = max((one.tokens for one in batch), default=each.tokens)
             width = max(one.width for one in [*batch, each])
@@ -178,11 +157,11 @@ class PaddedModel(ABC):
         """``question``, of the kind that the model answers; ModelError for any other."""
 
     @abstractmethod
-    def passes(self, index: int, question: Any) -> list[Pass]:
+    def passes(self, index: int, question: Any) -> list[_Pass]:
         """The passes that ``question``, number ``index``, takes."""
 
     @abstractmethod
-    def compute(self, questions: Sequence[Any], batch: Sequence[Pass]) -> Iterator[TokenScores]:
+    def compute(self, questions: Sequence[Any], batch: Sequence[_Pass]) -> Iterator[TokenScores]:
         """The scores of each pass, in order."""
 
     @abstractmethod
@@ -192,54 +171,6 @@ class PaddedModel(ABC):
     @abstractmethod
     def probe(self) -> list[Any]:
         """Questions about random tokens that show whether padding changes their answers."""
-
-
-EXACT = 1e-3
-"""Nats a token by which padding may change a score in float32."""
-
-NARROW = 0.5
-"""The same in a 16-bit dtype."""
-
-
-@torch.inference_mode()
-def check(model: PaddedModel) -> SelfCheck:
-    """The padded path compared with one text at a time on random texts: taken where it is right, else ``plain``.
-
-    The noise of a 16-bit model is its distance from a float32 copy, where one fits in memory.  Raises ModelError for a
-    model that answers with NaN or infinity.
-    """
-    questions = model.probe()
-    truth = [running_sums(model.plain_scores(question).logprobs) for question in questions]
-    if not np.isfinite(np.concatenate(truth)).all():
-        raise ModelError(
-            f"{model.name} answers random tokens with NaN or infinity: its weights are damaged or too large for "
-            f"{model.dtype}; try float32, or download them again"
-        )
-    padded: Sums = [np.full(len(sums), np.nan) for sums in truth]
-    for index, scores in model.scores(questions, padded=True):
-        padded[index] = running_sums(scores.logprobs)
-    difference, allowed = largest_difference(padded, truth), EXACT if model.model.dtype.itemsize >= 4 else NARROW
-    exact = _exact(model, questions)
-    floor = difference if exact is None else largest_difference(exact, truth)
-    noise = max(noise_of(padded, truth), 0.0 if exact is None else noise_of(exact, truth))
-    wrong = f"differs by {difference:.2g} nats where {allowed:.2g} are allowed" if difference > allowed else None
-    depth = max(each.tokens for question in questions for each in model.passes(0, question))
-    trials = [Trial("padded", difference, wrong)]
-    if wrong is None:
-        return SelfCheck("padded", difference, floor, allowed, noise, depth, tuple(trials), "padded batches")
-    trials.append(Trial("plain", 0.0, None))
-    return SelfCheck("plain", 0.0, floor, allowed, noise, depth, tuple(trials), "one text at a time")
-
-
-def _exact(model: PaddedModel, questions: list[object]) -> Sums | None:
-    """The scores of a float32 copy of a 16-bit model; None where there is none."""
-    if (copied := float32_copy(model.model)) is None:
-        return None
-    before, model.model = model.model, copied
-    try:
-        return [running_sums(model.plain_scores(question).logprobs) for question in questions]
-    finally:
-        model.model = before
 
 
 @dataclass(eq=False, repr=False)
@@ -274,11 +205,11 @@ class EncoderDecoder(PaddedModel):
             self.refuse_tokens(tokens)
         return question
 
-    def passes(self, index: int, question: Rendition) -> list[Pass]:
+    def passes(self, index: int, question: Rendition) -> list[_Pass]:
         """One."""
-        return [Pass(index, 0, question.inputs, len(question.continuation))]
+        return [_Pass(index, 0, question.inputs, len(question.continuation))]
 
-    def compute(self, questions: Sequence[Rendition], batch: Sequence[Pass]) -> Iterator[TokenScores]:
+    def compute(self, questions: Sequence[Rendition], batch: Sequence[_Pass]) -> Iterator[TokenScores]:
         """From one encoder pass for every distinct source, and one decoder pass."""
         asked = [questions[each.index] for each in batch]
         sources = {question.source.tobytes(): question.source for question in asked}
@@ -336,11 +267,11 @@ class MaskedLM(PaddedModel):
         self.refuse_tokens(np.asarray([question.mask]))
         return question
 
-    def passes(self, index: int, question: Blanks) -> list[Pass]:
+    def passes(self, index: int, question: Blanks) -> list[_Pass]:
         """One for every scored token."""
-        return [Pass(index, part, len(question.text), 1) for part in range(len(question.places))]
+        return [_Pass(index, part, len(question.text), 1) for part in range(len(question.places))]
 
-    def compute(self, questions: Sequence[Blanks], batch: Sequence[Pass]) -> Iterator[TokenScores]:
+    def compute(self, questions: Sequence[Blanks], batch: Sequence[_Pass]) -> Iterator[TokenScores]:
         """From logits at the blanks alone, as a vocabulary at every token takes more than the rest of the model."""
         asked = [questions[each.index] for each in batch]
         tokens, mask = self.ids([_row(question, each.part) for question, each in zip(asked, batch, strict=True)])
@@ -384,6 +315,60 @@ class MaskedLM(PaddedModel):
             places = np.unique([0, tokens // 2, tokens - 1]).astype(np.int32)
             texts.append(Blanks(text, places, places + 1, int(self.tokenizer.mask_id or 0)))
         return texts
+
+
+@torch.inference_mode()
+def check(model: PaddedModel) -> SelfCheck:
+    """The padded path compared with one text at a time on random texts: taken where it is right, else ``plain``.
+
+    The noise of a 16-bit model is its distance from a float32 copy, where one fits in memory.  Raises ModelError for a
+    model that answers with NaN or infinity.
+    """
+    questions = model.probe()
+    truth = [running_sums(model.plain_scores(question).logprobs) for question in questions]
+    if not np.isfinite(np.concatenate(truth)).all():
+        raise ModelError(
+            f"{model.name} answers random tokens with NaN or infinity: its weights are damaged or too large for "
+            f"{model.dtype}; try float32, or download them again"
+        )
+    padded: Sums = [np.full(len(sums), np.nan) for sums in truth]
+    for index, scores in model.scores(questions, padded=True):
+        padded[index] = running_sums(scores.logprobs)
+    difference, allowed = largest_difference(padded, truth), _EXACT if model.model.dtype.itemsize >= 4 else _NARROW
+    exact = _exact(model, questions)
+    floor = difference if exact is None else largest_difference(exact, truth)
+    noise = max(noise_of(padded, truth), 0.0 if exact is None else noise_of(exact, truth))
+    wrong = f"differs by {difference:.2g} nats where {allowed:.2g} are allowed" if difference > allowed else None
+    depth = max(each.tokens for question in questions for each in model.passes(0, question))
+    trials = [Trial("padded", difference, wrong)]
+    if wrong is None:
+        return SelfCheck("padded", difference, floor, allowed, noise, depth, tuple(trials), "padded batches")
+    trials.append(Trial("plain", 0.0, None))
+    return SelfCheck("plain", 0.0, floor, allowed, noise, depth, tuple(trials), "one text at a time")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """A row of a batch: ``part`` of what question ``index`` needs.
+
+    ``tokens``: the row's input tokens; ``width``: the tokens for which it gives logits.
+    """
+
+    index: int
+    part: int
+    tokens: int
+    width: int
+
+
+def _exact(model: PaddedModel, questions: list[object]) -> Sums | None:
+    """The scores of a float32 copy of a 16-bit model; None where there is none."""
+    if (copied := float32_copy(model.model)) is None:
+        return None
+    before, model.model = model.model, copied
+    try:
+        return [running_sums(model.plain_scores(question).logprobs) for question in questions]
+    finally:
+        model.model = before
 
 
 def _row(question: Blanks, part: int) -> Any:

@@ -1,15 +1,14 @@
-"""The seven compute paths and their order.
+"""The fast compute paths, from the fastest to the simplest (:data:`LADDER`).
 
 ``torch.nn.attention.flex_attention`` compiles the rule of visibility into the kernel.  On a CUDA device that is one
-launch per layer, where :class:`~choicewise.models.local.paths.TreePath` needs one per segment; on a CPU, where
-compiling takes half a minute and gains nothing, it runs uncompiled and serves as a test of the rule.
-"""
+launch per layer, where :class:`TreePath` needs one per segment; on a CPU, where compiling takes half a minute and gains
+nothing, it runs uncompiled and serves as a test of the rule."""
 
 from __future__ import annotations
 
 import copy
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from itertools import pairwise
@@ -23,70 +22,26 @@ from transformers import DynamicCache
 
 from choicewise.engine import Pack, Tree, build, next_pack, next_path
 from choicewise.errors import ModelError
-from choicewise.models.local import attention, plain
-from choicewise.models.local import generation as decoding
-from choicewise.models.local.attention import AttentionOptions, KeysValues, Reach, TreePass, visible
-from choicewise.models.local.causal_lm import GREEDY, LIKELIEST, CausalLM, Readout, to_device
-from choicewise.models.local.generation import DecodePass, Draft, decode
+from choicewise.models.local import attention
+from choicewise.models.local.attention import AttentionOptions, DecodePass, KeysValues, Reach, TreePass, visible
+from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, Readout, to_device
+from choicewise.models.local.generation import ComputePath, Draft, PlainPath, Rung
 from choicewise.questions import Answers, Generation, Ids, Mass, Span
-
-
-class ComputePath(ABC):
-    """One way to score and generate.  ``cost`` says in words how many tokens it sends through the model."""
-
-    name: str
-    cost: str
-
-    def __init__(self, lm: CausalLM) -> None:
-        self.lm = lm
-
-    @abstractmethod
-    def score(self, questions: Sequence[Span | Mass]) -> Answers:
-        """The answer to every question."""
-
-    def generate(
-        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
-    ) -> Answers:
-        """The tokens of every generation, as they end (:class:`choicewise.models.local.generation.Draft`).
-
-        Limits are at least 1.  Log-probabilities are those of the raw logits.  Here every round scores one more token
-        of every greedy generation, and samples come one at a time with the model's own cache.
-        """
-        drafts = {index: Draft(generation, ends, token_bytes) for index, generation in enumerate(generations)}
-        greedy = {index: draft for index, draft in drafts.items() if draft.generation.sampling is None}
-        while greedy:
-            contexts = [
-                np.append(draft.generation.context, np.asarray(draft.tokens, np.int32)) for draft in greedy.values()
-            ]
-            indexes = list(greedy)
-            for number, scores in self.score([Span(context, LIKELIEST) for context in contexts]):
-                draft = greedy[indexes[number]]
-                draft.add(int(scores.tokens[0]), float(scores.logprobs[0]), int(scores.ranks[0]))
-                if draft.ended:
-                    del greedy[indexes[number]]
-                    yield indexes[number], draft.scores
-        for index, generation in enumerate(generations):
-            if generation.sampling is not None:
-                with self.lm.work.expecting(2 * generation.inputs), self.lm.counting():
-                    sampled = decoding.sample(self.lm.model, self.lm.vocabulary, generation, ends, token_bytes)
-                yield index, sampled
-
-    def objection(self) -> str | None:
-        """After ``score``: why the numbers can't be trusted even where they agree, or None."""
-        return None
-
-
-Rung = Callable[[CausalLM, int], ComputePath]
-"""Makes a compute path from a model and the most tokens of one pack."""
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 """Tokens of a pack at first, halved where memory runs out: on a CPU few, because its caches are small."""
 
-MASKED_TOKENS = 512
+_MASKED_TOKENS = 512
 """Packs with a dense mask cost the square of their length."""
 
 PAIRS = 2**24
 """Pack times path at most: after a very long path packs are short, so that masks do not outgrow the model."""
+
+TOGETHER = 128
+"""Generations that go on together: more gain little, and each needs memory for its keys and values."""
+
+STATES = ("past_key_values", "cache_params", "state")
+"""The names under which models return, and take back, their state after the tokens so far."""
 
 
 class PackedPath(ComputePath):
@@ -152,11 +107,6 @@ class PackedPath(ComputePath):
             torch.cuda.empty_cache()
 
 
-def out_of_memory(error: Exception) -> bool:
-    """Whether an exception means that memory ran out, on a device or on the host."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-
-
 class TreePath(PackedPath):
     """The tree's own attention function inside the model: hardly a masked product is computed."""
 
@@ -201,7 +151,7 @@ class TreePath(PackedPath):
             for part in (ending[start : start + size] for start in range(0, len(ending), size)):
                 drafts = [Draft(generations[index], ends, token_bytes) for index in part]
                 rows = hidden.index_select(0, self.lm.tensor(nodes[part] - pack.start, hidden.device))
-                decode(self.lm, DecodePass(tree, pack, nodes[part], self._states or []), rows, drafts, known)
+                _decode(self.lm, DecodePass(tree, pack, nodes[part], self._states or []), rows, drafts, known)
                 for index, draft in zip(part.tolist(), drafts, strict=True):
                     self.lm.work.planned -= draft.generation.limit - draft.steps
                     yield index, draft.scores
@@ -213,11 +163,7 @@ class TreePath(PackedPath):
             self._states = None
 
 
-TOGETHER = 128
-"""Generations that go on together: more gain little, and each needs memory for its keys and values."""
-
-
-class FlexPass(TreePass):
+class _FlexPass(TreePass):
     """A pack whose rows see their ancestors by a rule instead of masks."""
 
     def output(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
@@ -247,14 +193,14 @@ class FlexPath(TreePath):
     """The tree in one attention kernel per layer."""
 
     name = "flex"
-    pass_type = FlexPass
+    pass_type = _FlexPass
 
 
 LADDER: dict[str, Rung] = {
     "flex": FlexPath,
     "tree": TreePath,
-    "mask": lambda lm, tokens: MaskPath(lm, min(tokens, MASKED_TOKENS)),
-    "additive mask": lambda lm, tokens: MaskPath(lm, min(tokens, MASKED_TOKENS), additive=True),
+    "mask": lambda lm, tokens: MaskPath(lm, min(tokens, _MASKED_TOKENS)),
+    "additive mask": lambda lm, tokens: MaskPath(lm, min(tokens, _MASKED_TOKENS), additive=True),
     "prefix": lambda lm, tokens: PrefixPath(lm),
     "sequence": lambda lm, tokens: SequencePath(lm),
     "plain": lambda lm, tokens: PlainPath(lm),
@@ -269,26 +215,6 @@ def compute_path(rung: str, lm: CausalLM, batch_tokens: int | None = None) -> Co
 def rungs(device: str) -> dict[str, Rung]:
     """The rungs worth trying on a kind of device, fastest first."""
     return {name: rung for name, rung in LADDER.items() if name != "flex" or device == "cuda"}
-
-
-def block_mask(tree: Tree, pack: Pack, reach: Reach, device: torch.device) -> BlockMask:
-    """Which keys (places of the pack) every row of the pack sees: itself and its ancestors within reach."""
-    nodes = pack.nodes()
-    rows = np.arange(pack.start, pack.stop, dtype=np.int32)
-    lowest = to_device(reach.lowest(tree.depth[rows]), device)
-    node, end, depth = (to_device(array, device) for array in (nodes, tree.end[nodes], tree.depth[nodes]))
-    start = pack.start
-
-    def visible(batch: Tensor, head: Tensor, row: Tensor, place: Tensor) -> Tensor:
-        row_node = row + start
-        return (node[place] <= row_node) & (row_node < end[place]) & (depth[place] >= lowest[row])
-
-    return create_block_mask(visible, None, None, len(rows), len(nodes), device=device)
-
-
-@cache
-def _kernel(device: str) -> Callable[..., Any]:
-    return torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
 
 
 class MaskPath(PackedPath):
@@ -324,30 +250,6 @@ class MaskPath(PackedPath):
             return mask
         dtype = self.lm.model.dtype
         return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
-
-
-def declared(config: Any) -> dict[str, Reach]:
-    """How far each kind of layer looks, by the configuration; the kind is "" where there is only one."""
-    window, chunk = getattr(config, "sliding_window", None), getattr(config, "attention_chunk_size", None)
-    known = {
-        "full_attention": Reach(),
-        "sliding_attention": Reach(window=window),
-        "chunked_attention": Reach(chunk=chunk),
-    }
-    kinds = set(getattr(config, "layer_types", None) or [])
-    if kinds and kinds <= known.keys():
-        return {kind: known[kind] for kind in kinds}
-    return {"": Reach(window=window)}
-
-
-STATES = ("past_key_values", "cache_params", "state")
-"""The names under which models return, and take back, their state after the tokens so far."""
-
-
-def branches(tree: Tree) -> list[tuple[int, int]]:
-    """The runs of nodes [start, stop) that each follow their parent directly; together they are the tree."""
-    starts = np.flatnonzero(np.diff(tree.depth, prepend=np.int32(0)) != 1)
-    return list(pairwise([*map(int, starts), len(tree)]))
 
 
 class PrefixPath(ComputePath):
@@ -395,16 +297,6 @@ class PrefixPath(ComputePath):
         return output[0][0], after
 
 
-def _needed(begins: Ids, at: int, worth: float) -> list[int]:
-    """Depths beyond ``at`` from which later branches will start, while this branch's tokens are still their prefix."""
-    lowest = np.minimum.accumulate(begins)
-    depths: list[int] = []
-    for depth in np.unique(lowest[lowest > at]):
-        if depth - (depths[-1] if depths else at) >= worth:
-            depths.append(int(depth))
-    return depths
-
-
 class SequencePath(PrefixPath):
     """Every sequence in full, one at a time; one that begins another is not run by itself."""
 
@@ -416,31 +308,74 @@ class SequencePath(PrefixPath):
         return self.lm.body(input_ids=self.lm.tensor(tokens)[None], use_cache=False)[0][0], state
 
 
-class PlainPath(ComputePath):
-    """The reference itself, for a model on which no other path is right."""
+def out_of_memory(error: Exception) -> bool:
+    """Whether an exception means that memory ran out, on a device or on the host."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
-    name = "plain"
-    cost = "every span in full, one at a time, with the vocabulary at every token"
 
-    def generate(
-        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
-    ) -> Answers:
-        """The tokens, one generation at a time."""
-        for index, generation in enumerate(generations):
-            way = plain.generate if generation.sampling is None else plain.sample
-            most = generation.limit * generation.inputs - generation.limit * (generation.limit - 1) // 2
-            with self.lm.work.expecting(most), self.lm.counting():
-                answer = way(self.lm.model, self.lm.vocabulary, generation, ends, token_bytes)
-            yield index, answer
+def block_mask(tree: Tree, pack: Pack, reach: Reach, device: torch.device) -> BlockMask:
+    """Which keys (places of the pack) every row of the pack sees: itself and its ancestors within reach."""
+    nodes = pack.nodes()
+    rows = np.arange(pack.start, pack.stop, dtype=np.int32)
+    lowest = to_device(reach.lowest(tree.depth[rows]), device)
+    node, end, depth = (to_device(array, device) for array in (nodes, tree.end[nodes], tree.depth[nodes]))
+    start = pack.start
 
-    def score(self, questions: Sequence[Span | Mass]) -> Answers:
-        """The answers in order."""
-        self.lm.work.planned += sum(question.inputs for question in questions)
-        for index, question in enumerate(questions):
-            with self.lm.counting():
-                if isinstance(question, Span) and question.continuation[0] == GREEDY:
-                    asked = Generation(question.context, 1)
-                    answer = plain.generate(self.lm.model, self.lm.vocabulary, asked, ())
-                else:
-                    answer = plain.score(self.lm.model, self.lm.vocabulary, question)
-            yield index, answer
+    def visible(batch: Tensor, head: Tensor, row: Tensor, place: Tensor) -> Tensor:
+        row_node = row + start
+        return (node[place] <= row_node) & (row_node < end[place]) & (depth[place] >= lowest[row])
+
+    return create_block_mask(visible, None, None, len(rows), len(nodes), device=device)
+
+
+def declared(config: Any) -> dict[str, Reach]:
+    """How far each kind of layer looks, by the configuration; the kind is "" where there is only one."""
+    window, chunk = getattr(config, "sliding_window", None), getattr(config, "attention_chunk_size", None)
+    known = {
+        "full_attention": Reach(),
+        "sliding_attention": Reach(window=window),
+        "chunked_attention": Reach(chunk=chunk),
+    }
+    kinds = set(getattr(config, "layer_types", None) or [])
+    if kinds and kinds <= known.keys():
+        return {kind: known[kind] for kind in kinds}
+    return {"": Reach(window=window)}
+
+
+def branches(tree: Tree) -> list[tuple[int, int]]:
+    """The runs of nodes [start, stop) that each follow their parent directly; together they are the tree."""
+    starts = np.flatnonzero(np.diff(tree.depth, prepend=np.int32(0)) != 1)
+    return list(pairwise([*map(int, starts), len(tree)]))
+
+
+@cache
+def _kernel(device: str) -> Callable[..., Any]:
+    return torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
+
+
+def _needed(begins: Ids, at: int, worth: float) -> list[int]:
+    """Depths beyond ``at`` from which later branches will start, while this branch's tokens are still their prefix."""
+    lowest = np.minimum.accumulate(begins)
+    depths: list[int] = []
+    for depth in np.unique(lowest[lowest > at]):
+        if depth - (depths[-1] if depths else at) >= worth:
+            depths.append(int(depth))
+    return depths
+
+
+def _decode(lm: CausalLM, decoding: DecodePass, hidden: Tensor, drafts: Sequence[Draft], known: int) -> None:
+    """Complete ``drafts``, whose contexts end in a pack; ``hidden``: their states there, shape [drafts, width].
+
+    A draft that ends leaves the batch.  ``known``: how many tokens may be drawn.
+    """
+    while True:
+        chosen = lm.choose(hidden, np.asarray([draft.share for draft in drafts]), known)
+        for draft, token, logprob, rank in zip(drafts, *(part.tolist() for part in chosen), strict=True):
+            draft.add(token, logprob, rank)
+        rows = [row for row, draft in enumerate(drafts) if not draft.ended]
+        if not rows:
+            return
+        if len(rows) < len(drafts):
+            decoding.restrict(rows)
+            drafts = [drafts[row] for row in rows]
+        hidden = decoding.forward(lm, [draft.tokens[-1] for draft in drafts])

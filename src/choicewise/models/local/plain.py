@@ -17,11 +17,22 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from choicewise.models.local.causal_lm import known
 from choicewise.questions import Cosine, Generation, Ids, Mass, Span, TokenScores
+
+SIGMAS = 6
+"""Standard deviations of the measured errors that are called noise: 99 % of options lay within 5.1, on seven models, as
+texts and as letters, in two dtypes; the tails are heavier than the normal distribution's."""
+
+Sums = list[npt.NDArray[np.float64]]
+"""For every question the log-probability (nats) of its first scored token, of its first two, and so on to all: as many
+scores to compare as there are tokens."""
+
+_MOVING = ("to", "cuda", "npu", "mlu", "sdaa", "musa", "xpu", "neuron")
+"""What accelerate puts into a model that it spreads over devices: each moves the model that it was made for."""
 
 
 @torch.inference_mode()
@@ -31,7 +42,7 @@ def score(model: Any, vocabulary: int, question: Span | Mass) -> TokenScores:
     Where a logit is NaN, so are the log-probabilities, and ranks are -1.
     """
     if isinstance(question, Mass):
-        return _total(_logits(model, vocabulary, question.context, 1), known(question.members.ids, vocabulary))
+        return _total(_logits(model, vocabulary, question.context, 1), question.members.known(vocabulary))
     tokens = np.concatenate([question.context, question.continuation])
     return scores(_logits(model, vocabulary, tokens[:-1], len(question.continuation)), question.continuation)
 
@@ -120,31 +131,12 @@ def logits(model: Any, vocabulary: int, context: Ids, continuation: Ids) -> Tens
     return _logits(model, vocabulary, np.concatenate([context, continuation])[:-1], len(continuation))
 
 
-def _logits(model: Any, vocabulary: int, tokens: Ids, last: int) -> Tensor:
-    """Logits at the ``last`` positions of ``tokens``, shape [last, vocabulary], float32."""
-    inputs = torch.from_numpy(tokens.astype(np.int64))[None].to(model.device)
-    logits = model(input_ids=inputs, use_cache=False, **last_rows(model, last)).logits
-    return logits[0, -last:, :vocabulary].float()
-
-
-def _total(logits: Tensor, members: Ids) -> TokenScores:
-    """The likeliest of ``members`` with its rank, and the log of the probability of them all."""
-    ids = torch.from_numpy(members.astype(np.int64)).to(logits.device)
-    likeliest = scores(logits, members[int(logits[0, ids].argmax())][None])
-    total = torch.log_softmax(logits, dim=-1)[0, ids].logsumexp(dim=0)
-    return TokenScores(likeliest.tokens, total[None].cpu().numpy(), likeliest.ranks)
-
-
 def scores(logits: Tensor, tokens: Ids) -> TokenScores:
     """The scores of ``tokens`` at the rows of ``logits``, shape [tokens, vocabulary]."""
     chosen = torch.from_numpy(tokens.astype(np.int64))[:, None].to(logits.device)
     logprobs = torch.log_softmax(logits, dim=-1).gather(1, chosen)[:, 0]
     ranks = (logits > logits.gather(1, chosen)).sum(dim=1).masked_fill(logprobs.isnan(), -1)
     return TokenScores(tokens, logprobs.cpu().numpy(), ranks.cpu().numpy().astype(np.int32))
-
-
-_MOVING = ("to", "cuda", "npu", "mlu", "sdaa", "musa", "xpu", "neuron")
-"""What accelerate puts into a model that it spreads over devices: each moves the model that it was made for."""
 
 
 def float32_copy(model: Any) -> Any | None:
@@ -171,3 +163,44 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def running_sums(logprobs: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """The log-probability of the first token, of the first two, and so on."""
+    return logprobs.cumsum(dtype=np.float64)
+
+
+def largest_difference(left: Sums, right: Sums) -> float:
+    """The largest difference, in nats of one token: that of n tokens over √n.  Infinity where one is NaN."""
+    return float(np.abs(np.nan_to_num(scaled_errors(left, right), nan=np.inf)).max())
+
+
+def noise_of(left: Sums, right: Sums) -> float:
+    """How far the log-probability of a token can be off, in nats, if errors add up as independent ones do.
+
+    From single tokens, or from sums of n tokens over √n where those are further apart.
+    """
+    errors = [one - other for one, other in zip(left, right, strict=True)]
+    tokens = np.concatenate([np.diff(sums, prepend=0.0) for sums in errors])
+    return SIGMAS * float(max(np.sqrt(np.mean(tokens**2)), np.sqrt(np.mean(scaled_errors(left, right) ** 2))))
+
+
+def scaled_errors(left: Sums, right: Sums) -> npt.NDArray[np.float64]:
+    """The difference of every score, that of a sum over n tokens divided by √n; nats of one token."""
+    lengths = np.concatenate([np.arange(1, len(sums) + 1) for sums in left])
+    return (np.concatenate(left) - np.concatenate(right)) / np.sqrt(lengths)
+
+
+def _logits(model: Any, vocabulary: int, tokens: Ids, last: int) -> Tensor:
+    """Logits at the ``last`` positions of ``tokens``, shape [last, vocabulary], float32."""
+    inputs = torch.from_numpy(tokens.astype(np.int64))[None].to(model.device)
+    logits = model(input_ids=inputs, use_cache=False, **last_rows(model, last)).logits
+    return logits[0, -last:, :vocabulary].float()
+
+
+def _total(logits: Tensor, members: Ids) -> TokenScores:
+    """The likeliest of ``members`` with its rank, and the log of the probability of them all."""
+    ids = torch.from_numpy(members.astype(np.int64)).to(logits.device)
+    likeliest = scores(logits, members[int(logits[0, ids].argmax())][None])
+    total = torch.log_softmax(logits, dim=-1)[0, ids].logsumexp(dim=0)
+    return TokenScores(likeliest.tokens, total[None].cpu().numpy(), likeliest.ranks)

@@ -1,13 +1,4 @@
-"""Which path is exact; noise.
-
-The run's own answers are compared, so that what is measured is what was stored: at the depths of its questions, in its
-packs.  Beside the scored tokens of a text, tokens drawn at random are read at its last rows.  That costs the fast path
-next to nothing, as the rows are computed anyway, and gives enough numbers from few texts.
-
-What a kernel does depends on the model, its dtype, the device, the versions of what computes and on our own paths, so
-all of them name an entry.  Of what may still differ, such as a driver, each run notices by its spot checks, and
-``choicewise check`` measures anew.
-"""
+"""Which compute path is exact on a model, and how far answers may be off: by a probe, and by spot checks of a run."""
 
 from __future__ import annotations
 
@@ -33,8 +24,17 @@ from torch import Tensor
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.paths import ComputePath, PlainPath, Rung, rungs
-from choicewise.models.local.plain import copied, float32_copy
+from choicewise.models.local.generation import ComputePath, PlainPath, Rung
+from choicewise.models.local.plain import (
+    SIGMAS,
+    Sums,
+    copied,
+    float32_copy,
+    largest_difference,
+    noise_of,
+    running_sums,
+    scaled_errors,
+)
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Generation, Ids, Mass, Sampling, Span, TokenScores
 from choicewise.util import user_cache
@@ -49,26 +49,275 @@ ENOUGH = 2
 """Texts that are compared however long they are.  The last rows of each give some thirty errors: enough to know their
 standard deviation within a fifth, where noise is six of them and must hold 99 % of options."""
 
-CANDIDATES = 16
+_CANDIDATES = 16
 """Texts of one call of ``answer`` that may be compared."""
 
-ROWS = 16
+_ROWS = 16
 """The last rows of a text, at which random tokens are read."""
 
 EXACT = 1e-4
 """Nats a token by which a score may always differ in float32; up to ten times that where the noise asks for it."""
 
-ALWAYS = 10 * EXACT
+_ALWAYS = 10 * EXACT
 """Nats a token by which answers may always differ from the plain path: what a self-check in float32 allows at most."""
 
-TOKENS_AFTER = 7
+_TOKENS_AFTER = 7
 """Tokens that follow a text where it is computed in another shape: they change what precedes them by rounding alone."""
 
 Scored = Span | Mass | Generation
 
+_WIDER = 4
+"""How many times as far from float32 as the plain path a path may be in a 16-bit dtype, once it was exact on a float32
+copy: the distances of two right paths differ by up to three times in a probe, most where experts are chosen."""
+
+NARROW = 0.5
+"""Nats by which a score may differ in a 16-bit dtype where no float32 copy fits in memory to measure it."""
+
+_GENERATED = 3
+"""How many tokens a probe generates after its first and its last context."""
+
+_SAMPLED = 4
+"""The noise is measured on every fourth span of a probe: a batch needs the vocabulary at every position of every
+sequence, which would take longer than all the rest."""
+
+_NEW_TOKENS = 3
+"""Tokens generated to compare generation with a forward pass."""
+
+_DTYPES = ("float32", "bfloat16", "float16")
+
+DEPTH = 128
+"""How deep a probe is at least, in tokens, where the window allows."""
+
+BEYOND_REACH = 48
+"""How far a probe goes beyond the longest sliding window or chunk, in tokens."""
+
+_TOKENS = 32
+"""Tokens of a probe's longest continuations: the noise of a sum grows with its length."""
+
+BRANCH = 5
+"""Branches and packs of a probe are a fifth of its depth: so a pack must end within the second branch, where what the
+next one needs is not what was computed last."""
+
+_REACHES = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size", "floor_scale")
+"""Names under which configurations say how far a layer looks, or from which depth on it looks otherwise."""
+
+
+def check(lm: CausalLM, ladder: Mapping[str, Rung], deepest: int | None = None) -> SelfCheck:
+    """Try the rungs from the fastest down and take the first that agrees with the plain path.
+
+    A 16-bit model is also judged by its float32 copy, where that fits in memory: there no noise hides a wrong mask.
+    ``ladder``: the rungs to try.  ``deepest``: the most input tokens of anything
+    to be asked, by default as many as the window allows.  Raises ModelError when the model answers with NaN or
+    infinity, or when no rung agrees.
+    """
+    depth = probe_depth(lm, deepest)
+    judges = _judges(lm, probe(depth, lm.vocabulary))
+    trials: list[Trial] = []
+    for name, rung in ladder.items():
+        for judge in judges:
+            trial, noise = judge.judge(name, rung, max(1, depth // BRANCH))
+            if trial.refused is not None:
+                break
+        trials.append(trial)
+        if trial.refused is None and trial.difference is not None:
+            advice = _advice(lm, name) if deepest is None or deepest > (_position_switch(lm) or deepest) else ""
+            cost = "; ".join(filter(None, [rung(lm, 1).cost, advice]))
+            limits = judge.floor, judge.tolerance, max(noise, judge.noise)
+            return SelfCheck(name, trial.difference, *limits, depth, tuple(trials), cost)
+    refusals = "; ".join(f"{trial.rung}: {trial.refused}" for trial in trials)
+    raise ModelError(
+        f"the model gives other numbers in this way than one sequence at a time ({refusals}); "
+        "choose the rung auto, which takes the fastest that is right"
+    )
+
+
+class SpotCheck:
+    """How far answers of ``lm`` are from the plain path, for a 16-bit model that of its float32 copy where one fits.
+
+    ``noise``: how far the log-probability of a token may be off, in nats; 0 before the first comparison.  ``tokens``:
+    input tokens computed for comparisons.
+
+    The run's own answers are compared, so that what is measured is what was stored: at the depths of its questions, in
+    its packs.  Beside the scored tokens of a text, tokens drawn at random are read at its last rows.  That costs the
+    fast path next to nothing, as the rows are computed anyway, and gives enough numbers from few texts.
+    """
+
+    def __init__(self, lm: CausalLM) -> None:
+        self.lm = lm
+        self.tokens = 0
+        self._texts = 0
+        self._squares = np.zeros((2, 2))  # of options and of drawn tokens: the sum of squared errors, and how many
+
+    @property
+    def noise(self) -> float:
+        """As above: of options or of drawn tokens, whichever is more, as a few options tell little."""
+        total, count = self._squares.T
+        return SIGMAS * float(np.sqrt(total / np.maximum(count, 1)).max())
+
+    def texts(self, questions: Sequence[Scored]) -> list[_Text]:
+        """Texts of ``questions`` that may be compared: the longest first, then others of all lengths.
+
+        Longer generations only where nothing else is asked: their contexts are computed in a tree of their own.
+        """
+        scored = [question for question in questions if _is_scored(question)] or questions[:ENOUGH]
+        options = defaultdict[int, list[Span]](list)  # choices of one request share the context array
+        by_inputs: dict[int, Scored] = {}
+        for question in scored:
+            longer = isinstance(question, Span) and len(question.continuation) > 1
+            place = id(question if longer else question.context)
+            by_inputs.setdefault(place, question)
+            if isinstance(question, Span):
+                options[place].append(question)
+        order = sorted(by_inputs, key=lambda place: by_inputs[place].inputs)
+        random = np.random.default_rng(len(order))
+        most = self.lm.computed + sum(question.inputs for question in questions)  # shared tokens are counted twice
+        texts: list[_Text] = []
+        tokens = self.tokens
+        for place in order[:: -max(1, len(order) // _CANDIDATES)][:_CANDIDATES]:
+            inputs, ending = by_inputs[place].context, options[place]
+            if ending:
+                inputs = np.concatenate([inputs, ending[0].continuation[:-1]])
+            if self._affords(tokens + len(inputs), len(texts), most):
+                tokens += len(inputs)
+                drawn = random.integers(0, self.lm.vocabulary, min(_ROWS, len(inputs)), dtype=np.int32)
+                texts.append(_Text(inputs, ending, drawn))
+        return texts
+
+    def compare(self, texts: Sequence[_Text], answers: Iterable[TokenScores]) -> tuple[float, float] | None:
+        """Add the errors of ``answers``, one to each of the spans of ``texts``, to the noise, within the share.
+
+        The difference and what is allowed (nats a token) where an answer is further from the truth than the noise of
+        any right way explains; else None.
+        """
+        remaining, exact = iter(answers), None
+        for text in texts:
+            sums = [running_sums(answer.logprobs) for answer in islice(remaining, len(text.spans))]
+            if not self._affords(self.tokens + len(text.inputs), 0, self.lm.computed):
+                continue
+            exact = exact or _float32_copy(self.lm) or self.lm
+            truth = text.plain_sums(exact)
+            self.tokens += len(text.inputs)
+            difference = largest_difference(sums, truth)
+            if not np.isfinite(difference):
+                continue  # what is NaN or infinite here is answered by the plain path
+            if difference > _ALWAYS and difference > (allowed := self._allowed(text, truth, exact)):
+                return difference, allowed
+            self._texts += 1
+            own = len(text.options)
+            for row, part in enumerate((slice(own), slice(own, None))):
+                if sums[part]:
+                    errors = scaled_errors(sums[part], truth[part])
+                    self._squares[row] += errors @ errors, len(errors)
+        return None
+
+    def _affords(self, tokens: int, texts: int, computed: int) -> bool:
+        """Whether ``tokens`` may be spent after ``texts`` more than so far, in a run that has ``computed`` so many."""
+        return self._texts + texts < ENOUGH or tokens <= max(LEAST, SHARE * computed)
+
+    def _allowed(self, text: _Text, truth: Sums, exact: CausalLM) -> float:
+        """How far an answer about ``text`` may be from the truth, by how far another right way is."""
+        if exact is self.lm and self.lm.model.dtype.itemsize < 4:
+            return NARROW
+        beyond = min(_TOKENS_AFTER, self.lm.window - len(text.inputs)) if exact is self.lm else 0
+        return max(_ALWAYS, _WIDER * largest_difference(text.plain_sums(self.lm, beyond), truth))
+
+
+class PathCache:
+    """The self-check of the model that ``identity`` describes (what JSON can hold), on this machine.
+
+    What a kernel does depends on the model, its dtype, the device, the versions of what computes and on our own paths,
+    so all of them name an entry.  Of what may still differ, such as a driver, each run notices by its spot checks, and
+    ``choicewise check`` measures anew.
+    """
+
+    def __init__(self, identity: Sequence[object]) -> None:
+        self._key = json.dumps([*identity, _machine(), _versions()])
+
+    def load(self) -> SelfCheck | None:
+        """As it was stored; None where nothing is, or what is damaged."""
+        entry = user_cache.read("paths", self._key)
+        try:
+            fields = json.loads(entry or "null")
+            return SelfCheck(**{**fields, "trials": tuple(Trial(**trial) for trial in fields["trials"])})
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def store(self, checked: SelfCheck) -> None:
+        """For the next process."""
+        user_cache.write("paths", self._key, json.dumps(asdict(checked)))
+
+
+@dataclass(frozen=True, slots=True)
+class PathDifference:
+    """``difference``: the largest difference (nats) of a span's score from that of one sequence at a time; None where
+    ``failed`` says why the model can't be run that way."""
+
+    path: str
+    difference: float | None
+    failed: str | None = None
+
+
+def path_differences(lm: CausalLM) -> list[PathDifference]:
+    """Random spans run through ``lm`` in every common way, compared with one sequence at a time, no padding or cache.
+
+    No run uses these ways; they show by how much other tools' numbers may differ.  Another dtype needs memory for a
+    copy of the model.
+    """
+    spans = probe(probe_depth(lm), lm.vocabulary)
+    truth = plain_sums(lm.model, lm.vocabulary, spans)
+    ways: dict[str, Callable[[], Sums]] = {
+        "batch padded on the right": partial(_padded_sums, lm, spans, left=False),
+        "batch padded on the left": partial(_padded_sums, lm, spans, left=True),
+        "cached context": partial(_cached, lm, spans),
+    }
+    own = str(lm.model.dtype).removeprefix("torch.")
+    ways |= {f"{dtype} in place of {own}": partial(_cast, lm, spans, dtype) for dtype in _DTYPES if dtype != own}
+    generated = _difference("generate, raw logits", partial(_generated, lm, spans), [np.zeros(1)])
+    return [*(_difference(name, way, truth) for name, way in ways.items()), generated]
+
+
+def probe(depth: int, vocabulary: int) -> list[Span]:
+    """Spans of random tokens, the deepest of exactly ``depth`` inputs: a trunk, branches on it and beside it, choices
+    that share tokens."""
+    random = np.random.default_rng(depth)
+
+    def draw(tokens: int) -> Ids:
+        return random.integers(0, vocabulary, max(1, tokens), dtype=np.int32)
+
+    choice = draw(max(4, depth // 32))
+    trunk = draw(depth + 1 - max(1, depth // BRANCH) - len(choice))
+    deep, beside = (np.concatenate([trunk, draw(depth // BRANCH)]) for _ in range(2))
+    fork = np.concatenate([choice[:2], draw(2)])
+    spans = [Span(deep, choice), Span(beside, choice), Span(deep, fork), Span(trunk, draw(2))]
+    spans += [Span(text[: max(1, len(text) - _TOKENS)], draw(_TOKENS)) for text in (trunk[: depth // 2], trunk, beside)]
+    spans += [
+        Span(trunk, draw(1)),
+        Span(draw(1), draw(depth // BRANCH)),
+        Span(trunk[:9], fork),
+        Span(trunk[:9], draw(1)),
+    ]
+    return [span for span in spans if len(span.context) + len(span.continuation) <= depth + 1]
+
+
+def probe_depth(lm: CausalLM, deepest: int | None = None) -> int:
+    """Longer than any sliding window or chunk the configuration names, as far as the model's window allows.
+
+    Where nothing has more than ``deepest`` input tokens, it is the next power of two, and not beyond the length from
+    which positions change unless something is: what no question reaches can't harm it.
+    """
+    config = lm.model.config.get_text_config()
+    switch = _position_switch(lm)
+    sizes = [getattr(config, name, None) for name in _REACHES] + [switch]
+    longest = max((size for size in sizes if isinstance(size, int)), default=0)
+    depth = max(DEPTH, longest + BEYOND_REACH)
+    if deepest is not None:
+        depth = min(depth, max(DEPTH, 1 << (deepest - 1).bit_length()))
+        depth = min(depth, switch) if switch is not None and deepest <= switch else depth
+    return min(lm.window, depth)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Text:
+class _Text:
     """Input tokens of a run, the ``options`` that end after them, and a token drawn for each of the last rows."""
 
     inputs: Ids
@@ -93,96 +342,9 @@ class Text:
         return [*map(running_sums, options), *drawn[:, None].astype(np.float64)]
 
 
-class SpotCheck:
-    """How far answers of ``lm`` are from the plain path, for a 16-bit model that of its float32 copy where one fits.
-
-    ``noise``: how far the log-probability of a token may be off, in nats; 0 before the first comparison.  ``tokens``:
-    input tokens computed for comparisons.
-    """
-
-    def __init__(self, lm: CausalLM) -> None:
-        self.lm = lm
-        self.tokens = 0
-        self._texts = 0
-        self._squares = np.zeros((2, 2))  # of options and of drawn tokens: the sum of squared errors, and how many
-
-    @property
-    def noise(self) -> float:
-        """As above: of options or of drawn tokens, whichever is more, as a few options tell little."""
-        total, count = self._squares.T
-        return SIGMAS * float(np.sqrt(total / np.maximum(count, 1)).max())
-
-    def texts(self, questions: Sequence[Scored]) -> list[Text]:
-        """Texts of ``questions`` that may be compared: the longest first, then others of all lengths.
-
-        Longer generations only where nothing else is asked: their contexts are computed in a tree of their own.
-        """
-        scored = [question for question in questions if _is_scored(question)] or questions[:ENOUGH]
-        options = defaultdict[int, list[Span]](list)  # choices of one request share the context array
-        by_inputs: dict[int, Scored] = {}
-        for question in scored:
-            longer = isinstance(question, Span) and len(question.continuation) > 1
-            place = id(question if longer else question.context)
-            by_inputs.setdefault(place, question)
-            if isinstance(question, Span):
-                options[place].append(question)
-        order = sorted(by_inputs, key=lambda place: by_inputs[place].inputs)
-        random = np.random.default_rng(len(order))
-        most = self.lm.computed + sum(question.inputs for question in questions)  # shared tokens are counted twice
-        texts: list[Text] = []
-        tokens = self.tokens
-        for place in order[:: -max(1, len(order) // CANDIDATES)][:CANDIDATES]:
-            inputs, ending = by_inputs[place].context, options[place]
-            if ending:
-                inputs = np.concatenate([inputs, ending[0].continuation[:-1]])
-            if self._affords(tokens + len(inputs), len(texts), most):
-                tokens += len(inputs)
-                drawn = random.integers(0, self.lm.vocabulary, min(ROWS, len(inputs)), dtype=np.int32)
-                texts.append(Text(inputs, ending, drawn))
-        return texts
-
-    def compare(self, texts: Sequence[Text], answers: Iterable[TokenScores]) -> tuple[float, float] | None:
-        """Add the errors of ``answers``, one to each of the spans of ``texts``, to the noise, within the share.
-
-        The difference and what is allowed (nats a token) where an answer is further from the truth than the noise of
-        any right way explains; else None.
-        """
-        remaining, exact = iter(answers), None
-        for text in texts:
-            sums = [running_sums(answer.logprobs) for answer in islice(remaining, len(text.spans))]
-            if not self._affords(self.tokens + len(text.inputs), 0, self.lm.computed):
-                continue
-            exact = exact or self._exact()
-            truth = text.plain_sums(exact)
-            self.tokens += len(text.inputs)
-            difference = largest_difference(sums, truth)
-            if not np.isfinite(difference):
-                continue  # what is NaN or infinite here is answered by the plain path
-            if difference > ALWAYS and difference > (allowed := self._allowed(text, truth, exact)):
-                return difference, allowed
-            self._texts += 1
-            own = len(text.options)
-            for row, part in enumerate((slice(own), slice(own, None))):
-                if sums[part]:
-                    errors = scaled_errors(sums[part], truth[part])
-                    self._squares[row] += errors @ errors, len(errors)
-        return None
-
-    def _affords(self, tokens: int, texts: int, computed: int) -> bool:
-        """Whether ``tokens`` may be spent after ``texts`` more than so far, in a run that has ``computed`` so many."""
-        return self._texts + texts < ENOUGH or tokens <= max(LEAST, SHARE * computed)
-
-    def _exact(self) -> CausalLM:
-        """What is the truth for the model: itself, or its float32 copy."""
-        copied = float32_copy(self.lm.model)
-        return self.lm if copied is None else CausalLM(copied, self.lm.window, self.lm.vocabulary)
-
-    def _allowed(self, text: Text, truth: Sums, exact: CausalLM) -> float:
-        """How far an answer about ``text`` may be from the truth, by how far another right way is."""
-        if exact is self.lm and self.lm.model.dtype.itemsize < 4:
-            return NARROW
-        beyond = min(TOKENS_AFTER, self.lm.window - len(text.inputs)) if exact is self.lm else 0
-        return max(ALWAYS, WIDER * largest_difference(text.plain_sums(self.lm, beyond), truth))
+def plain_sums(model: Any, vocabulary: int, spans: list[Span]) -> Sums:
+    """By the plain reference."""
+    return [plain.score(model, vocabulary, span).logprobs.cumsum(dtype=np.float64) for span in spans]
 
 
 def _is_scored(question: Scored) -> bool:
@@ -190,25 +352,6 @@ def _is_scored(question: Scored) -> bool:
     if not isinstance(question, Generation):
         return True
     return question.limit == 1 and not question.stops and question.sampling is None
-
-
-WIDER = 4
-"""How many times as far from float32 as the plain path a path may be in a 16-bit dtype, once it was exact on a float32
-copy: the distances of two right paths differ by up to three times in a probe, most where experts are chosen."""
-
-NARROW = 0.5
-"""Nats by which a score may differ in a 16-bit dtype where no float32 copy fits in memory to measure it."""
-
-GENERATED = 3
-"""How many tokens a probe generates after its first and its last context."""
-
-SAMPLED = 4
-"""The noise is measured on every fourth span of a probe: a batch needs the vocabulary at every position of every
-sequence, which would take longer than all the rest."""
-
-Sums = list[npt.NDArray[np.float64]]
-"""For every question the log-probability (nats) of its first scored token, of its first two, and so on to all: as many
-scores to compare as there are tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -249,53 +392,24 @@ class _Judge:
 
         That is a token, or a rank, that the plain path's logits do not give within the tolerance.
         """
-        longest = self.lm.window if position_switch(self.lm) is None else max(span.inputs for span in self.spans)
-        contexts = [span.context for span in self.spans if span.inputs + GENERATED <= longest]
+        longest = self.lm.window if _position_switch(self.lm) is None else max(span.inputs for span in self.spans)
+        contexts = [span.context for span in self.spans if span.inputs + _GENERATED <= longest]
         contexts = contexts[:: max(1, len(contexts) - 1)]
         ways = (None, Sampling(b"probe"))
-        generations = [Generation(context, GENERATED, (), way) for context in contexts for way in ways]
+        generations = [Generation(context, _GENERATED, (), way) for context in contexts for way in ways]
         largest, wrong = 0.0, list[str]()
         for index, scores in path.generate(generations, (), [b""] * self.lm.vocabulary):
             asked = generations[index]
             logits = plain.logits(self.lm.model, self.lm.vocabulary, asked.context, scores.tokens)
             truth = plain.scores(logits, scores.tokens).logprobs
             largest = max(largest, largest_difference([running_sums(scores.logprobs)], [running_sums(truth)]))
-            wrong += filter(None, [choice_objection(asked, scores, logits, 2 * self.tolerance)])
+            wrong += filter(None, [_choice_objection(asked, scores, logits, 2 * self.tolerance)])
         return largest, wrong[0] if wrong else None
-
-
-def check(lm: CausalLM, ladder: Mapping[str, Rung] | None = None, deepest: int | None = None) -> SelfCheck:
-    """Try the rungs from the fastest down and take the first that agrees with the plain path.
-
-    A 16-bit model is also judged by its float32 copy, where that fits in memory: there no noise hides a wrong mask.
-    ``ladder``: the rungs to try, by default all that suit the device.  ``deepest``: the most input tokens of anything
-    to be asked, by default as many as the window allows.  Raises ModelError when the model answers with NaN or
-    infinity, or when no rung agrees.
-    """
-    depth = probe_depth(lm, deepest)
-    judges = _judges(lm, probe(depth, lm.vocabulary))
-    trials: list[Trial] = []
-    for name, rung in (rungs(lm.device.type) if ladder is None else ladder).items():
-        for judge in judges:
-            trial, noise = judge.judge(name, rung, max(1, depth // BRANCH))
-            if trial.refused is not None:
-                break
-        trials.append(trial)
-        if trial.refused is None and trial.difference is not None:
-            advice = _advice(lm, name) if deepest is None or deepest > (position_switch(lm) or deepest) else ""
-            cost = "; ".join(filter(None, [rung(lm, 1).cost, advice]))
-            limits = judge.floor, judge.tolerance, max(noise, judge.noise)
-            return SelfCheck(name, trial.difference, *limits, depth, tuple(trials), cost)
-    refusals = "; ".join(f"{trial.rung}: {trial.refused}" for trial in trials)
-    raise ModelError(
-        f"the model gives other numbers in this way than one sequence at a time ({refusals}); "
-        "choose the rung auto, which takes the fastest that is right"
-    )
 
 
 def _advice(lm: CausalLM, rung: str) -> str:
     """How a model would be faster that is slow only because of its longest sequences."""
-    switch = position_switch(lm)
+    switch = _position_switch(lm)
     if rung != "plain" or switch is None or lm.window <= switch:
         return ""
     return f"its positions change once a sequence exceeds {switch} tokens; with a window of {switch} it can be faster"
@@ -316,12 +430,12 @@ def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
         judges = _judges(copied, spans)
         exact = judges[0].truth
         floor = largest_difference(exact, truth)
-        return [*judges, _Judge(lm, spans, exact, floor, max(EXACT, WIDER * floor), noise_of(exact, truth))]
+        return [*judges, _Judge(lm, spans, exact, floor, max(EXACT, _WIDER * floor), noise_of(exact, truth))]
     # To a model whose positions switch, padding a short sequence makes it a long one.
-    switch = position_switch(lm)
-    part = slice(None, None, SAMPLED) if switch is None or spans[0].inputs <= switch else slice(0, 2)
+    switch = _position_switch(lm)
+    part = slice(None, None, _SAMPLED) if switch is None or spans[0].inputs <= switch else slice(0, 2)
     with lm.counting():
-        padded = padded_sums(lm, spans[part], masked=False)
+        padded = _padded_sums(lm, spans[part], masked=False)
     floor = largest_difference(padded, truth[part])
     least, most = (EXACT, 10 * EXACT) if lm.model.dtype.itemsize >= 4 else (NARROW, NARROW)
     return [_Judge(lm, spans, truth, floor, float(np.clip(2 * floor, least, most)), noise_of(padded, truth[part]))]
@@ -331,41 +445,6 @@ def _float32_copy(lm: CausalLM) -> CausalLM | None:
     """A float32 copy of a 16-bit model, if it takes no more than half of the free memory."""
     copied = float32_copy(lm.model)
     return None if copied is None else CausalLM(copied, lm.window, lm.vocabulary, lm.work)
-
-
-NEW_TOKENS = 3
-"""Tokens generated to compare generation with a forward pass."""
-
-DTYPES = ("float32", "bfloat16", "float16")
-
-
-@dataclass(frozen=True, slots=True)
-class PathDifference:
-    """``difference``: the largest difference (nats) of a span's score from that of one sequence at a time; None where
-    ``failed`` says why the model can't be run that way."""
-
-    path: str
-    difference: float | None
-    failed: str | None = None
-
-
-def path_differences(lm: CausalLM) -> list[PathDifference]:
-    """Random spans run through ``lm`` in every common way, compared with one sequence at a time, no padding or cache.
-
-    No run uses these ways; they show by how much other tools' numbers may differ.  Another dtype needs memory for a
-    copy of the model.
-    """
-    spans = probe(probe_depth(lm), lm.vocabulary)
-    truth = plain_sums(lm.model, lm.vocabulary, spans)
-    ways: dict[str, Callable[[], Sums]] = {
-        "batch padded on the right": partial(padded_sums, lm, spans, left=False),
-        "batch padded on the left": partial(padded_sums, lm, spans, left=True),
-        "cached context": partial(_cached, lm, spans),
-    }
-    own = str(lm.model.dtype).removeprefix("torch.")
-    ways |= {f"{dtype} in place of {own}": partial(_cast, lm, spans, dtype) for dtype in DTYPES if dtype != own}
-    generated = _difference("generate, raw logits", partial(_generated, lm, spans), [np.zeros(1)])
-    return [*(_difference(name, way, truth) for name, way in ways.items()), generated]
 
 
 def _difference(name: str, way: Callable[[], Sums], truth: Sums) -> PathDifference:
@@ -378,13 +457,8 @@ def _difference(name: str, way: Callable[[], Sums], truth: Sums) -> PathDifferen
     return PathDifference(name, float(max(differences)))
 
 
-def plain_sums(model: Any, vocabulary: int, spans: list[Span]) -> Sums:
-    """By the plain reference."""
-    return [plain.score(model, vocabulary, span).logprobs.cumsum(dtype=np.float64) for span in spans]
-
-
 @torch.inference_mode()
-def padded_sums(lm: CausalLM, spans: list[Span], *, left: bool = False, masked: bool = True) -> Sums:
+def _padded_sums(lm: CausalLM, spans: list[Span], *, left: bool = False, masked: bool = True) -> Sums:
     """By one padded batch of all spans, with a mask or without; positions count from each sequence's first token."""
     sequences = [np.concatenate([span.context, span.continuation])[:-1] for span in spans]
     width = max(map(len, sequences))
@@ -422,10 +496,10 @@ def _cached(lm: CausalLM, spans: list[Span]) -> Sums:
 @torch.inference_mode()
 def _generated(lm: CausalLM, spans: list[Span]) -> Sums:
     """The difference between the scores of the tokens in ``generate`` and in one forward pass."""
-    context = spans[0].context[: max(1, lm.window - NEW_TOKENS)]
+    context = spans[0].context[: max(1, lm.window - _NEW_TOKENS)]
     inputs = lm.tensor(context)[None]
     options = {"do_sample": False, "return_dict_in_generate": True, "output_logits": True, "pad_token_id": 0}
-    output = lm.model.generate(inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=NEW_TOKENS, **options)
+    output = lm.model.generate(inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=_NEW_TOKENS, **options)
     tokens = output.sequences[0, len(context) :].cpu().numpy().astype(np.int32)
     logits = torch.cat(list(output.logits))[:, : lm.vocabulary]
     scores = plain.score(lm.model, lm.vocabulary, Span(context, tokens))
@@ -441,41 +515,7 @@ def _sums(logits: torch.Tensor, tokens: Ids) -> npt.NDArray[np.float64]:
     return plain.scores(logits.float(), tokens).logprobs.cumsum(dtype=np.float64)
 
 
-DEPTH = 128
-"""How deep a probe is at least, in tokens, where the window allows."""
-
-BEYOND_REACH = 48
-"""How far a probe goes beyond the longest sliding window or chunk, in tokens."""
-
-TOKENS = 32
-"""Tokens of a probe's longest continuations: the noise of a sum grows with its length."""
-
-BRANCH = 5
-"""Branches and packs of a probe are a fifth of its depth: so a pack must end within the second branch, where what the
-next one needs is not what was computed last."""
-
-REACHES = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size", "floor_scale")
-"""Names under which configurations say how far a layer looks, or from which depth on it looks otherwise."""
-
-
-def probe_depth(lm: CausalLM, deepest: int | None = None) -> int:
-    """Longer than any sliding window or chunk the configuration names, as far as the model's window allows.
-
-    Where nothing has more than ``deepest`` input tokens, it is the next power of two, and not beyond the length from
-    which positions change unless something is: what no question reaches can't harm it.
-    """
-    config = lm.model.config.get_text_config()
-    switch = position_switch(lm)
-    sizes = [getattr(config, name, None) for name in REACHES] + [switch]
-    longest = max((size for size in sizes if isinstance(size, int)), default=0)
-    depth = max(DEPTH, longest + BEYOND_REACH)
-    if deepest is not None:
-        depth = min(depth, max(DEPTH, 1 << (deepest - 1).bit_length()))
-        depth = min(depth, switch) if switch is not None and deepest <= switch else depth
-    return min(lm.window, depth)
-
-
-def position_switch(lm: CausalLM) -> int | None:
+def _position_switch(lm: CausalLM) -> int | None:
     """The length from which rotary positions depend on the length of the whole sequence; None where they never do."""
     config = lm.model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
@@ -489,61 +529,7 @@ def position_switch(lm: CausalLM) -> int | None:
     return None
 
 
-def probe(depth: int, vocabulary: int) -> list[Span]:
-    """Spans of random tokens, the deepest of exactly ``depth`` inputs: a trunk, branches on it and beside it, choices
-    that share tokens."""
-    random = np.random.default_rng(depth)
-
-    def draw(tokens: int) -> Ids:
-        return random.integers(0, vocabulary, max(1, tokens), dtype=np.int32)
-
-    choice = draw(max(4, depth // 32))
-    trunk = draw(depth + 1 - max(1, depth // BRANCH) - len(choice))
-    deep, beside = (np.concatenate([trunk, draw(depth // BRANCH)]) for _ in range(2))
-    fork = np.concatenate([choice[:2], draw(2)])
-    spans = [Span(deep, choice), Span(beside, choice), Span(deep, fork), Span(trunk, draw(2))]
-    spans += [Span(text[: max(1, len(text) - TOKENS)], draw(TOKENS)) for text in (trunk[: depth // 2], trunk, beside)]
-    spans += [
-        Span(trunk, draw(1)),
-        Span(draw(1), draw(depth // BRANCH)),
-        Span(trunk[:9], fork),
-        Span(trunk[:9], draw(1)),
-    ]
-    return [span for span in spans if len(span.context) + len(span.continuation) <= depth + 1]
-
-
-SIGMAS = 6
-"""Standard deviations of the measured errors that are called noise: 99 % of options lay within 5.1, on seven models, as
-texts and as letters, in two dtypes; the tails are heavier than the normal distribution's."""
-
-
-def running_sums(logprobs: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """The log-probability of the first token, of the first two, and so on."""
-    return logprobs.cumsum(dtype=np.float64)
-
-
-def largest_difference(left: Sums, right: Sums) -> float:
-    """The largest difference, in nats of one token: that of n tokens over √n.  Infinity where one is NaN."""
-    return float(np.abs(np.nan_to_num(scaled_errors(left, right), nan=np.inf)).max())
-
-
-def scaled_errors(left: Sums, right: Sums) -> npt.NDArray[np.float64]:
-    """The difference of every score, that of a sum over n tokens divided by √n; nats of one token."""
-    lengths = np.concatenate([np.arange(1, len(sums) + 1) for sums in left])
-    return (np.concatenate(left) - np.concatenate(right)) / np.sqrt(lengths)
-
-
-def noise_of(left: Sums, right: Sums) -> float:
-    """How far the log-probability of a token can be off, in nats, if errors add up as independent ones do.
-
-    From single tokens, or from sums of n tokens over √n where those are further apart.
-    """
-    errors = [one - other for one, other in zip(left, right, strict=True)]
-    tokens = np.concatenate([np.diff(sums, prepend=0.0) for sums in errors])
-    return SIGMAS * float(max(np.sqrt(np.mean(tokens**2)), np.sqrt(np.mean(scaled_errors(left, right) ** 2))))
-
-
-def choice_objection(generation: Generation, scores: TokenScores, logits: Tensor, slack: float) -> str | None:
+def _choice_objection(generation: Generation, scores: TokenScores, logits: Tensor, slack: float) -> str | None:
     """Why a token or a rank of ``scores`` can't be right, or None.
 
     ``logits``: the plain path's after the same tokens, shape [tokens, vocabulary]; two of them that differ by no more
@@ -562,26 +548,6 @@ def choice_objection(generation: Generation, scores: TokenScores, logits: Tensor
             if not above - float(shares[token]) - error <= share <= above + error:
                 return f"token {place + 1} of a sample is not the one to be drawn"
     return None
-
-
-class PathCache:
-    """The self-check of the model that ``identity`` describes (what JSON can hold), on this machine."""
-
-    def __init__(self, identity: Sequence[object]) -> None:
-        self._key = json.dumps([*identity, _machine(), _versions()])
-
-    def load(self) -> SelfCheck | None:
-        """As it was stored; None where nothing is, or what is damaged."""
-        entry = user_cache.read("paths", self._key)
-        try:
-            fields = json.loads(entry or "null")
-            return SelfCheck(**{**fields, "trials": tuple(Trial(**trial) for trial in fields["trials"])})
-        except (ValueError, TypeError, KeyError):
-            return None
-
-    def store(self, checked: SelfCheck) -> None:
-        """For the next process."""
-        user_cache.write("paths", self._key, json.dumps(asdict(checked)))
 
 
 def _machine() -> list[object]:

@@ -1,4 +1,4 @@
-"""HF and SentencePiece tokenizers."""
+"""The tokenizer of a model folder: of tokenizer.json, or of a SentencePiece file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,44 +13,27 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import ModelError
-from choicewise.models.local.files import read_chat_template, read_json
+from choicewise.models.local.files import SENTENCEPIECE, is_installed, quiet, read_chat_template, read_json
 from choicewise.questions import Ids
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.encode import find_split_rule
 from choicewise.tokens.tokenizer import numbered_words, token_bytes
 
-MASKS = ("[MASK]", "<mask>")
+_MASKS = ("[MASK]", "<mask>")
 """The names of the token that hides others, in tokenizers of published masked models."""
-
 
 _VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")
 """Files of which transformers makes a tokenizer, besides SentencePiece's."""
 
-
-def tokenizer_files(folder: Path) -> list[Path]:
-    """The files that :class:`HfTokenizer` reads; ModelError without a ``tokenizer.json`` or a SentencePiece file."""
-    spelled = sentencepiece_file(folder)
-    if spelled is None and not (folder / "tokenizer.json").is_file():
-        if any((folder / name).is_file() for name in _VOCABULARIES):
-            raise ModelError(
-                f'{folder} holds no tokenizer.json; make one: python -c "from transformers import AutoTokenizer as T; '
-                f"T.from_pretrained('{folder}').save_pretrained('{folder}')\""
-            )
-        raise ModelError(
-            f"{folder} holds no tokenizer.json; copy tokenizer.json and tokenizer_config.json into it from the model"
-            " that it was trained from: `hf download ORG/NAME tokenizer.json tokenizer_config.json"
-            f" --local-dir {folder}`"
-        )
-    first = "tokenizer.json" if spelled is None else spelled.name
-    names = (first, "tokenizer_config.json", "special_tokens_map.json", "config.json")
-    return [folder / name for name in names if (folder / name).is_file()]
+_SHOWN = 6
+"""Tokens that an error shows, from the first one that differs."""
 
 
 class HfTokenizer:
     """The tokenizer that ``folder/tokenizer.json`` describes, exactly as the file says.
 
     Where there is a SentencePiece file alone, it is what transformers makes of that, and every text that is encoded is
-    held against the original (:class:`~choicewise.models.local.tokenizer.Original`).
+    held against the original (:class:`~choicewise.models.local.tokenizer._Original`).
 
     The file is read by the ``tokenizers`` library, not by ``AutoTokenizer``: transformers 5 rebuilds some classes
     (``LlamaTokenizer``, ``Qwen2Tokenizer``) from the vocabulary alone and then splits ``" A"`` otherwise than the
@@ -64,11 +46,12 @@ class HfTokenizer:
     def __init__(self, folder: str | Path) -> None:
         """Read the tokenizer of ``folder``; ModelError when there is none or it can't be used."""
         self._folder = folder = Path(folder)
-        spelled = sentencepiece_file(folder)
-        self._backend = _backend(folder / "tokenizer.json") if spelled is None else convert(folder, spelled)
+        file, *_ = tokenizer_files(folder)
+        spelled = file if file.name in SENTENCEPIECE else None
+        self._backend = _backend(file) if spelled is None else _convert(folder, spelled)
         self._backend.no_truncation()
         self._backend.no_padding()
-        self._original = None if spelled is None else Original(spelled, self._backend)
+        self._original = None if spelled is None else _Original(spelled, self._backend)
         content = json.loads(self._backend.to_str())
         self.token_bytes: Sequence[bytes] = token_bytes(content)
         self.cut = find_split_rule(content) if spelled is None else None  # so that whole texts are checked
@@ -117,12 +100,32 @@ class HfTokenizer:
         return b"".join(self.token_bytes[token] for token in ids if token < known).decode(errors="replace")
 
 
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The files that :class:`HfTokenizer` reads, the vocabulary first.
+
+    ModelError without a ``tokenizer.json`` or a SentencePiece file.
+    """
+    first = next((name for name in ("tokenizer.json", *SENTENCEPIECE) if (folder / name).is_file()), None)
+    if first is None:
+        if any((folder / name).is_file() for name in _VOCABULARIES):
+            raise ModelError(
+                f'{folder} holds no tokenizer.json; make one: python -c "from transformers import AutoTokenizer as T; '
+                f"T.from_pretrained('{folder}').save_pretrained('{folder}')\""
+            )
+        raise ModelError(
+            f"{folder} holds no tokenizer.json; copy tokenizer.json and tokenizer_config.json into it from the model"
+            " that it was trained from: `hf download ORG/NAME tokenizer.json tokenizer_config.json"
+            f" --local-dir {folder}`"
+        )
+    names = (first, "tokenizer_config.json", "special_tokens_map.json", "config.json")
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
 def _backend(path: Path) -> Any:
     try:
         import tokenizers
     except ImportError as error:
         raise ModelError("tokenizers is not installed; run: pip install 'choicewise[hf]'") from error
-    path, *_ = tokenizer_files(path.parent)
     try:
         with path.open("rb"):  # whose errors say more
             pass
@@ -149,7 +152,7 @@ def _mask(folder: Path, backend: Any, content: Mapping[str, Any]) -> int | None:
     if (named := _id(names.get("mask_token"), backend)) is not None:
         return named
     special = {token["content"]: token["id"] for token in content.get("added_tokens") or () if token["special"]}
-    return next((int(special[name]) for name in MASKS if name in special), None)
+    return next((int(special[name]) for name in _MASKS if name in special), None)
 
 
 def _id(name: Any, backend: Any) -> int | None:
@@ -171,34 +174,19 @@ def _read(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-NAMES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-"""What such files are called."""
-
-SHOWN = 6
-"""Tokens that an error shows, from the first one that differs."""
-
-
-def sentencepiece_file(folder: Path) -> Path | None:
-    """The SentencePiece file in a folder without ``tokenizer.json``; None where there is none."""
-    files = [folder / name for name in NAMES if (folder / name).is_file()]
-    return files[0] if files and not (folder / "tokenizer.json").is_file() else None
-
-
-def convert(folder: Path, file: Path) -> Any:
+def _convert(folder: Path, file: Path) -> Any:
     """The tokenizer of ``folder`` as transformers converts its SentencePiece ``file``: a ``tokenizers.Tokenizer``.
 
     ``tokenizer_class`` in ``tokenizer_config.json`` decides how, which is why the texts of a run are checked
-    (:class:`Original`).  Raises ModelError where a package is missing or the file is none.
+    (:class:`_Original`).  Raises ModelError where a package is missing or the file is none.
     """
     for module, package in (("sentencepiece", "sentencepiece"), ("google.protobuf", "protobuf")):
-        if not _is_installed(module):
+        if not is_installed(module):
             raise ModelError(
                 f"{folder} holds no tokenizer.json, and to convert {file.name} {package} is missing; run: "
                 "pip install 'choicewise[sentencepiece]'"
             )
     from transformers import AutoTokenizer
-
-    from choicewise.models.local.files import quiet
 
     try:
         with quiet():
@@ -208,14 +196,7 @@ def convert(folder: Path, file: Path) -> Any:
         raise ModelError(f"{file} can't be converted: {error}; fetch the file again") from error
 
 
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # what it is a part of
-        return False
-
-
-class Original:
+class _Original:
     """The encoder in a SentencePiece ``file``, against which ``converted``, the tokenizer made of it, is held."""
 
     def __init__(self, file: Path, converted: Any) -> None:
@@ -245,7 +226,7 @@ class Original:
         ours = [self._converted.id_to_token(int(token)) for token in tokens]
         due = [self._encoder.id_to_piece(token) for token in original]
         same = next((at for at, pair in enumerate(zip(ours, due, strict=False)) if pair[0] != pair[1]), len(due))
-        rest = slice(same, same + SHOWN)
+        rest = slice(same, same + _SHOWN)
         raise ModelError(
             f"{self._file}, converted as transformers does, splits {text[:80]!r} otherwise than SentencePiece itself: "
             f"token {same} and those after it are {ours[rest]}, not {due[rest]}; name the model's tokenizer_class in "

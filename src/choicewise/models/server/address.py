@@ -1,4 +1,4 @@
-"""Server address and key."""
+"""The address of a served model, and the key that no message shows."""
 
 from __future__ import annotations
 
@@ -24,6 +24,70 @@ _REVEALING: Final = 4
 
 _CUT: Final = re.compile(r"(%[0-9a-fA-F]?|\\+(u[0-9a-fA-F]{0,3})?)?")
 """What may stand at the end of a text of a character that is encoded and cut off."""
+
+PREFIX: Final = "server:"
+
+KEY_VARIABLE: Final = "CHOICEWISE_API_KEY"
+"""The environment variable with the key that a server asks for; no other is ever sent."""
+
+_FORM: Final = "server:http://HOST:PORT/v1#NAME"
+_ENDPOINTS: Final = ("/completions", "/chat", "/models", "/tokenize", "/embeddings")
+
+
+@dataclass(frozen=True)
+class ServerAddress:
+    """``url``: http or https, without credentials, query and a slash at its end; ``model``: its name at the server.
+
+    As text it is what :meth:`parse` reads.
+    """
+
+    url: str
+    model: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> ServerAddress:
+        """The address that ``text`` spells; where it has no ``#NAME``, ``model`` is None.
+
+        Raises ModelError where it can't be one.  What may be a secret is never repeated: neither credentials nor a
+        query.
+        """
+        if not text.startswith(PREFIX):
+            raise ModelError(f"the address of a served model is {_FORM}")
+        url, _, name = text.removeprefix(PREFIX).partition("#")
+        if objection := _objection(url, name):
+            raise ModelError(f"server address: {objection}")
+        parts = urlsplit(url)
+        host = parts.netloc.lower()
+        return cls(f"{parts.scheme.lower()}://{host}{parts.path.rstrip('/')}", name or None)
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{self.url}" + ("" if self.model is None else f"#{self.model}")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the server is on this machine, so that no proxy may come in between."""
+        host = urlsplit(self.url).hostname or ""
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost" or host.endswith(".localhost")
+
+    @property
+    def is_proxied(self) -> bool:
+        """Whether the environment names a proxy that requests go through."""
+        parts = urlsplit(self.url)
+        proxies = getproxies()
+        named = parts.scheme in proxies or "all" in proxies
+        return named and not self.is_loopback and not proxy_bypass(parts.hostname or "")
+
+    def at(self, path: str) -> str:
+        """The URL of ``path``: below ``url``, or where it starts with a slash below the server's root.
+
+        The root is ``url`` without a ``/v1`` at its end: ``/tokenize`` of vLLM lies beside ``/v1``, not in it.
+        """
+        if path.startswith("/"):
+            return self.url.removesuffix("/v1") + path
+        return f"{self.url}/{path}"
 
 
 class Key:
@@ -89,6 +153,32 @@ class HidingLog(logging.Filter):
             logging.getLogger(name).removeFilter(self)
 
 
+def quoted(text: str, key: Key, most: int = 200) -> str:
+    """``text`` from a server for a message: in quotes, without the key, on one line, at most ``most`` characters of it.
+
+    Control, invisible and bidirectional characters are escapes.  The key goes before anything is cut, so that no part
+    of it stays.
+    """
+    shown = " ".join(key.hidden(text).split())
+    return repr(shown if len(shown) <= most else shown[: most - 1] + "…")
+
+
+def url_objection(url: str, form: str) -> str | None:
+    """Why ``url`` is no address of a server over HTTP, with the ``form`` that it should have; None where it is one."""
+    if not url.isprintable() or " " in url or "\\" in url:
+        return f"it has white space, backslashes or invisible characters; the form is {form}"
+    if not url.lower().startswith(("http://", "https://")):
+        return f"it must start with http:// or https://; the form is {form}"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return f"its host or port can't be read; the form is {form}"
+    if not host or port == 0 or parts.netloc.endswith(":"):
+        return f"its host or port is missing; the form is {form}"
+    return None
+
+
 def _in_base64(text: bytes, start: int) -> list[str]:
     """The letters of base64 that are of ``text`` alone, which begins ``start`` bytes into a group of three.
 
@@ -118,96 +208,6 @@ def _without(text: str, signs: Sequence[str]) -> str:
         shown += text[done : begun.start()] + (HIDDEN if hidden else text[begun.start()])
         done = end if hidden else begun.start() + 1
     return shown + text[done:]
-
-
-def quoted(text: str, key: Key, most: int = 200) -> str:
-    """``text`` from a server for a message: in quotes, without the key, on one line, at most ``most`` characters of it.
-
-    Control, invisible and bidirectional characters are escapes.  The key goes before anything is cut, so that no part
-    of it stays.
-    """
-    shown = " ".join(key.hidden(text).split())
-    return repr(shown if len(shown) <= most else shown[: most - 1] + "…")
-
-
-PREFIX: Final = "server:"
-KEY_VARIABLE: Final = "CHOICEWISE_API_KEY"
-"""The environment variable with the key that a server asks for; no other is ever sent."""
-
-_FORM: Final = "server:http://HOST:PORT/v1#NAME"
-_ENDPOINTS: Final = ("/completions", "/chat", "/models", "/tokenize", "/embeddings")
-
-
-@dataclass(frozen=True)
-class ServerAddress:
-    """``url``: http or https, without credentials, query and a slash at its end; ``model``: its name at the server.
-
-    As text it is what :meth:`parse` reads.
-    """
-
-    url: str
-    model: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> ServerAddress:
-        """The address that ``text`` spells; where it has no ``#NAME``, ``model`` is None.
-
-        Raises ModelError where it can't be one.  What may be a secret is never repeated: neither credentials nor a
-        query.
-        """
-        if not text.startswith(PREFIX):
-            raise ModelError(f"the address of a served model is {_FORM}")
-        url, _, name = text.removeprefix(PREFIX).partition("#")
-        if objection := _objection(url, name):
-            raise ModelError(f"server address: {objection}")
-        parts = urlsplit(url)
-        host = parts.netloc.lower()
-        return cls(f"{parts.scheme.lower()}://{host}{parts.path.rstrip('/')}", name or None)
-
-    def __str__(self) -> str:
-        return f"{PREFIX}{self.url}" + ("" if self.model is None else f"#{self.model}")
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether the server is on this machine, so that no proxy may come in between."""
-        host = urlsplit(self.url).hostname or ""
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return host == "localhost" or host.endswith(".localhost")
-
-    @property
-    def is_proxied(self) -> bool:
-        """Whether the environment names a proxy that requests go through."""
-        parts = urlsplit(self.url)
-        proxies = getproxies()
-        named = parts.scheme in proxies or "all" in proxies
-        return named and not self.is_loopback and not proxy_bypass(parts.hostname or "")
-
-    def at(self, path: str) -> str:
-        """The URL of ``path``: below ``url``, or where it starts with a slash below the server's root.
-
-        The root is ``url`` without a ``/v1`` at its end: ``/tokenize`` of vLLM lies beside ``/v1``, not in it.
-        """
-        if path.startswith("/"):
-            return self.url.removesuffix("/v1") + path
-        return f"{self.url}/{path}"
-
-
-def url_objection(url: str, form: str) -> str | None:
-    """Why ``url`` is no address of a server over HTTP, with the ``form`` that it should have; None where it is one."""
-    if not url.isprintable() or " " in url or "\\" in url:
-        return f"it has white space, backslashes or invisible characters; the form is {form}"
-    if not url.lower().startswith(("http://", "https://")):
-        return f"it must start with http:// or https://; the form is {form}"
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return f"its host or port can't be read; the form is {form}"
-    if not host or port == 0 or parts.netloc.endswith(":"):
-        return f"its host or port is missing; the form is {form}"
-    return None
 
 
 def _objection(url: str, name: str) -> str | None:

@@ -1,17 +1,24 @@
-"""Many requests at once (httpx AsyncClient + adaptive limit)."""
+"""Many requests at once, as many as the server takes, and questions put together from the answers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Event, Thread
 from typing import Final
 
-from choicewise.models.server.http import AGAIN, JSON, MOST_AT_ONCE, Client, Passing, ServerFailed, Unanswerable, failed
+from choicewise.models.server.faults import JSON, RESUME, Passing, ServerFailed, Unanswerable, failed
+from choicewise.models.server.http import MOST_AT_ONCE, Client
 from choicewise.models.server.routes import Call, Route
 from choicewise.questions import Answers, Question, Span, TokenScores
+
+FAILED_IN_A_ROW: Final = 5
+"""Different requests without an answer, and none with one in between, after which the server is in doubt."""
+
+_DONE = Call("", {}, (), lambda answer: ())
 
 
 def ask(client: Client, route: Route, questions: Sequence[tuple[int, Question]], model: str | None) -> Answers:
@@ -45,6 +52,73 @@ def ask_now(client: Client, route: Route, question: Question, model: str | None 
     raise Unanswerable("nothing was asked")
 
 
+def answered(
+    client: Client, requests: Iterable[ServerRequest], *, model: str | None = None, most: int = MOST_AT_ONCE
+) -> Iterator[tuple[int, JSON | Unanswerable]]:
+    """(place of the request in ``requests``, its answer), each once, in the order in which answers come.
+
+    Requests begin in the given order, read from ``requests`` as they are needed, ``most`` at once and fewer where the
+    server takes fewer: the client keeps that limit from call to call (``Client.concurrency``).
+    ``model``: the name that every answer must give, where it gives one.
+
+    A request that can't be answered has an Unanswerable for an answer.  That is held back until another request is
+    answered.  Where that does not happen before the end, or before ``FAILED_IN_A_ROW`` have failed (also in several
+    calls), the request that the client saw answered last is repeated: where it is answered, the fault is those
+    requests'; where it is not, it is the server's, and nothing is known of them.  Raises ServerFailed then, where
+    ``FAILED_IN_A_ROW`` fail at a server that never answered any, and where no request can be answered.
+
+    Closing the generator, or an exception in the thread that reads it, ends everything under way.
+    """
+    limit, unanswered = client.concurrency, _Unanswered(client)
+    queue = enumerate(requests)
+    under_way = _UnderWay(client, model)
+    try:
+        more, ready = True, list[tuple[int, JSON | Unanswerable]]()
+        while more or len(under_way) or ready:
+            while more and len(under_way) < min(limit.limit, most) and time.monotonic() >= limit.resume:
+                following = next(queue, None)
+                if more := following is not None:
+                    under_way.begin(*following)
+            if ready:  # the server has work again while these are read
+                yield from ready
+                ready.clear()
+                continue
+            pause = limit.resume - time.monotonic() if more and len(under_way) < min(limit.limit, most) else None
+            if not len(under_way) and pause is None:
+                continue
+            match under_way.next_event(pause):
+                case Passing(busy=True) as fault:
+                    limit.overloaded(fault.begun, time.monotonic(), fault.wait)
+                case _Ended(index, request, _, Unanswerable() as reason):
+                    if failure := unanswered.add(index, request.path, reason):
+                        yield from under_way.remaining_answers()
+                        raise failure
+                case _Ended(_, _, _, BaseException() as error):
+                    yield from under_way.remaining_answers()
+                    raise error
+                case _Ended(index, _, took, dict() as answer):
+                    limit.answered(took, len(under_way) + 1)
+                    ready = [*unanswered.settled(), (index, answer)]
+        if failure := unanswered.at_end():
+            raise failure
+        yield from unanswered.settled()
+    finally:
+        under_way.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRequest:
+    """``body``, to be posted to ``path`` (:meth:`~choicewise.models.server.address.ServerAddress.at`)."""
+
+    path: str
+    body: JSON
+
+
+def unanswered(question: Question, reason: str) -> TokenScores:
+    """No answer to ``question``, for this ``reason``."""
+    return TokenScores.unanswered(reason, question.continuation if isinstance(question, Span) else ())
+
+
 class _Assembly:
     """Answers to questions, put together from parts in any order."""
 
@@ -76,71 +150,6 @@ class _Assembly:
                 yield part.question, self._route.joined(question, parts)
 
 
-def unanswered(question: Question, reason: str) -> TokenScores:
-    """No answer to ``question``, for this ``reason``."""
-    return TokenScores.unanswered(reason, question.continuation if isinstance(question, Span) else ())
-
-
-_DONE = Call("", {}, (), lambda answer: ())
-
-FAILED_IN_A_ROW: Final = 5
-"""Different requests without an answer, and none with one in between, after which the server is in doubt."""
-
-
-def answered(
-    client: Client, requests: Iterable[ServerRequest], *, model: str | None = None, most: int = MOST_AT_ONCE
-) -> Iterator[tuple[int, JSON | Unanswerable]]:
-    """(place of the request in ``requests``, its answer), each once, in the order in which answers come.
-
-    Requests begin in the given order, read from ``requests`` as they are needed, ``most`` at once and fewer where the
-    server takes fewer: the client keeps that limit from call to call (``concurrency_limit``).
-    ``model``: the name that every answer must give, where it gives one.
-
-    A request that can't be answered has an Unanswerable for an answer.  That is held back until another request is
-    answered.  Where that does not happen before the end, or before ``FAILED_IN_A_ROW`` have failed (also in several
-    calls), the request that the client saw answered last is made again: where it is answered, the fault is those
-    requests'; where it is not, it is the server's, and nothing is known of them.  Raises ServerFailed then, where
-    ``FAILED_IN_A_ROW`` fail at a server that never answered any, and where no request can be answered.
-
-    Closing the generator, or an exception in the thread that reads it, ends everything under way.
-    """
-    limit, unanswered = client.concurrency, _Unanswered(client)
-    queue = enumerate(requests)
-    threads = RequestThreads(client, model)
-    try:
-        more, ready = True, list[tuple[int, JSON | Unanswerable]]()
-        while more or threads.under_way or ready:
-            while more and threads.under_way < min(limit.limit, most) and time.monotonic() >= limit.resume:
-                following = next(queue, None)
-                if more := following is not None:
-                    threads.begin(*following)
-            if ready:  # the server has work again while these are read
-                yield from ready
-                ready.clear()
-                continue
-            pause = limit.resume - time.monotonic() if more and threads.under_way < min(limit.limit, most) else None
-            if not threads.under_way and pause is None:
-                continue
-            match threads.next_event(pause):
-                case Passing(busy=True) as fault:
-                    limit.overloaded(fault.begun, time.monotonic(), fault.wait)
-                case Ended(index, request, _, Unanswerable() as reason):
-                    if failure := unanswered.add(index, request.path, reason):
-                        yield from threads.remaining_answers()
-                        raise failure
-                case Ended(_, _, _, BaseException() as error):
-                    yield from threads.remaining_answers()
-                    raise error
-                case Ended(index, _, took, dict() as answer):
-                    limit.answered(took, threads.under_way + 1)
-                    ready = [*unanswered.settled(), (index, answer)]
-        if failure := unanswered.at_end():
-            raise failure
-        yield from unanswered.settled()
-    finally:
-        threads.end()
-
-
 class _Unanswered:
     """Requests without an answer, of which it is not known yet whether the server or they are at fault."""
 
@@ -167,22 +176,14 @@ class _Unanswered:
 
     def _failure(self) -> ServerFailed | None:
         count, (_, reason) = self._client.unanswered, self._held[-1]
-        if (again := self._client.again(self._path)) is None:
+        if (objection := self._client.objection(self._path)) is None:
             return None
         several = f"{count} requests in a row have no answer" if count > 1 else "a request has no answer"
-        return failed(f"{self._client.address.url}: {several} ({reason.reason}) {again}; {AGAIN}")
+        return failed(f"{self._client.address.url}: {several} ({reason.reason}) {objection}; {RESUME}")
 
 
 @dataclass(frozen=True, slots=True)
-class ServerRequest:
-    """``body``, to be posted to ``path`` (:meth:`~choicewise.models.server.address.ServerAddress.at`)."""
-
-    path: str
-    body: JSON
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
+class _Ended:
     """What came of the request ``index`` in ``took`` seconds: its answer, an Unanswerable, or what ends all."""
 
     index: int
@@ -191,72 +192,49 @@ class Ended:
     answer: JSON | BaseException
 
 
-class RequestThreads:
-    """Begins requests, each in a thread, which are daemons: nothing waits for them at the end of the program.
-
-    Its methods are for one thread alone, which reads the events.
-    """
+class _UnderWay:
+    """Requests that have begun and whose end was not read yet; for the one thread that reads the events."""
 
     def __init__(self, client: Client, model: str | None) -> None:
         self._client, self._model = client, model
-        self._tasks = SimpleQueue[tuple[int, ServerRequest] | None]()
-        self._events = SimpleQueue[Passing | Ended]()
-        self._threads = list[Thread]()
-        self._stopped = Event()
-        self.under_way = 0
+        self._events = SimpleQueue[Passing | _Ended]()
+        self._futures = dict[int, Future[JSON]]()
+
+    def __len__(self) -> int:
+        return len(self._futures)
 
     def begin(self, index: int, request: ServerRequest) -> None:
         """Make ``request``; its events have its ``index``."""
-        self.under_way += 1
-        if self.under_way > len(self._threads):
-            self._threads.append(Thread(target=self._run, name="choicewise request", daemon=True))
-            self._threads[-1].start()
-        self._tasks.put((index, request))
+        future = self._client.begin(request.path, request.body, model=self._model, on_fault=self._events.put)
+        self._futures[index] = future
+        future.add_done_callback(partial(self._end, index, request, time.monotonic()))
 
-    def next_event(self, seconds: float | None) -> Passing | Ended | None:
+    def next_event(self, seconds: float | None) -> Passing | _Ended | None:
         """What happens next; None where nothing happens within so many ``seconds``."""
         try:
             event = self._events.get(timeout=None if seconds is None else max(0.0, seconds))
         except Empty:
             return None
-        if isinstance(event, Ended):
-            self.under_way -= 1
+        if isinstance(event, _Ended):
+            del self._futures[event.index]
         return event
 
     def remaining_answers(self) -> Iterator[tuple[int, JSON]]:
         """The answers that have come and were not read yet."""
         while (event := self.next_event(0)) is not None:
-            if isinstance(event, Ended) and isinstance(event.answer, dict):
+            if isinstance(event, _Ended) and isinstance(event.answer, dict):
                 yield event.index, event.answer
 
-    def end(self) -> None:
-        """End what is under way, and the threads."""
-        self._stopped.set()
-        if self.under_way:
-            self._client.abandon()
-        for _ in self._threads:
-            self._tasks.put(None)
+    def cancel(self) -> None:
+        """End what is under way; its answers are read by nobody."""
+        for future in self._futures.values():
+            future.cancel()
 
-    def _run(self) -> None:
-        while (task := self._tasks.get()) is not None and not self._stopped.is_set():
-            index, request = task
-            begun = time.monotonic()
-            answer: JSON | BaseException
-            try:
-                answer = self._ask(request)
-            except Unanswerable as reason:
-                answer = reason.with_traceback(None)  # thousands may be kept, and must not keep what they came of
-            except BaseException as error:
-                answer = error
-            self._events.put(Ended(index, request, time.monotonic() - begun, answer))
-            del task, request, answer
-
-    def _ask(self, request: ServerRequest) -> JSON:
-        return self._client.ask(
-            "POST",
-            request.path,
-            request.body,
-            model=self._model,
-            on_fault=self._events.put,
-            stopped=self._stopped.is_set,
-        )
+    def _end(self, index: int, request: ServerRequest, begun: float, future: Future[JSON]) -> None:
+        if future.cancelled():
+            answer: JSON | BaseException = failed("the connection to the server is closed")
+        elif (error := future.exception()) is None:
+            answer = future.result()
+        else:  # there may be thousands, which must not hold on to what they came of
+            answer = error.with_traceback(None) if isinstance(error, Unanswerable) else error
+        self._events.put(_Ended(index, request, time.monotonic() - begun, answer))

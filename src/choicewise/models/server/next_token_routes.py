@@ -1,64 +1,51 @@
-"""Top-k, chosen tokens, chat, SGLang.
-
-Asked by next tokens, a continuation of ``n`` tokens takes ``n`` requests.  The server reads the prompt from its cache
-up to the last full block of 16 tokens, so each of them computes 8 tokens on average, and costs besides about as much
-as 16 tokens: scheduling, a sampled token, the way there and back.  Asked whole, it takes one request that computes all
-``c + n`` tokens of context and continuation, as the cache is off.  So a span is asked whole where
-
-    (n - 1) * 24 > c + n
-
-A continuation of one token never is.  The rule looks at one span alone, so that the same question is always asked in
-the same way, whatever else is asked.
-
-Whether a letter is among the 100 likeliest tokens counts in the original MMLU script.  A token of probability 1/100 or
-more is; of one below, whose rank is not known, the prompt's own log-probabilities say it.  They cost a whole prompt
-without the server's cache, so they are asked for where a protocol scores by ranks (:attr:`Span.ranked`) and nowhere
-else.
-"""
+"""Ways of asking by next tokens: chosen ones, the likeliest ones, those of chats; and SGLang's own routes."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
 
 from choicewise.models.server import routes
-from choicewise.models.server.http import JSON, Client, Unanswerable
-from choicewise.models.server.many_requests import ask
-from choicewise.models.server.routes import PLAIN, Call, Chats, OnePart, Part, Prompts, Route, TokenPrompts, nodes
-from choicewise.models.server.span_routes import Whole, WholeSpans, check_finished, settings, text_scores
-from choicewise.questions import NOT_FIRST, UNKNOWN, Answers, Generation, Mass, Question, Sampling, Span, TokenScores
+from choicewise.models.server.faults import JSON, Unanswerable
+from choicewise.models.server.routes import (
+    PLAIN,
+    Call,
+    Chats,
+    OnePart,
+    Part,
+    Prompts,
+    Route,
+    TokenPrompts,
+    Whole,
+    WholeSpans,
+    check_finished,
+    nodes,
+    settings,
+    text_scores,
+)
+from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Mass, Question, Sampling, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
-
-SGLANG_PATH = "/generate"
-_ONE = {"max_new_tokens": 1, "temperature": 0}
-
-
-class SglangPrompts(WholeSpans):
-    """Every span that is no prefix of another is a prompt of which only the end has log-probabilities.
-
-    SGLang reads what comes before that end from its cache.
-    """
-
-    name = "SGLang's input log-probabilities"
-    cost = "one request for every span, of which what comes before the continuation may be in the server's cache"
-
-    def _call(self, whole: Whole) -> Call:
-        body: dict[str, Any] = {"input_ids": whole.tokens, "sampling_params": _ONE, "return_logprob": True}
-        body["logprob_start_len"] = whole.first - 1  # the first token there has none
-        return Call(SGLANG_PATH, body, whole.parts, partial(_read_sglang, whole))
-
 
 MOST: Final = 20
 """Tokens that a request may choose: vLLM takes no more than its ``--max-logprobs``, by default 20 (and 128 at most)."""
 
 MOST_MEMBERS: Final = 2048
 """Tokens of a set whose probability is asked for, in chunks."""
+
+_ROUNDING: Final = 1e-6
+"""By how much the sum of listed probabilities may be too great, as they are rounded."""
+
+_REQUEST: Final = 24
+"""What a request for next tokens costs, in tokens that a server computes: half a block of its cache, and 16."""
+
+_CHAT_PATH = "chat/completions"
+_SGLANG_PATH = "/generate"
+_ONE = {"max_new_tokens": 1, "temperature": 0}
 
 
 class ChosenTokens:
@@ -114,45 +101,26 @@ class ChosenTokens:
     def _call(self, prefix: list[int], ids: Sequence[int], parts: list[Part], targets: list[int] | None) -> Call:
         body: dict[str, Any] = {"model": self._model, "prompt": prefix, "max_tokens": 1, **PLAIN}
         body |= {"logprobs": len(ids), "logprob_token_ids": list(ids), "return_tokens_as_token_ids": True}
-        return Call(
-            "completions", body, parts, partial(_read_chosen_tokens, len(prefix), tuple(ids), targets, len(parts))
-        )
+        return Call("completions", body, parts, self._reader(prefix, ids, targets, parts))
 
+    def _reader(
+        self, prefix: list[int], ids: Sequence[int], targets: list[int] | None, parts: list[Part]
+    ) -> Callable[[JSON], list[TokenScores]]:
+        """How an answer is read: the scores of ``targets``, or where there are none, of all ``ids`` for every part."""
 
-def _read_chosen_tokens(
-    inputs: int, ids: Sequence[int], targets: Sequence[int] | None, parts: int, answer: JSON
-) -> list[TokenScores]:
-    """The scores of ``targets``; where there are none, those of all ``ids`` for every one of the ``parts``."""
-    routes.check_prompt(answer, inputs)
-    given = routes.part(routes.choice(answer), "logprobs")
-    generated, places = routes.items(given, "tokens"), routes.items(given, "top_logprobs")
-    if len(places) != 1 or len(generated) != 1:
-        raise Unanswerable(f"the server gives log-probabilities at {len(places)} places in place of 1")
-    listed = routes.named_logprobs(places[0])
-    return chosen_scores(ids, targets, parts, listed, routes.named_id(str(generated[0])))
+        def read(answer: JSON) -> list[TokenScores]:
+            listed, generated = self._listed(answer, len(prefix))
+            return _chosen_scores(ids, targets, len(parts), listed, generated)
 
+        return read
 
-def chosen_scores(
-    ids: Sequence[int], targets: Sequence[int] | None, parts: int, listed: Mapping[int, Any], generated: int | None
-) -> list[TokenScores]:
-    """The scores of ``targets``; where there are none, those of all ``ids`` for every one of the ``parts``.
-
-    ``listed``: what the server gives as log-probabilities; ``generated``: the token that it found likeliest.  Raises
-    Unanswerable where one of ``ids`` is not listed.
-    """
-    if lacking := [token for token in ids if token not in listed]:
-        raise Unanswerable(f"the server gives no log-probability of token {lacking[0]}, though it was asked for")
-    logprobs = {token: routes.number(value) for token, value in listed.items()}
-    highest = max(logprobs.values())
-    first = 0 if generated is not None and logprobs.get(generated) == highest else UNKNOWN
-    ranks = {token: first if logprob >= highest else NOT_FIRST for token, logprob in logprobs.items()}
-    if targets is None:
-        return [TokenScores.of(ids, [logprobs[token] for token in ids], [ranks[token] for token in ids])] * parts
-    return [TokenScores.of([token], [logprobs[token]], [ranks[token]]) for token in targets]
-
-
-def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (ids[start : start + MOST] for start in range(0, len(ids), MOST))
+    def _listed(self, answer: JSON, inputs: int) -> tuple[Mapping[int, Any], int | None]:
+        """What the server gives as log-probabilities after ``inputs`` tokens, and the token that it generated."""
+        routes.check_prompt(answer, inputs)
+        given = routes.part(routes.choice(answer), "logprobs")
+        generated, places = routes.items(given, "tokens"), routes.items(given, "top_logprobs")
+        _check_places(places, generated)
+        return routes.named_logprobs(places[0]), routes.named_id(str(generated[0]))
 
 
 class SglangChosen(ChosenTokens):
@@ -163,72 +131,15 @@ class SglangChosen(ChosenTokens):
     def _call(self, prefix: list[int], ids: Sequence[int], parts: list[Part], targets: list[int] | None) -> Call:
         body: dict[str, Any] = {"input_ids": prefix, "sampling_params": _ONE, "return_logprob": True}
         body["token_ids_logprob"] = list(ids)
-        return Call(SGLANG_PATH, body, parts, partial(_read_chosen, len(prefix), tuple(ids), targets, len(parts)))
+        return Call(_SGLANG_PATH, body, parts, self._reader(prefix, ids, targets, parts))
 
-
-def _read_sglang(whole: Whole, answer: JSON) -> list[TokenScores]:
-    meta = _checked(answer, len(whole.tokens))
-    given = [_triple(each) for each in routes.items(meta, "input_token_logprobs")]
-    sent = whole.tokens[whole.first - 1 :]
-    routes.check_ids([token for _, token in given], sent)
-    logprobs = [routes.number(logprob) for logprob, _ in given[1:]]
-    return whole.scores(logprobs, [UNKNOWN] * len(logprobs))
-
-
-def _read_chosen(
-    inputs: int, ids: Sequence[int], targets: Sequence[int] | None, parts: int, answer: JSON
-) -> list[TokenScores]:
-    meta = _checked(answer, inputs)
-    places, generated = routes.items(meta, "output_token_ids_logprobs"), routes.items(meta, "output_token_logprobs")
-    if len(places) != 1 or len(generated) != 1 or not isinstance(places[0], list):
-        raise Unanswerable(f"the server gives log-probabilities at {len(places)} places in place of 1")
-    listed = {token: logprob for logprob, token in [_triple(each) for each in [*places[0], generated[0]]]}
-    return chosen_scores(ids, targets, parts, listed, _triple(generated[0])[1])
-
-
-def _checked(answer: JSON, inputs: int) -> Any:
-    meta = routes.part(answer, "meta_info")
-    routes.check_prompt({"usage": meta}, inputs)
-    return meta
-
-
-def _triple(entry: Any) -> tuple[Any, Any]:
-    """(log-probability, token) of ``[log-probability, token, text]``."""
-    if not isinstance(entry, list) or len(entry) < 2 or isinstance(entry[1], bool) or not isinstance(entry[1], int):
-        raise Unanswerable("the server gives no token with a log-probability")
-    return entry[0], entry[1]
-
-
-CHAT_PATH = "chat/completions"
-
-
-class ChatGeneration(OnePart):
-    """One request for every generation; the answer is a text."""
-
-    name = "text generated in a chat"
-    cost = "one request for every generation"
-    supports: frozenset[type] = frozenset({Generation, Sampling})
-
-    def __init__(self, model: str, tokenizer: Tokenizer, unchanged: bool = False) -> None:
-        """``model``: its name at the server.  ``unchanged``: as in :class:`~.generation.Completions`."""
-        self._model, self._chats, self._unchanged = model, Chats(tokenizer), unchanged
-
-    def objection(self, question: Question) -> str | None:
-        """Why not: no chat, or one that the assistant is to go on with."""
-        assert isinstance(question, Generation)
-        return self._chats.objection(question.context)
-
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
-        """One request for every generation."""
-        for index, generation in questions:
-            assert isinstance(generation, Generation)
-            body: dict[str, Any] = {"model": self._model, "messages": self._chats.messages(generation.context)}
-            body |= settings(generation, self._unchanged)
-            yield Call(CHAT_PATH, body, [Part(index)], partial(_read_chat, generation))
-
-
-ROUNDING: Final = 1e-6
-"""By how much the sum of listed probabilities may be too great, as they are rounded."""
+    def _listed(self, answer: JSON, inputs: int) -> tuple[Mapping[int, Any], int | None]:
+        """As of vLLM; the generated token's own log-probability comes beside the list."""
+        meta = _checked(answer, inputs)
+        places, generated = routes.items(meta, "output_token_ids_logprobs"), routes.items(meta, "output_token_logprobs")
+        _check_places(places if all(isinstance(each, list) for each in places) else [], generated)
+        listed = {token: logprob for logprob, token in map(_triple, [*places[0], generated[0]])}
+        return listed, _triple(generated[0])[1]
 
 
 class TopTokens(OnePart):
@@ -340,25 +251,6 @@ class TopTokens(OnePart):
         return [each.encode() for each in names[self._spaceless]]
 
 
-def bound(listed: Any) -> float:
-    """What the log-probability of a token that is not ``listed`` (nats) is at most, in nats."""
-    logprobs = list(listed)
-    remaining = 1 - sum(map(math.exp, logprobs)) + ROUNDING
-    return min(*logprobs, math.log(max(remaining, ROUNDING)), 0.0)
-
-
-def check_listed(listed: Mapping[Any, float]) -> None:
-    """Raise Unanswerable for a list of next tokens that can't be one: empty, or of more than probability 1."""
-    if not listed:
-        raise Unanswerable("the server lists no next tokens")
-    if sum(map(math.exp, listed.values())) > 1 + 1e-3:
-        raise Unanswerable("the server lists next tokens whose probabilities add up to more than 1")
-
-
-def _bytes(name: Any) -> Any:
-    return name.encode(errors="replace") if isinstance(name, str) else name
-
-
 class ChatTopTokens(TopTokens):
     """``top_logprobs`` of the first token that the assistant says; tokens come by their bytes."""
 
@@ -390,7 +282,7 @@ class ChatTopTokens(TopTokens):
             body: dict[str, Any] = {"model": self._model, "messages": self._chats.messages(asked[0][1].context)}
             body |= {"max_tokens": 1, "temperature": 0, "top_p": 1, "logprobs": True, "top_logprobs": self._count}
             targets = [int(span.continuation[0]) for _, span in asked]
-            yield Call(CHAT_PATH, body, [Part(index) for index, _ in asked], partial(self._read_chat, targets))
+            yield Call(_CHAT_PATH, body, [Part(index) for index, _ in asked], partial(self._read_chat, targets))
 
     def _read_chat(self, targets: Sequence[int], answer: JSON) -> list[TokenScores]:
         places = routes.items(routes.part(routes.choice(answer), "logprobs"), "content")
@@ -404,32 +296,59 @@ class ChatTopTokens(TopTokens):
         return [self.scores(token, listed) for token in targets]
 
 
-def _read_chat(generation: Generation, answer: JSON) -> list[TokenScores]:
-    choice = routes.choice(answer)
-    check_finished(choice)
-    return [text_scores(generation, routes.text(routes.part(choice, "message"), "content"))]
+class ChatGeneration(OnePart):
+    """One request for every generation; the answer is a text."""
+
+    name = "text generated in a chat"
+    cost = "one request for every generation"
+    supports: frozenset[type] = frozenset({Generation, Sampling})
+
+    def __init__(self, model: str, tokenizer: Tokenizer, unchanged: bool = False) -> None:
+        """``model``: its name at the server.  ``unchanged``: as in :class:`~.generation.Completions`."""
+        self._model, self._chats, self._unchanged = model, Chats(tokenizer), unchanged
+
+    def objection(self, question: Question) -> str | None:
+        """Why not: no chat, or one that the assistant is to go on with."""
+        assert isinstance(question, Generation)
+        return self._chats.objection(question.context)
+
+    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+        """One request for every generation."""
+        for index, generation in questions:
+            assert isinstance(generation, Generation)
+            body: dict[str, Any] = {"model": self._model, "messages": self._chats.messages(generation.context)}
+            body |= settings(generation, self._unchanged)
+            yield Call(_CHAT_PATH, body, [Part(index)], partial(_read_chat, generation))
 
 
-def _entry(entry: Any) -> dict[str, Any]:
-    if not isinstance(entry, dict) or "logprob" not in entry:
-        raise Unanswerable("the server lists a token without a log-probability")
-    return entry
+class SglangPrompts(WholeSpans):
+    """Every span that is no prefix of another is a prompt of which only the end has log-probabilities.
 
+    SGLang reads what comes before that end from its cache.
+    """
 
-def _spelled(entry: dict[str, Any]) -> bytes:
-    """The bytes of a listed token: as the server gives them, or of its text."""
-    given = entry.get("bytes")
-    if isinstance(given, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in given):
-        return bytes(given)
-    return routes.text(entry, "token").encode(errors="replace")
+    name = "SGLang's input log-probabilities"
+    cost = "one request for every span, of which what comes before the continuation may be in the server's cache"
 
-
-REQUEST: Final = 24
-"""What a request for next tokens costs, in tokens that a server computes: half a block of its cache, and 16."""
+    def _call(self, whole: Whole) -> Call:
+        body: dict[str, Any] = {"input_ids": whole.tokens, "sampling_params": _ONE, "return_logprob": True}
+        body["logprob_start_len"] = whole.first - 1  # the first token there has none
+        return Call(_SGLANG_PATH, body, whole.parts, partial(_read_sglang, whole))
 
 
 class ByLength:
-    """Spans go to ``whole`` where that computes less (see the module), everything else to ``chosen``.
+    """Spans go to ``whole`` where that computes less, everything else to ``chosen``.
+
+    Asked by next tokens, a continuation of ``n`` tokens takes ``n`` requests. The server reads the prompt from its
+    cache up to the last full block of 16 tokens, so each of them computes 8 tokens on average, and costs besides
+    about as much as 16 tokens: scheduling, a sampled token, the way there and back. Asked whole, it takes one request
+    that computes all ``c + n`` tokens of context and continuation, as the cache is off. So a span is asked whole
+    where
+
+        (n - 1) * 24 > c + n
+
+    A continuation of one token never is. The rule looks at one span alone, so that the same question is always asked
+    in the same way, whatever else is asked.
 
     ``longest``: tokens that a prompt of ``whole`` may have.  A server that reads what precedes a continuation from its
     cache (``cached``) is asked for single tokens only by next tokens.
@@ -468,31 +387,94 @@ class ByLength:
         before, scored = len(question.context), len(question.continuation)
         if self._longest is not None and before + scored > self._longest:
             return self._chosen
-        whole = scored > 1 if self._cached else (scored - 1) * REQUEST > before + scored
+        whole = scored > 1 if self._cached else (scored - 1) * _REQUEST > before + scored
         return self._whole if whole else self._chosen
 
 
-COUNTED: Final = 100
-"""Tokens among which a label counts."""
+def bound(listed: Any) -> float:
+    """What the log-probability of a token that is not ``listed`` (nats) is at most, in nats."""
+    logprobs = list(listed)
+    remaining = 1 - sum(map(math.exp, logprobs)) + _ROUNDING
+    return min(*logprobs, math.log(max(remaining, _ROUNDING)), 0.0)
 
 
-def with_label_ranks(
-    client: Client, whole: Route, answers: Answers, questions: Mapping[int, Question], model: str
-) -> Answers:
-    """``answers`` to ``questions`` (by index), those that need ranks last, with the ranks that ``whole`` gives."""
-    unranked = dict[int, TokenScores]()
-    for index, answer in answers:
-        if _is_unranked(questions[index], answer):
-            unranked[index] = answer
-        else:
-            yield index, answer
-    asked = [(index, questions[index]) for index in unranked]
-    for index, answer in ask(client, whole, asked, model):
-        yield index, unranked[index] if answer.missing else replace(unranked[index], ranks=answer.ranks)
+def check_listed(listed: Mapping[Any, float]) -> None:
+    """Raise Unanswerable for a list of next tokens that can't be one: empty, or of more than probability 1."""
+    if not listed:
+        raise Unanswerable("the server lists no next tokens")
+    if sum(map(math.exp, listed.values())) > 1 + 1e-3:
+        raise Unanswerable("the server lists next tokens whose probabilities add up to more than 1")
 
 
-def _is_unranked(question: Question, answer: TokenScores) -> bool:
-    """Whether the ranks of its tokens matter, and one of them is unlikely and has no known rank."""
-    if not isinstance(question, Span) or not question.ranked or answer.missing is not None:
-        return False
-    return bool(((answer.ranks < 0) & (answer.logprobs < -math.log(COUNTED))).any())
+def _check_places(places: Sequence[Any], generated: Sequence[Any]) -> None:
+    if len(places) != 1 or len(generated) != 1:
+        raise Unanswerable(f"the server gives log-probabilities at {len(places)} places in place of 1")
+
+
+def _chosen_scores(
+    ids: Sequence[int], targets: Sequence[int] | None, parts: int, listed: Mapping[int, Any], generated: int | None
+) -> list[TokenScores]:
+    """The scores of ``targets``; where there are none, those of all ``ids`` for every one of the ``parts``.
+
+    ``listed``: what the server gives as log-probabilities; ``generated``: the token that it found likeliest.  Raises
+    Unanswerable where one of ``ids`` is not listed.
+    """
+    if lacking := [token for token in ids if token not in listed]:
+        raise Unanswerable(f"the server gives no log-probability of token {lacking[0]}, though it was asked for")
+    logprobs = {token: routes.number(value) for token, value in listed.items()}
+    highest = max(logprobs.values())
+    first = 0 if generated is not None and logprobs.get(generated) == highest else UNKNOWN
+    ranks = {token: first if logprob >= highest else NOT_FIRST for token, logprob in logprobs.items()}
+    if targets is None:
+        return [TokenScores.of(ids, [logprobs[token] for token in ids], [ranks[token] for token in ids])] * parts
+    return [TokenScores.of([token], [logprobs[token]], [ranks[token]]) for token in targets]
+
+
+def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (ids[start : start + MOST] for start in range(0, len(ids), MOST))
+
+
+def _read_sglang(whole: Whole, answer: JSON) -> list[TokenScores]:
+    meta = _checked(answer, len(whole.tokens))
+    given = [_triple(each) for each in routes.items(meta, "input_token_logprobs")]
+    sent = whole.tokens[whole.first - 1 :]
+    routes.check_ids([token for _, token in given], sent)
+    logprobs = [routes.number(logprob) for logprob, _ in given[1:]]
+    return whole.scores(logprobs, [UNKNOWN] * len(logprobs))
+
+
+def _checked(answer: JSON, inputs: int) -> Any:
+    meta = routes.part(answer, "meta_info")
+    routes.check_prompt({"usage": meta}, inputs)
+    return meta
+
+
+def _triple(entry: Any) -> tuple[Any, Any]:
+    """(log-probability, token) of ``[log-probability, token, text]``."""
+    if not isinstance(entry, list) or len(entry) < 2 or isinstance(entry[1], bool) or not isinstance(entry[1], int):
+        raise Unanswerable("the server gives no token with a log-probability")
+    return entry[0], entry[1]
+
+
+def _bytes(name: Any) -> Any:
+    return name.encode(errors="replace") if isinstance(name, str) else name
+
+
+def _read_chat(generation: Generation, answer: JSON) -> list[TokenScores]:
+    choice = routes.choice(answer)
+    check_finished(choice)
+    return [text_scores(generation, routes.text(routes.part(choice, "message"), "content"))]
+
+
+def _entry(entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict) or "logprob" not in entry:
+        raise Unanswerable("the server lists a token without a log-probability")
+    return entry
+
+
+def _spelled(entry: dict[str, Any]) -> bytes:
+    """The bytes of a listed token: as the server gives them, or of its text."""
+    given = entry.get("bytes")
+    if isinstance(given, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in given):
+        return bytes(given)
+    return routes.text(entry, "token").encode(errors="replace")

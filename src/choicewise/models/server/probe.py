@@ -1,19 +1,21 @@
-"""What a server can answer exactly."""
+"""Which ways of asking a server are exact, by a short text whose answers are held against one another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.errors import ModelError, did_you_mean
+from choicewise.errors import ModelError
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.models.server import routes
-from choicewise.models.server.http import AGAIN, JSON, Client, ServerFailed, Unanswerable, failed
+from choicewise.models.server.facts import NOT_THERE, ServerFacts, answer_if_offered
+from choicewise.models.server.faults import JSON, ServerFailed, Unanswerable
+from choicewise.models.server.http import Client
 from choicewise.models.server.many_requests import ask, ask_now
 from choicewise.models.server.next_token_routes import (
     ByLength,
@@ -30,52 +32,47 @@ from choicewise.questions import Generation, Ids, Question, Span
 from choicewise.tokens.chat_template import Message, ServedChat
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 
-COUNTS: Final = (100, 20, 5, 1)
+_COUNTS: Final = (100, 20, 5, 1)
 """How many next tokens are asked for: the first number that the server takes."""
 
 _NOT_HELD: Final = (
     "the server lists no next tokens that its log-probabilities could be held against, so they may be of the wrong rows"
 )
 
+_TEXTS = (
+    "Question: What is it?\nA. One\nB. Two\n\nAnswer: A",
+    "  two spaces, a\ttab,\n\n\nlines and 2026 x 1e-5 = 3.14",
+    "naïve café, Straße, 你好, 👩‍👩‍👧",
+    "def f(x):\n    return {'x': [x]}  # (C) [D]",
+)
+"""Texts on which tokenizers differ."""
 
-@dataclass(frozen=True, slots=True)
-class ChosenRoutes:
-    """The ways of asking that were taken; None where the server has none for it.
+_CONTEXT: Final = "Question: What is the capital of France?\nAnswer: The capital of France is"
+_CONTINUATION: Final = " Paris, and the capital of Spain is Madrid.\n\nQuestion: Who"
 
-    ``score`` and ``generate`` are for texts, ``chat_score`` and ``chat_generate`` for messages.  ``check``: what was
-    measured.  ``probes``: log-probabilities (nats) of the probe's texts.  ``front``: the tokens that the server puts
-    before a text, all others being ours; None where it does not say.
-    """
+_MOST_TOKENS: Final = 12
+"""Tokens of the continuation that is scored."""
 
-    score: Route | None
-    generate: Route | None
-    chat_score: Route | None
-    chat_generate: Route | None
-    check: SelfCheck
-    probes: Mapping[str, float]
-    front: tuple[int, ...] | None = None
+_TOLERANCE: Final = 0.25
+"""Nats by which a token's log-probability may differ between ways of asking; far less where these vary little."""
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all that were taken."""
-        routes = (self.score, self.generate, self.chat_score, self.chat_generate)
-        return [route.name for route in routes if route is not None]
+_COMPARED: Final = 8
+"""Log-probabilities that are held against next tokens; of a wrong row each is right by chance once in five at most."""
 
+_LEAST_COMPARED: Final = 4
+"""Of them at least so many, or a way of asking is refused."""
 
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """``model``: the server's own name; ``root``: where it says that the weights come from, or "".
+_PLACES: Final = 36
+"""Places of the probe's text at which next tokens are listed, at most."""
 
-    ``software``: what the server says that it is, with its version where it says so; "" where it does not.
-    ``window``: the most tokens of prompt and answer together, None where it does not say.  ``others``: the other models
-    that it lists, name → root.
-    """
+_AT_A_PLACE: Final = 2
+"""Next tokens that are compared at one place."""
 
-    model: str
-    root: str = ""
-    software: str = ""
-    window: int | None = None
-    others: Mapping[str, str] = field(default_factory=dict)
+_REPEATED: Final = 10
+"""How many times as far as two answers to the same request two ways of asking may be apart."""
+
+_SPACE_MARKS: Final = ("▁", "Ġ")
+"""What stands for a space in the vocabularies of tokenizers."""
 
 
 @dataclass
@@ -95,9 +92,9 @@ class Probe:
         score: Route | None = None
         generate: Route | None = None
         front: tuple[int, ...] | None = None
-        measured: Measured | None = None
+        measured: _Measured | None = None
         if self.completions:
-            front = text_front(self.client, self.served, self.tokenizer, self.name)
+            front = _text_front(self.client, self.served, self.tokenizer, self.name)
             texts = None if front is None else TextPrompts(self.tokenizer, front)
             top = self._top(check, texts)
             tokens = top is not None and isinstance(top.prompts, TokenPrompts)
@@ -113,17 +110,17 @@ class Probe:
     def _is(self, software: str) -> bool:
         return self.served.software.startswith(software)
 
-    def _selfcheck(self, score: Route | None, measured: Measured | None) -> SelfCheck:
+    def _selfcheck(self, score: Route | None, measured: _Measured | None) -> SelfCheck:
         trials = tuple(self._tried)
         if score is None or measured is None:
             taken = next((each.rung for each in trials if each.refused is None), "none")
-            return SelfCheck(taken, 0.0, 0.0, TOLERANCE, 0.0, 0, trials, "no log-probabilities")
+            return SelfCheck(taken, 0.0, 0.0, _TOLERANCE, 0.0, 0, trials, "no log-probabilities")
         difference, floor, tolerance = measured.difference, measured.floor, measured.tolerance
         return SelfCheck(score.name, difference, floor, tolerance, measured.noise, measured.tokens, trials, score.cost)
 
     def _score(
         self, check: RouteCheck, top: TopTokens | None, texts: TextPrompts | None, tokens: bool
-    ) -> tuple[Route | None, Measured | None]:
+    ) -> tuple[Route | None, _Measured | None]:
         """The best way to ask about spans."""
         if tokens:
             for chosen, whole, cached in self._pairs():
@@ -131,7 +128,7 @@ class Probe:
                 if first is not None and second is not None:
                     try:
                         self._compare(check, chosen, whole, first)
-                    except Refused:
+                    except _Refused:
                         return whole, second  # ranks and all tokens are checked there
                     longest = None if self.served.window is None else self.served.window - 1
                     return ByLength(chosen, whole, longest, cached), first
@@ -146,7 +143,7 @@ class Probe:
         if top is not None:
             try:
                 measured = check.next_tokens(top)
-            except Refused as refused:
+            except _Refused as refused:
                 self._tried.append(Trial(top.name, None, refused.reason))
             else:
                 self._tried.append(Trial(top.name, measured.difference, None))
@@ -171,23 +168,23 @@ class Probe:
             self._tried.append(Trial(route.name, None, _NOT_HELD))
         return top is not None
 
-    def _compare(self, check: RouteCheck, chosen: Route, whole: Route, measured: Measured) -> None:
+    def _compare(self, check: RouteCheck, chosen: Route, whole: Route, measured: _Measured) -> None:
         """Refuse ``chosen`` where the two ways give different numbers, or one of them none; noted then."""
         try:
-            apart = check.apart(chosen, whole)
-            if apart > measured.tolerance:
-                raise Refused(f"{apart:.3g} nats apart from {whole.name}", apart)
-        except Refused as refused:
+            difference = check.difference(chosen, whole)
+            if difference > measured.tolerance:
+                raise _Refused(f"{difference:.3g} nats apart from {whole.name}", difference)
+        except _Refused as refused:
             self._tried.append(Trial(chosen.name, refused.difference, refused.reason))
             raise
 
     def _spans(
         self, check: RouteCheck, route: Route, top: TopTokens | None, front: tuple[int, ...] = ()
-    ) -> Measured | None:
+    ) -> _Measured | None:
         """What was measured of ``route``; None where it is refused, which is noted."""
         try:
             measured = check.spans(route, top, front)
-        except Refused as refused:
+        except _Refused as refused:
             self._tried.append(Trial(route.name, refused.difference, refused.reason))
         except ServerFailed as error:
             if error.status is not None and error.status not in NOT_THERE:
@@ -208,7 +205,7 @@ class Probe:
         for prompts, by_id in kinds:
             if (context := check.context(prompts)) is None:
                 continue
-            for count in COUNTS:
+            for count in _COUNTS:
                 top = TopTokens(self.served.model, self.tokenizer, prompts, count, by_id)
                 try:
                     check.listed(top, context.tolist())
@@ -218,7 +215,7 @@ class Probe:
                     if error.status is not None and error.status >= 500:
                         break
                     continue
-                except Refused as error:
+                except _Refused as error:
                     refused = Trial(top.name, None, error.reason)
                     break
                 return TopTokens(self.served.model, self.tokenizer, prompts, count, by_id, spaceless)
@@ -246,7 +243,7 @@ class Probe:
 
     def _chat_score(self) -> Route | None:
         span_of = self._chat_context()
-        for count in COUNTS[1:]:
+        for count in _COUNTS[1:]:
             route = ChatTopTokens(self.served.model, self.tokenizer, count)
             listing = next(route.calls([(0, span_of)]))
             try:
@@ -277,26 +274,218 @@ class Probe:
         return None
 
 
-def _probes(measured: Measured | None) -> Mapping[str, float]:
+@dataclass(frozen=True, slots=True)
+class ChosenRoutes:
+    """The ways of asking that were taken; None where the server has none for it.
+
+    ``score`` and ``generate`` are for texts, ``chat_score`` and ``chat_generate`` for messages.  ``check``: what was
+    measured.  ``probes``: log-probabilities (nats) of the probe's texts.  ``front``: the tokens that the server puts
+    before a text, all others being ours; None where it does not say.
+    """
+
+    score: Route | None
+    generate: Route | None
+    chat_score: Route | None
+    chat_generate: Route | None
+    check: SelfCheck
+    probes: Mapping[str, float]
+    front: tuple[int, ...] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all that were taken."""
+        routes = (self.score, self.generate, self.chat_score, self.chat_generate)
+        return [route.name for route in routes if route is not None]
+
+
+class RouteCheck:
+    """Tries ways of asking ``client`` about the model that it calls ``model``, in the tokens of ``tokenizer``."""
+
+    def __init__(self, client: Client, model: str, tokenizer: Tokenizer) -> None:
+        self._client, self._model, self._tokenizer = client, model, tokenizer
+
+    def spans(self, route: Route, top: TopTokens | None, front: tuple[int, ...] = ()) -> _Measured:
+        """How exact ``route`` is on a span of several tokens; raises Refused where it is wrong.
+
+        ``front``: what the server puts before texts.  ``top`` lists next tokens: where there is one, the numbers are
+        held against it, so that log-probabilities of the wrong row show; without it nothing says that they are right.
+        """
+        context, continuation = self._span(route, front)
+        whole = Span(context, continuation)
+        try:
+            first = self._ask(route, whole)
+            _check_values(first)
+            parts = self._parts(route, context, continuation)
+            together, second = self._in_company(route, [whole, *parts]), self._ask(route, whole)
+        except Unanswerable as error:
+            raise _Refused(error.reason) from None
+        floor = float(np.abs(first - second).max())
+        tolerance = max(min(_TOLERANCE, float(first.std()) / 2), _REPEATED * floor)
+        differences = [float(np.abs(first - together[0]).max())]
+        if parts:
+            differences.append(float(np.abs(np.concatenate(together[1:]) - first).max()))
+            if differences[-1] > tolerance:
+                reason = (
+                    f"log-probabilities do not add up: asked in two parts they are {differences[-1]:.3g} nats apart"
+                )
+                raise _Refused(f"log-probabilities do not add up: {reason}", differences[-1])
+        away = 0.0 if top is None else self._from_next_tokens(route, top, context, continuation)
+        if away > tolerance:
+            raise _Refused(
+                f"log-probabilities are not those of the next token: {away:.3g} nats apart from what the server says of"
+                " next tokens, as if each were read from the wrong row",
+                away,
+            )
+        noise = max(*differences, floor)
+        text = self._tokenizer.decode(np.concatenate([context, continuation]))
+        probes = {text: float(first.sum(dtype=np.float64))}
+        return _Measured(max(noise, away), floor, noise, tolerance, len(context) + len(continuation), probes)
+
+    def next_tokens(self, top: TopTokens) -> _Measured:
+        """How exact lists of next tokens are; raises Refused where they can't be right."""
+        context = self.context(top.prompts)
+        if context is None:
+            raise _Refused("no text has the tokens of the probe")
+        try:
+            first, second = (self.listed(top, context.tolist()) for _ in range(2))
+            others = [self.listed(top, prefix) for prefix in self._beginnings(top.prompts, context)]
+        except Unanswerable as error:
+            raise _Refused(error.reason) from None
+        if others and len({max(each.values()) for each in (first, *others)}) == 1:
+            raise _Refused(f"the likeliest token has {max(first.values()):.6g} after every text")
+        if len(first) > 1 and len(set(first.values())) == 1:
+            raise _Refused(f"all listed log-probabilities are {next(iter(first.values())):.6g}")
+        common = first.keys() & second.keys()
+        floor = max((abs(first[name] - second[name]) for name in common), default=0.0)
+        probes = {self._tokenizer.decode(context): nats for _, nats in top.identified(first)[:1]}
+        return _Measured(floor, floor, floor, _TOLERANCE, len(context), probes)
+
+    def _beginnings(self, prompts: Prompts, context: Ids) -> list[list[int]]:
+        """Up to three beginnings of ``context`` that can be sent."""
+        beginnings = (context[:count].tolist() for count in range(2, len(context) - 1, 3))
+        return [each for each in beginnings if prompts.objection(each) is None][:3]
+
+    def listed(self, top: TopTokens, prefix: Sequence[int]) -> dict[Any, float]:
+        """What ``top`` lists after ``prefix``; raises Unanswerable."""
+        call = next(top.calls([(0, Span(np.asarray(prefix, np.int32), np.zeros(1, np.int32)))]))
+        if call.body.get("prompt") is None:
+            raise Unanswerable("no text has the tokens of the probe")
+        answer = self._client.post(call.path, call.body)
+        return self._client.read(lambda given: top.listed(given, len(prefix)), answer)
+
+    def context(self, prompts: Prompts) -> Ids | None:
+        """The probe's context in tokens that can be sent; None where there are none."""
+        contexts = (context for context, _ in self._texts(prompts.front))
+        return next((context for context in contexts if prompts.objection(context.tolist()) is None), None)
+
+    def difference(self, one: Route, other: Route) -> float:
+        """By how much two ways of asking differ at most, in nats a token; raises Refused where one has no answer."""
+        context, continuation = self._span(one)
+        span = Span(context, continuation)
+        try:
+            return float(np.abs(self._ask(one, span) - self._ask(other, span)).max())
+        except Unanswerable as error:
+            raise _Refused(error.reason) from None
+
+    def is_spaceless(self, top: TopTokens, context: Ids) -> bool | None:
+        """Whether the server names tokens without the space that they begin with; None where no token says so.
+
+        Then none of the tokens that it lists and generates has one, though some are only known with it, or though the
+        generated text has spaces.  Raises Unanswerable, and _Refused where they are named neither so nor by their text.
+        """
+        call = next(top.calls([(0, Span(context, np.zeros(1, np.int32)))]))
+        answer = self._client.post(call.path, call.body | {"max_tokens": _MOST_TOKENS})
+        generated, text = self._client.read(_generated, answer)
+        names = {*map(str, generated), *(name.decode() for name in self.listed(top, context.tolist()))}
+        table = {spelled.decode(errors="replace") for spelled in self._tokenizer.token_bytes}
+        if marked := [name for name in names - table if name[:1] in _SPACE_MARKS and f" {name[1:]}" in table]:
+            raise _Refused(f"the server names tokens as its vocabulary spells them ({marked[0]!r}), not by their text")
+        if any(" " in name for name in names):
+            return False
+        return True if " " in text.strip() or any(f" {name}" in table for name in names - table) else None
+
+    def _texts(self, front: tuple[int, ...]) -> Iterator[tuple[Ids, Ids]]:
+        """The probe's text in tokens (context, continuation): as the tokenizer begins it, and as the server does."""
+        for special, before in ((True, ()), (False, front), (False, ())):
+            alone, whole = self._tokenizer.encode([_CONTEXT, _CONTEXT + _CONTINUATION], special=special)
+            begins = common_prefix([alone, whole])
+            context = np.concatenate([np.asarray(before, dtype=np.int32), whole[:begins]])
+            yield context, whole[begins : begins + _MOST_TOKENS]
+
+    def _span(self, route: Route, front: tuple[int, ...] = ()) -> tuple[Ids, Ids]:
+        """The context and the longest continuation that ``route`` can be asked about; raises Refused without any."""
+        objection: str | None = None
+        for context, continuation in self._texts(front):
+            for count in range(len(continuation), 1, -1):
+                objection = route.objection(Span(context, continuation[:count]))
+                if objection is None:
+                    return context, continuation[:count]
+        raise _Refused(objection or "the probe has too few tokens")
+
+    def _parts(self, route: Route, context: Ids, continuation: Ids) -> list[Span]:
+        """The continuation in two parts, the second one after the first; nothing where they can't be asked."""
+        for middle in sorted(range(1, len(continuation)), key=lambda place: abs(place - len(continuation) // 2)):
+            longer = np.concatenate([context, continuation[:middle]])
+            parts = [Span(context, continuation[:middle]), Span(longer, continuation[middle:])]
+            if not any(map(route.objection, parts)):
+                return parts
+        return []
+
+    def _ask(self, route: Route, span: Span) -> npt.NDArray[np.float32]:
+        return ask_now(self._client, route, span).logprobs
+
+    def _in_company(self, route: Route, spans: Sequence[Span]) -> list[npt.NDArray[np.float32]]:
+        asked: list[tuple[int, Question]] = list(enumerate(spans))
+        answers = dict(ask(self._client, route, asked, None))
+        for answer in answers.values():
+            if answer.missing is not None:
+                raise Unanswerable(answer.missing)
+        return [answers[index].logprobs for index in range(len(spans))]
+
+    def _from_next_tokens(self, route: Route, top: TopTokens, context: Ids, continuation: Ids) -> float:
+        """How far log-probabilities of likely next tokens are, at most, from those which ``top`` lists.
+
+        Raises _Refused where too few can be compared: those of the wrong row would not show.
+        """
+        tokens = np.concatenate([context, continuation])
+        away, reason = list[float](), "the others share their texts, or can't be asked"
+        for prefix in self._prefixes(tokens, len(context)):
+            try:
+                listed = top.identified(self.listed(top, prefix.tolist()))
+                spans = ((Span(prefix, np.asarray([token], dtype=np.int32)), nats) for token, nats in listed)
+                comparable = (each for each in spans if route.objection(each[0]) is None)
+                for span, nats in islice(comparable, _AT_A_PLACE):
+                    away.append(abs(float(self._ask(route, span)[0]) - nats))
+            except Unanswerable as error:
+                reason = error.reason
+            if len(away) >= _COMPARED:
+                break
+        if len(away) < _LEAST_COMPARED:
+            raise _Refused(
+                f"only {len(away)} of its log-probabilities can be held against what the server says of next tokens"
+                f" ({reason}), so they may be of the wrong rows"
+            )
+        return max(away)
+
+    def _prefixes(self, tokens: Ids, scored: int) -> Iterator[Ids]:
+        """Beginnings of ``tokens`` at which to compare: every third place from ``scored`` on, then all others."""
+        first = range(scored, len(tokens), 3)
+        others = [*range(scored, len(tokens)), *range(scored - 1, 0, -1)]
+        for place in [*first, *(place for place in others if place not in first)][:_PLACES]:
+            yield tokens[:place]
+
+
+def _probes(measured: _Measured | None) -> Mapping[str, float]:
     return {} if measured is None else measured.probes
 
 
-TEXTS = (
-    "Question: What is it?\nA. One\nB. Two\n\nAnswer: A",
-    "  two spaces, a\ttab,\n\n\nlines and 2026 x 1e-5 = 3.14",
-    "naïve café, Straße, 你好, 👩‍👩‍👧",
-    "def f(x):\n    return {'x': [x]}  # (C) [D]",
-)
-"""Texts on which tokenizers differ."""
-
-
-def text_front(client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str) -> tuple[int, ...] | None:
+def _text_front(client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str) -> tuple[int, ...] | None:
     """The tokens that the server puts before a text; None where it does not say, or takes no texts.
 
-    Raises ModelError where it encodes one of ``TEXTS`` to other tokens than ``tokenizer``, called ``name``.
+    Raises ModelError where it encodes one of ``_TEXTS`` to other tokens than ``tokenizer``, called ``name``.
     """
     fronts = set[tuple[int, ...]]()
-    for text in TEXTS:
+    for text in _TEXTS:
         ours = tokenizer.encode([text], special=False)[0].tolist()
         theirs = _tokens(client, served, text)
         if theirs is None:
@@ -329,7 +518,7 @@ def _tokens(client: Client, served: ServerFacts, text: str) -> list[int] | None:
 def _counted_front(client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str) -> tuple[int, ...] | None:
     """The same from how many tokens the server says that it read."""
     more = set[int]()
-    for text in TEXTS:
+    for text in _TEXTS:
         body = {"model": served.model, "prompt": text, "max_tokens": 1, "temperature": 0}
         usage = answer_if_offered(client, "completions", body).get("usage")
         counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
@@ -360,52 +549,7 @@ def _few(tokens: Sequence[int]) -> str:
     return shown[:200] + ("…" if len(tokens) > 12 or len(shown) > 200 else "")
 
 
-def other_name(served: ServerFacts, named: str | None) -> str:
-    """What answers call the model (``named``) where that is another name of it, such as a dated one; else "".
-
-    Raises ModelError where that is another model which the server lists: one whose weights come from elsewhere, as far
-    as it says, and whose name does not begin with the one asked for, as a version's does.
-    """
-    if named is None or named == served.model:
-        return ""
-    root = served.others.get(named)
-    if root is None or named.startswith(served.model) or (root and root == served.root):
-        return named
-    raise ModelError(
-        f"the server answers with its model {named!r} when it is asked for {served.model!r}; name {named!r} if that is"
-        " the one to ask, or have the other one served"
-    )
-
-
-CONTEXT: Final = "Question: What is the capital of France?\nAnswer: The capital of France is"
-CONTINUATION: Final = " Paris, and the capital of Spain is Madrid.\n\nQuestion: Who"
-
-MOST_TOKENS: Final = 12
-"""Tokens of the continuation that is scored."""
-
-TOLERANCE: Final = 0.25
-"""Nats by which a token's log-probability may differ between ways of asking; far less where these vary little."""
-
-COMPARED: Final = 8
-"""Log-probabilities that are held against next tokens; of a wrong row each is right by chance once in five at most."""
-
-LEAST_COMPARED: Final = 4
-"""Of them at least so many, or a way of asking is refused."""
-
-_PLACES: Final = 36
-"""Places of the probe's text at which next tokens are listed, at most."""
-
-_AT_A_PLACE: Final = 2
-"""Next tokens that are compared at one place."""
-
-_REPEATED: Final = 10
-"""How many times as far as two answers to the same request two ways of asking may be apart."""
-
-_SPACE_MARKS: Final = ("▁", "Ġ")
-"""What stands for a space in the vocabularies of tokenizers."""
-
-
-class Refused(Exception):
+class _Refused(Exception):
     """A way of asking gives wrong numbers, or none: the ``reason``."""
 
     def __init__(self, reason: str, difference: float | None = None) -> None:
@@ -414,7 +558,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class _Measured:
     """What was measured: nats a token.
 
     ``difference``: from other ways to ask for the same; ``floor``: between two answers to the same request; ``noise``:
@@ -429,181 +573,6 @@ class Measured:
     probes: dict[str, float] = field(default_factory=dict)
 
 
-class RouteCheck:
-    """Tries ways of asking ``client`` about the model that it calls ``model``, in the tokens of ``tokenizer``."""
-
-    def __init__(self, client: Client, model: str, tokenizer: Tokenizer) -> None:
-        self._client, self._model, self._tokenizer = client, model, tokenizer
-
-    def spans(self, route: Route, top: TopTokens | None, front: tuple[int, ...] = ()) -> Measured:
-        """How exact ``route`` is on a span of several tokens; raises Refused where it is wrong.
-
-        ``front``: what the server puts before texts.  ``top`` lists next tokens: where there is one, the numbers are
-        held against it, so that log-probabilities of the wrong row show; without it nothing says that they are right.
-        """
-        context, continuation = self._span(route, front)
-        whole = Span(context, continuation)
-        try:
-            first = self._ask(route, whole)
-            _check_values(first)
-            parts = self._parts(route, context, continuation)
-            together, again = self._in_company(route, [whole, *parts]), self._ask(route, whole)
-        except Unanswerable as error:
-            raise Refused(error.reason) from None
-        floor = float(np.abs(first - again).max())
-        tolerance = max(min(TOLERANCE, float(first.std()) / 2), _REPEATED * floor)
-        differences = [float(np.abs(first - together[0]).max())]
-        if parts:
-            differences.append(float(np.abs(np.concatenate(together[1:]) - first).max()))
-            if differences[-1] > tolerance:
-                apart = f"log-probabilities do not add up: asked in two parts they are {differences[-1]:.3g} nats apart"
-                raise Refused(apart, differences[-1])
-        away = 0.0 if top is None else self._from_next_tokens(route, top, context, continuation)
-        if away > tolerance:
-            raise Refused(
-                f"log-probabilities are not those of the next token: {away:.3g} nats apart from what the server says of"
-                " next tokens, as if each were read from the wrong row",
-                away,
-            )
-        noise = max(*differences, floor)
-        text = self._tokenizer.decode(np.concatenate([context, continuation]))
-        probes = {text: float(first.sum(dtype=np.float64))}
-        return Measured(max(noise, away), floor, noise, tolerance, len(context) + len(continuation), probes)
-
-    def next_tokens(self, top: TopTokens) -> Measured:
-        """How exact lists of next tokens are; raises Refused where they can't be right."""
-        context = self.context(top.prompts)
-        if context is None:
-            raise Refused("no text has the tokens of the probe")
-        try:
-            first, again = (self.listed(top, context.tolist()) for _ in range(2))
-            others = [self.listed(top, prefix) for prefix in self._beginnings(top.prompts, context)]
-        except Unanswerable as error:
-            raise Refused(error.reason) from None
-        if others and len({max(each.values()) for each in (first, *others)}) == 1:
-            raise Refused(f"the likeliest token has {max(first.values()):.6g} after every text")
-        if len(first) > 1 and len(set(first.values())) == 1:
-            raise Refused(f"all listed log-probabilities are {next(iter(first.values())):.6g}")
-        common = first.keys() & again.keys()
-        floor = max((abs(first[name] - again[name]) for name in common), default=0.0)
-        probes = {self._tokenizer.decode(context): nats for _, nats in top.identified(first)[:1]}
-        return Measured(floor, floor, floor, TOLERANCE, len(context), probes)
-
-    def _beginnings(self, prompts: Prompts, context: Ids) -> list[list[int]]:
-        """Up to three beginnings of ``context`` that can be sent."""
-        beginnings = (context[:count].tolist() for count in range(2, len(context) - 1, 3))
-        return [each for each in beginnings if prompts.objection(each) is None][:3]
-
-    def listed(self, top: TopTokens, prefix: Sequence[int]) -> dict[Any, float]:
-        """What ``top`` lists after ``prefix``; raises Unanswerable."""
-        call = next(top.calls([(0, Span(np.asarray(prefix, np.int32), np.zeros(1, np.int32)))]))
-        if call.body.get("prompt") is None:
-            raise Unanswerable("no text has the tokens of the probe")
-        answer = self._client.post(call.path, call.body)
-        return self._client.read(lambda given: top.listed(given, len(prefix)), answer)
-
-    def context(self, prompts: Prompts) -> Ids | None:
-        """The probe's context in tokens that can be sent; None where there are none."""
-        contexts = (context for context, _ in self._texts(prompts.front))
-        return next((context for context in contexts if prompts.objection(context.tolist()) is None), None)
-
-    def apart(self, one: Route, other: Route) -> float:
-        """By how much two ways of asking differ at most, in nats a token; raises Refused where one has no answer."""
-        context, continuation = self._span(one)
-        span = Span(context, continuation)
-        try:
-            return float(np.abs(self._ask(one, span) - self._ask(other, span)).max())
-        except Unanswerable as error:
-            raise Refused(error.reason) from None
-
-    def is_spaceless(self, top: TopTokens, context: Ids) -> bool | None:
-        """Whether the server names tokens without the space that they begin with; None where no token says so.
-
-        Then none of the tokens that it lists and generates has one, though some are only known with it, or though the
-        generated text has spaces.  Raises Unanswerable, and Refused where they are named neither so nor by their text.
-        """
-        call = next(top.calls([(0, Span(context, np.zeros(1, np.int32)))]))
-        answer = self._client.post(call.path, call.body | {"max_tokens": MOST_TOKENS})
-        generated, text = self._client.read(_generated, answer)
-        names = {*map(str, generated), *(name.decode() for name in self.listed(top, context.tolist()))}
-        table = {spelled.decode(errors="replace") for spelled in self._tokenizer.token_bytes}
-        if marked := [name for name in names - table if name[:1] in _SPACE_MARKS and f" {name[1:]}" in table]:
-            raise Refused(f"the server names tokens as its vocabulary spells them ({marked[0]!r}), not by their text")
-        if any(" " in name for name in names):
-            return False
-        return True if " " in text.strip() or any(f" {name}" in table for name in names - table) else None
-
-    def _texts(self, front: tuple[int, ...]) -> Iterator[tuple[Ids, Ids]]:
-        """The probe's text in tokens (context, continuation): as the tokenizer begins it, and as the server does."""
-        for special, before in ((True, ()), (False, front), (False, ())):
-            alone, whole = self._tokenizer.encode([CONTEXT, CONTEXT + CONTINUATION], special=special)
-            begins = common_prefix([alone, whole])
-            context = np.concatenate([np.asarray(before, dtype=np.int32), whole[:begins]])
-            yield context, whole[begins : begins + MOST_TOKENS]
-
-    def _span(self, route: Route, front: tuple[int, ...] = ()) -> tuple[Ids, Ids]:
-        """The context and the longest continuation that ``route`` can be asked about; raises Refused without any."""
-        objection: str | None = None
-        for context, continuation in self._texts(front):
-            for count in range(len(continuation), 1, -1):
-                objection = route.objection(Span(context, continuation[:count]))
-                if objection is None:
-                    return context, continuation[:count]
-        raise Refused(objection or "the probe has too few tokens")
-
-    def _parts(self, route: Route, context: Ids, continuation: Ids) -> list[Span]:
-        """The continuation in two parts, the second one after the first; nothing where they can't be asked."""
-        for middle in sorted(range(1, len(continuation)), key=lambda place: abs(place - len(continuation) // 2)):
-            longer = np.concatenate([context, continuation[:middle]])
-            parts = [Span(context, continuation[:middle]), Span(longer, continuation[middle:])]
-            if not any(map(route.objection, parts)):
-                return parts
-        return []
-
-    def _ask(self, route: Route, span: Span) -> npt.NDArray[np.float32]:
-        return ask_now(self._client, route, span).logprobs
-
-    def _in_company(self, route: Route, spans: Sequence[Span]) -> list[npt.NDArray[np.float32]]:
-        asked: list[tuple[int, Question]] = list(enumerate(spans))
-        answers = dict(ask(self._client, route, asked, None))
-        for answer in answers.values():
-            if answer.missing is not None:
-                raise Unanswerable(answer.missing)
-        return [answers[index].logprobs for index in range(len(spans))]
-
-    def _from_next_tokens(self, route: Route, top: TopTokens, context: Ids, continuation: Ids) -> float:
-        """How far log-probabilities of likely next tokens are, at most, from those which ``top`` lists.
-
-        Raises Refused where too few can be compared: those of the wrong row would not show.
-        """
-        tokens = np.concatenate([context, continuation])
-        away, reason = list[float](), "the others share their texts, or can't be asked"
-        for prefix in self._prefixes(tokens, len(context)):
-            try:
-                listed = top.identified(self.listed(top, prefix.tolist()))
-                spans = ((Span(prefix, np.asarray([token], dtype=np.int32)), nats) for token, nats in listed)
-                comparable = (each for each in spans if route.objection(each[0]) is None)
-                for span, nats in islice(comparable, _AT_A_PLACE):
-                    away.append(abs(float(self._ask(route, span)[0]) - nats))
-            except Unanswerable as error:
-                reason = error.reason
-            if len(away) >= COMPARED:
-                break
-        if len(away) < LEAST_COMPARED:
-            raise Refused(
-                f"only {len(away)} of its log-probabilities can be held against what the server says of next tokens"
-                f" ({reason}), so they may be of the wrong rows"
-            )
-        return max(away)
-
-    def _prefixes(self, tokens: Ids, scored: int) -> Iterator[Ids]:
-        """Beginnings of ``tokens`` at which to compare: every third place from ``scored`` on, then all others."""
-        first = range(scored, len(tokens), 3)
-        others = [*range(scored, len(tokens)), *range(scored - 1, 0, -1)]
-        for place in [*first, *(place for place in others if place not in first)][:_PLACES]:
-            yield tokens[:place]
-
-
 def _generated(answer: JSON) -> tuple[list[Any], str]:
     """The names of the tokens that were generated, and their text."""
     choice = routes.choice(answer)
@@ -613,73 +582,4 @@ def _generated(answer: JSON) -> tuple[list[Any], str]:
 def _check_values(logprobs: npt.NDArray[np.float32]) -> None:
     """Raise Refused where they can't be log-probabilities of a text's tokens."""
     if len(logprobs) > 1 and np.ptp(logprobs) == 0:
-        raise Refused(f"all log-probabilities are {float(logprobs[0]):.6g}")
-
-
-NOT_THERE = {404, 405, 501}
-"""Statuses of a route that a server does not have."""
-
-
-def read_server_facts(client: Client, name: str | None) -> ServerFacts:
-    """The model ``name`` at the server, or the one that it serves.
-
-    Raises ModelError where it serves no such model, or several and none is named; what the client raises.
-    """
-    try:
-        listed = client.get("models").get("data")
-    except ServerFailed as error:
-        if error.status not in NOT_THERE:
-            raise
-        if not client.address.url.endswith("/v1") and answer_if_offered(client, "/v1/models"):
-            url = f"{client.address.url}/v1"
-            raise ModelError(f"{client.address.url} has no models, but {url} has: name that address") from None
-        if name is None:
-            raise
-        return ServerFacts(name)
-    except Unanswerable as error:
-        failure = failed(f"{client.address.url} does not say what it serves: {error}; {AGAIN}", error.status)
-        raise failure from None
-    entries = listed if isinstance(listed, list) else []
-    cards = {card["id"]: card for card in entries if isinstance(card, dict) and isinstance(card.get("id"), str)}
-    if name is None and len(cards) != 1:
-        known = client.hidden(", ".join(list(cards)[:10])) or "none"
-        raise ModelError(f"{client.address.url} serves {len(cards)} models: name one after # in the address ({known})")
-    if name is not None and name not in cards:
-        known = client.hidden(did_you_mean(name, [*cards]))
-        raise ModelError(f"{client.address.url} serves no model {name!r}; {known}")
-    own = name or next(iter(cards))
-    others = {each: str(card.get("root") or "") for each, card in cards.items() if each != own}
-    return replace(_described(client, cards[own]), others=others)
-
-
-def _described(client: Client, card: Mapping[str, Any]) -> ServerFacts:
-    owner, root = str(card.get("owned_by") or ""), str(card.get("root") or "")
-    window = card.get("max_model_len")
-    match owner:
-        case "vllm":
-            owner = f"vllm {answer_if_offered(client, '/version').get('version', '')}".strip()
-        case "sglang":
-            root = str(answer_if_offered(client, "/get_model_info").get("model_path") or root)
-        case "llamacpp":
-            settings = answer_if_offered(client, "/props").get("default_generation_settings")
-            window = settings.get("n_ctx") if isinstance(settings, dict) else None
-        case "me":
-            tokens = answer_if_offered(client, "/extras/tokenize", {"input": "a"}).get("tokens")
-            owner = "llama-cpp-python" if isinstance(tokens, list) else ""
-    meta = card.get("meta")
-    if window is None and isinstance(meta, dict):
-        window = meta.get("n_ctx") or meta.get("n_ctx_train")
-    known = isinstance(window, int) and not isinstance(window, bool) and 2 < window < 2**31
-    return ServerFacts(str(card["id"]), client.hidden(root), client.hidden(owner), window if known else None)
-
-
-def answer_if_offered(client: Client, path: str, body: JSON | None = None) -> JSON:
-    """What the server answers at ``path``; nothing where it has no such route or refuses."""
-    try:
-        return client.get(path) if body is None else client.post(path, body)
-    except Unanswerable:
-        return {}
-    except ServerFailed as error:
-        if error.status in NOT_THERE:
-            return {}
-        raise
+        raise _Refused(f"all log-probabilities are {float(logprobs[0]):.6g}")

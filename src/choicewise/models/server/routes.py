@@ -1,21 +1,39 @@
-"""Route interface, prompts, fields."""
+"""How a server is asked: the interface of a route, how prompts are sent, and how the fields of an answer are read."""
 
 from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from choicewise.engine import FIRST_SET, Tree, build
-from choicewise.models.server.http import JSON, Unanswerable
-from choicewise.questions import NOT_FIRST, UNKNOWN, Ids, Mass, Question, Span, TokenScores, TokenSet
+from choicewise.models.server.faults import JSON, Unanswerable
+from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Ids, Mass, Question, Span, TokenScores, TokenSet
 from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import Tokenizer
+
+PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+"""The most likely token of the model's own distribution, whatever the server's defaults are."""
+
+_UNCHANGED: Final = {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+"""What servers may have defaults for that change the model's own distribution; not every server takes them."""
+
+_MOST_STOPS: Final = 4
+"""Texts at which servers stop; all others are found here."""
+
+_ABOVE = 1e-6
+"""Nats by which a log-probability may exceed 0, as rounding makes it."""
+
+_STAND_IN = -9000.0
+"""Log-probabilities at and below it stand for others: vLLM writes -9999 for minus infinity and for unknown ones."""
+
+_ID = re.compile("token_id:[0-9]{1,9}")
 
 
 class Part(NamedTuple):
@@ -23,6 +41,107 @@ class Part(NamedTuple):
 
     question: int
     number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is posted to ``path``, and how its answer is read.
+
+    ``read`` gives the scores of each of ``parts``, in order, and raises Unanswerable where the answer is not what was
+    asked for.
+    """
+
+    path: str
+    body: dict[str, Any]
+    parts: Sequence[Part]
+    read: Callable[[JSON], Sequence[TokenScores]]
+
+
+class Route(Protocol):
+    """A way of asking.  ``cost``: in words, what it costs; ``supports``: the kinds of question it answers."""
+
+    @property
+    def name(self) -> str:
+        """How it asks, in a few words."""
+
+    @property
+    def cost(self) -> str:
+        """What it costs, in words."""
+
+    @property
+    def supports(self) -> frozenset[type]:
+        """The kinds of question that it answers."""
+
+    def objection(self, question: Question) -> str | None:
+        """Why it can't answer ``question``, of a kind that it supports; None where it can."""
+
+    def parts(self, question: Question) -> int:
+        """Of how many parts the answer to ``question`` is put together."""
+
+    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+        """The requests for ``questions`` (index among those asked, question), in the order that is best for a cache.
+
+        Every part of every question is in exactly one of them.
+        """
+
+    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
+        """The answer to ``question`` from its parts."""
+
+
+class OnePart:
+    """The part of a way of asking that says that an answer comes whole."""
+
+    def parts(self, question: Question) -> int:
+        """One."""
+        return 1
+
+    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
+        """The one part."""
+        return parts[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """``tokens`` that are sent, of which those from ``first`` on are scored.
+
+    ``spans``: (index of a question, its first scored token, the end of its tokens), all within these tokens.
+    """
+
+    tokens: list[int]
+    first: int
+    spans: Sequence[tuple[int, int, int]]
+
+    @property
+    def parts(self) -> list[Part]:
+        """The questions that are answered, which have one part each."""
+        return [Part(index) for index, _, _ in self.spans]
+
+    def scores(self, logprobs: Sequence[float], ranks: Sequence[int]) -> list[TokenScores]:
+        """The scores of the spans from those of all tokens from ``first`` on."""
+        scores = []
+        for _, start, end in self.spans:
+            own = slice(start - self.first, end - self.first)
+            scores.append(TokenScores.of(self.tokens[start:end], logprobs[own], ranks[own]))
+        return scores
+
+
+class WholeSpans(OnePart, ABC):
+    """A way of asking in which every span that is no prefix of another is one request."""
+
+    supports: frozenset[type] = frozenset({Span})
+
+    def objection(self, question: Question) -> str | None:
+        """None: every span can be asked."""
+        return None
+
+    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+        """One request for every span that is no prefix of another."""
+        spans = [(index, span) for index, span in questions if isinstance(span, Span)]
+        yield from map(self._call, whole_spans(spans))
+
+    @abstractmethod
+    def _call(self, whole: Whole) -> Call:
+        """The request for these tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,82 +183,122 @@ def nodes(questions: Sequence[tuple[int, Span | Mass]]) -> Iterator[Node]:
         start = stop
 
 
-def _node(tree: Tree, prefix: list[int], places: np.ndarray, spans: np.ndarray, asked: dict[int, list[int]]) -> Node:
-    node = Node(prefix, {}, [])
-    for place, span in zip(places.tolist(), spans.tolist(), strict=True):
-        number, target = place - int(tree.starts[span]), int(tree.targets[place])
-        parts = [Part(index, number) for index in asked[span]]
-        if target > FIRST_SET:
-            node.tokens.setdefault(target, []).extend(parts)
-        else:
-            node.sets.append((tree.sets[FIRST_SET - target], parts))
-    return node
+class Prompts(Protocol):
+    """``name``: how prompts are sent, in a word or two.  ``front``: tokens that the server puts before every prompt."""
+
+    name: str
+    front: tuple[int, ...]
+
+    def prompt(self, tokens: Sequence[int]) -> list[int] | str | None:
+        """What is sent for ``tokens``, those of ``front`` included; None where nothing gives just these."""
+
+    def objection(self, tokens: Sequence[int]) -> str | None:
+        """Why nothing gives just these ``tokens``; None where something does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What is posted to ``path``, and how its answer is read.
+class TokenPrompts:
+    """Tokens are sent as they are."""
 
-    ``read`` gives the scores of each of ``parts``, in order, and raises Unanswerable where the answer is not what was
-    asked for.
+    name = "tokens"
+    front: tuple[int, ...] = ()
+
+    def prompt(self, tokens: Sequence[int]) -> list[int]:
+        """The ``tokens``."""
+        return list(tokens)
+
+    def objection(self, tokens: Sequence[int]) -> str | None:
+        """None."""
+        return None
+
+
+class TextPrompts:
+    """Texts are sent that ``tokenizer`` encodes to just these tokens; the server puts ``front`` before them.
+
+    So a server with the same tokenizer reads the tokens that were meant, and what no text gives is not asked.
     """
 
-    path: str
-    body: dict[str, Any]
-    parts: Sequence[Part]
-    read: Callable[[JSON], Sequence[TokenScores]]
+    name = "texts"
+
+    def __init__(self, tokenizer: Tokenizer, front: tuple[int, ...]) -> None:
+        self._tokenizer, self.front = tokenizer, front
+
+    def prompt(self, tokens: Sequence[int]) -> str | None:
+        """The text of ``tokens`` after the front."""
+        count = len(self.front)
+        if tuple(tokens[:count]) != self.front:
+            return None
+        ids = np.asarray(tokens[count:], dtype=np.int32)
+        text = b"".join(self._tokenizer.token_bytes[token] for token in ids).decode(errors="replace")
+        spellings = [text, text[1:]] if text.startswith(" ") else [text]  # some tokenizers put a space in front
+        for spelling, encoded in zip(spellings, self._encoded(spellings), strict=True):
+            if np.array_equal(encoded, ids):
+                return spelling
+        return None
+
+    def objection(self, tokens: Sequence[int]) -> str | None:
+        """Why no text gives just these ``tokens``."""
+        if tuple(tokens[: len(self.front)]) != self.front:
+            return (
+                f"the server puts {list(self.front)} before every text (BOS), which these tokens do not begin with; use"
+                " a protocol that begins with BOS, or a server that adds none"
+            )
+        if self.prompt(tokens) is None:
+            return "the server takes prompts as texts, and no text has just these tokens"
+        return None
+
+    def _encoded(self, texts: list[str]) -> list[Ids]:
+        return self._tokenizer.encode(texts, special=False)
 
 
-class OnePart:
-    """The part of a way of asking that says that an answer comes whole."""
+class Chats:
+    """Reads the messages back that :class:`~choicewise.tokens.chat_template.ServedChat` made a text of."""
 
-    def parts(self, question: Question) -> int:
-        """One."""
-        return 1
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
 
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
-        """The one part."""
-        return parts[0]
+    def messages(self, context: Ids) -> list[dict[str, str]] | None:
+        """The messages that ``context`` spells, as a server takes them; None where it is no chat."""
+        if not isinstance(self._tokenizer.chat, ServedChat):
+            return None
+        messages = ServedChat.messages(self._tokenizer.decode(context).removeprefix(" "))
+        return None if messages is None else [message._asdict() for message in messages]
 
-
-class Route(Protocol):
-    """A way of asking.  ``cost``: in words, what it costs; ``supports``: the kinds of question it answers."""
-
-    @property
-    def name(self) -> str:
-        """How it asks, in a few words."""
-
-    @property
-    def cost(self) -> str:
-        """What it costs, in words."""
-
-    @property
-    def supports(self) -> frozenset[type]:
-        """The kinds of question that it answers."""
-
-    def objection(self, question: Question) -> str | None:
-        """Why it can't answer ``question``, of a kind that it supports; None where it can."""
-
-    def parts(self, question: Question) -> int:
-        """Of how many parts the answer to ``question`` is put together."""
-
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
-        """The requests for ``questions`` (index among those asked, question), in the order that is best for a cache.
-
-        Every part of every question is in exactly one of them.
-        """
-
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
-        """The answer to ``question`` from its parts."""
+    def objection(self, context: Ids) -> str | None:
+        """Why a chat endpoint can't be asked about ``context``; None where it can."""
+        messages = self.messages(context)
+        if messages is None:
+            return "the server takes chats only, and this is none; ask it as a chat"
+        if messages[-1]["role"] != "user":
+            return "the server's chat does not go on with what the assistant has begun to say"
+        return None
 
 
-ABOVE = 1e-6
-"""Nats by which a log-probability may exceed 0, as rounding makes it."""
+def settings(generation: Generation, unchanged: bool) -> dict[str, Any]:
+    """What a request says about how to generate; ``unchanged``: with all that leaves the distribution as it is."""
+    body: dict[str, Any] = {"max_tokens": generation.limit, "top_p": 1, "temperature": 0}
+    if generation.sampling is not None:
+        body |= {"temperature": 1, "seed": int.from_bytes(generation.sampling.stream[:4], "big") >> 1}
+    stops = [stop.decode() for stop in generation.stops if is_text(stop)][:_MOST_STOPS]
+    if stops and not generation.keep_stop:  # the text would end before the stop that is to be kept
+        body["stop"] = stops
+    return body | (_UNCHANGED if unchanged else {})
 
-_ID = re.compile("token_id:[0-9]{1,9}")
 
-STAND_IN = -9000.0
-"""Log-probabilities at and below it stand for others: vLLM writes -9999 for minus infinity and for unknown ones."""
+def text_scores(generation: Generation, text: str) -> TokenScores:
+    """The answer that is a text alone, cut where a stop begins, or ends where the stop is kept."""
+    spelled = text.encode(errors="replace")
+    places = [(place, stop) for stop in generation.stops if (place := spelled.find(stop)) >= 0]
+    if places:
+        place, stop = min(places, key=lambda each: each[0] + len(each[1]))
+        first = min(at for at, _ in places)
+        spelled = spelled[: place + len(stop)] if generation.keep_stop else spelled[:first]
+    return replace(TokenScores.of(), text=spelled.decode(errors="replace"))
+
+
+def check_finished(choice: Any) -> None:
+    """Raise Unanswerable where the text is not what the model generated, as a filter withheld it."""
+    if (reason := choice.get("finish_reason")) not in ("stop", "length", "eos", "eos_token", "stop_sequence", None):
+        raise Unanswerable(f"the server ended the text for another reason than its end ({str(reason)[:40]!r})")
 
 
 def number(value: Any) -> float:
@@ -148,9 +307,9 @@ def number(value: Any) -> float:
         raise Unanswerable(f"the server gives {_shown(value)} in place of a log-probability")
     if isinstance(value, float) and not math.isfinite(value):
         raise Unanswerable(f"the server gives {value} as a log-probability")
-    if value > ABOVE:
+    if value > _ABOVE:
         raise Unanswerable(f"the server gives {_shown(value)} as a log-probability, which is above 0")
-    if value <= STAND_IN:
+    if value <= _STAND_IN:
         raise Unanswerable(
             f"the server gives {_shown(value)} as a log-probability, which stands for one that it does not know"
         )
@@ -247,100 +406,40 @@ def is_text(spelled: bytes) -> bool:
     return True
 
 
+def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:
+    """The tokens to send for ``questions`` (index, span), in depth-first order, each sequence once."""
+    sequences = [
+        (np.concatenate([span.context, span.continuation]).astype(">i4").tobytes(), len(span.context), index)
+        for index, span in questions
+    ]
+    sequences.sort(
+        key=lambda each: each[0]
+    )  # bytes of big-endian ids sort as the ids do, a prefix before what it begins
+    group: list[tuple[bytes, int, int]] = []
+    for place, each in enumerate(sequences):
+        group.append(each)
+        if place + 1 == len(sequences) or not sequences[place + 1][0].startswith(each[0]):
+            yield _whole(each[0], group)
+            group = []
+
+
+def _node(tree: Tree, prefix: list[int], places: np.ndarray, spans: np.ndarray, asked: dict[int, list[int]]) -> Node:
+    node = Node(prefix, {}, [])
+    for place, span in zip(places.tolist(), spans.tolist(), strict=True):
+        number, target = place - int(tree.starts[span]), int(tree.targets[place])
+        parts = [Part(index, number) for index in asked[span]]
+        if target > FIRST_SET:
+            node.tokens.setdefault(target, []).extend(parts)
+        else:
+            node.sets.append((tree.sets[FIRST_SET - target], parts))
+    return node
+
+
 def _shown(value: Any) -> str:
     """What stands in place of something, in a few characters."""
     return "nothing" if value is None else repr(value)[:40]
 
 
-PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
-"""The most likely token of the model's own distribution, whatever the server's defaults are."""
-
-
-class Prompts(Protocol):
-    """``name``: how prompts are sent, in a word or two.  ``front``: tokens that the server puts before every prompt."""
-
-    name: str
-    front: tuple[int, ...]
-
-    def prompt(self, tokens: Sequence[int]) -> list[int] | str | None:
-        """What is sent for ``tokens``, those of ``front`` included; None where nothing gives just these."""
-
-    def objection(self, tokens: Sequence[int]) -> str | None:
-        """Why nothing gives just these ``tokens``; None where something does."""
-
-
-class TokenPrompts:
-    """Tokens are sent as they are."""
-
-    name = "tokens"
-    front: tuple[int, ...] = ()
-
-    def prompt(self, tokens: Sequence[int]) -> list[int]:
-        """The ``tokens``."""
-        return list(tokens)
-
-    def objection(self, tokens: Sequence[int]) -> str | None:
-        """None."""
-        return None
-
-
-class TextPrompts:
-    """Texts are sent that ``tokenizer`` encodes to just these tokens; the server puts ``front`` before them.
-
-    So a server with the same tokenizer reads the tokens that were meant, and what no text gives is not asked.
-    """
-
-    name = "texts"
-
-    def __init__(self, tokenizer: Tokenizer, front: tuple[int, ...]) -> None:
-        self._tokenizer, self.front = tokenizer, front
-
-    def prompt(self, tokens: Sequence[int]) -> str | None:
-        """The text of ``tokens`` after the front."""
-        count = len(self.front)
-        if tuple(tokens[:count]) != self.front:
-            return None
-        ids = np.asarray(tokens[count:], dtype=np.int32)
-        text = b"".join(self._tokenizer.token_bytes[token] for token in ids).decode(errors="replace")
-        spellings = [text, text[1:]] if text.startswith(" ") else [text]  # some tokenizers put a space in front
-        for spelling, encoded in zip(spellings, self._encoded(spellings), strict=True):
-            if np.array_equal(encoded, ids):
-                return spelling
-        return None
-
-    def objection(self, tokens: Sequence[int]) -> str | None:
-        """Why no text gives just these ``tokens``."""
-        if tuple(tokens[: len(self.front)]) != self.front:
-            return (
-                f"the server puts {list(self.front)} before every text (BOS), which these tokens do not begin with; use"
-                " a protocol that begins with BOS, or a server that adds none"
-            )
-        if self.prompt(tokens) is None:
-            return "the server takes prompts as texts, and no text has just these tokens"
-        return None
-
-    def _encoded(self, texts: list[str]) -> list[Ids]:
-        return self._tokenizer.encode(texts, special=False)
-
-
-class Chats:
-    """Reads the messages back that :class:`~choicewise.tokens.chat_template.ServedChat` made a text of."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def messages(self, context: Ids) -> list[dict[str, str]] | None:
-        """The messages that ``context`` spells, as a server takes them; None where it is no chat."""
-        if not isinstance(self._tokenizer.chat, ServedChat):
-            return None
-        messages = ServedChat.messages(self._tokenizer.decode(context).removeprefix(" "))
-        return None if messages is None else [message._asdict() for message in messages]
-
-    def objection(self, context: Ids) -> str | None:
-        """Why a chat endpoint can't be asked about ``context``; None where it can."""
-        messages = self.messages(context)
-        if messages is None:
-            return "the server takes chats only, and this is none; ask it as a chat"
-        if messages[-1]["role"] != "user":
-            return "the server's chat does not go on with what the assistant has begun to say"
-        return None
+def _whole(longest: bytes, group: Sequence[tuple[bytes, int, int]]) -> Whole:
+    spans = [(index, start, len(tokens) // 4) for tokens, start, index in group]
+    return Whole(np.frombuffer(longest, dtype=">i4").tolist(), min(start for _, start, _ in spans), spans)

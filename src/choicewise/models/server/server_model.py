@@ -1,12 +1,14 @@
-"""A server as a model."""
+"""A server as a model: its tokenizer, its window, and which way each question is asked."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,13 +20,14 @@ from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.models.local.files import FILES
 from choicewise.models.model import SERVER, SelfCheck
 from choicewise.models.server.address import KEY_VARIABLE, ServerAddress
-from choicewise.models.server.http import Client, ServerFailed, Unanswerable
+from choicewise.models.server.facts import NOT_THERE, ServerFacts, answer_if_offered, other_name, read_server_facts
+from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.http import Client
 from choicewise.models.server.many_requests import ask, unanswered
-from choicewise.models.server.next_token_routes import ByLength, with_label_ranks
-from choicewise.models.server.probe import NOT_THERE, ChosenRoutes, Probe, ServerFacts, other_name, read_server_facts
-from choicewise.models.server.routes import Chats, Route
-from choicewise.models.server.span_routes import WholeSpans
-from choicewise.questions import Answers, Generation, Question
+from choicewise.models.server.next_token_routes import ByLength
+from choicewise.models.server.probe import ChosenRoutes, Probe
+from choicewise.models.server.routes import Chats, Route, WholeSpans
+from choicewise.questions import Answers, Generation, Question, Span, TokenScores
 from choicewise.records import ServerRecord
 from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
@@ -32,11 +35,24 @@ from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 WINDOW: Final = 2048
 """Tokens of prompt and answer where neither the server nor the user says how many fit."""
 
+_COUNTED: Final = 100
+"""Tokens among which a label counts, in the original MMLU script.
+
+A token of probability 1/100 or more is among them; of one below, whose rank is not known, the prompt's own
+log-probabilities say it.  They cost a whole prompt without the server's cache, so they are asked for where a protocol
+scores by ranks (:attr:`Span.ranked`) and nowhere else.
+"""
+
+_BYTES = "bytes"
+"""The name of the tokenizer whose tokens are bytes."""
+
+_ADVICE = "name the tokenizer: a model folder, a name on the Hub as ORG/NAME, or bundled:NAME"
+
 
 class ServerModel:
     """The model that the server at ``address`` serves.
 
-    ``tokenizer``: the name of its tokenizer (:func:`~.server_tokenizer.named_tokenizer`), by default where the server
+    ``tokenizer``: the name of its tokenizer (:func:`_named_tokenizer`), by default where the server
     says that its weights come from.  ``window``: the most input tokens, as of a model that runs here; by default as
     many as the server takes with what it generates.
     ``notes``: what users should know of how it is asked; ``say`` gets a line now and then while a server is waited for.
@@ -125,7 +141,7 @@ class ServerModel:
             named=self._named,
         )
 
-    def probe_again(self) -> Mapping[str, float]:
+    def probe_now(self) -> Mapping[str, float]:
         """The probe's log-probabilities (nats) as the server gives them now, by text.
 
         Raises ModelError where the server can't be asked as before.
@@ -199,7 +215,7 @@ class ServerModel:
             given = ask(self.client, route, asked, self.served.model)
             longest = max(question.inputs + 1 for _, question in asked)
             if isinstance(route, ByLength) and (whole := route.ranking(longest)) is not None:
-                given = with_label_ranks(self.client, whole, given, dict(asked), self.served.model)
+                given = _with_label_ranks(self.client, whole, given, dict(asked), self.served.model)
             yield from given
 
     def close(self) -> None:
@@ -256,11 +272,11 @@ class ServerModel:
 
     def _tokenizer(self, named: str | None, progress: Download | None) -> tuple[Tokenizer, str]:
         if named is not None:
-            tokenizer, name = named_tokenizer(named, progress), named
+            tokenizer, name = _named_tokenizer(named, progress), named
         elif self._completions:
-            tokenizer, name = served_tokenizer(self.served, progress)
+            tokenizer, name = _served_tokenizer(self.served, progress)
         else:
-            tokenizer, name = ByteTokenizer(), BYTES
+            tokenizer, name = ByteTokenizer(), _BYTES
         if tokenizer.chat is None:
             self._converse(tokenizer)
         return tokenizer, name
@@ -268,16 +284,10 @@ class ServerModel:
     def _converse(self, tokenizer: Tokenizer) -> None:
         """Let the server make the text of chats where it can and ``tokenizer`` can't."""
         message = {"role": "user", "content": "Say yes."}
-        try:
-            self.client.post("chat/completions", {"model": self.served.model, "messages": [message], "max_tokens": 1})
-        except Unanswerable:
-            return
-        except ServerFailed as error:
-            if error.status not in NOT_THERE:
-                raise
-            return
-        inner: Any = getattr(tokenizer, "inner", tokenizer)
-        inner.chat = ServedChat()
+        body = {"model": self.served.model, "messages": [message], "max_tokens": 1}
+        if answer_if_offered(self.client, "chat/completions", body):
+            inner: Any = getattr(tokenizer, "inner", tokenizer)
+            inner.chat = ServedChat()
 
     def _fitting(self, asked: int | None) -> int:
         """Tokens that the server takes, of prompt and answer together; ``asked``: input tokens that the user names."""
@@ -301,18 +311,12 @@ class ServerModel:
         return f"ServerModel({str(self.client.address)!r})"
 
 
-BYTES = "bytes"
-"""The name of the tokenizer whose tokens are bytes."""
-
-_ADVICE = "name the tokenizer: a model folder, a name on the Hub as ORG/NAME, or bundled:NAME"
-
-
-def named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
+def _named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
     """The tokenizer called ``name``: of a folder, of a model on the Hub, ``bundled:...`` or ``bytes``.
 
     Raises ModelError where there is none.
     """
-    if name == BYTES:
+    if name == _BYTES:
         return ByteTokenizer()
     if name.startswith(PREFIX):
         if (bundled := bundled_folder(name, MODELS)) is None:
@@ -328,13 +332,13 @@ def named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
     return _read(snapshot.folder)
 
 
-def served_tokenizer(served: ServerFacts, progress: Download | None = None) -> tuple[Tokenizer, str]:
+def _served_tokenizer(served: ServerFacts, progress: Download | None = None) -> tuple[Tokenizer, str]:
     """The tokenizer of what the server says that it serves, and its name; ModelError where that can't be had here."""
     problems = list[str]()
     for name in dict.fromkeys(filter(None, (served.root, served.model))):
         try:
             if Path(name).is_dir() or (hub_name(name) is not None and not name.startswith("/")):
-                return named_tokenizer(name, progress), name
+                return _named_tokenizer(name, progress), name
         except (ChoicewiseError, OSError) as error:
             problems.append(f"{name}: {error}")
     reason = f" ({'; '.join(problems)})" if problems else ""
@@ -349,3 +353,25 @@ def _read(folder: Path) -> Tokenizer:
 
     tokenizer = HfTokenizer(folder)
     return PartwiseTokenizer(tokenizer, tokenizer.cut)
+
+
+def _with_label_ranks(
+    client: Client, whole: Route, answers: Answers, questions: Mapping[int, Question], model: str
+) -> Answers:
+    """``answers`` to ``questions`` (by index), those that need ranks last, with the ranks that ``whole`` gives."""
+    unranked = dict[int, TokenScores]()
+    for index, answer in answers:
+        if _is_unranked(questions[index], answer):
+            unranked[index] = answer
+        else:
+            yield index, answer
+    asked = [(index, questions[index]) for index in unranked]
+    for index, answer in ask(client, whole, asked, model):
+        yield index, unranked[index] if answer.missing else replace(unranked[index], ranks=answer.ranks)
+
+
+def _is_unranked(question: Question, answer: TokenScores) -> bool:
+    """Whether the ranks of its tokens matter, and one of them is unlikely and has no known rank."""
+    if not isinstance(question, Span) or not question.ranked or answer.missing is not None:
+        return False
+    return bool(((answer.ranks < 0) & (answer.logprobs < -math.log(_COUNTED))).any())

@@ -1,86 +1,27 @@
-"""Echo, prompt log-probabilities, generation."""
+"""Ways of asking that send a prompt whole: echo, prompt log-probabilities, generated completions."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from choicewise.models.server import routes
-from choicewise.models.server.http import JSON, Unanswerable
-from choicewise.models.server.routes import PLAIN, Call, OnePart, Part, Prompts
+from choicewise.models.server.faults import JSON, Unanswerable
+from choicewise.models.server.routes import (
+    PLAIN,
+    Call,
+    OnePart,
+    Part,
+    Prompts,
+    Whole,
+    WholeSpans,
+    check_finished,
+    settings,
+    text_scores,
+)
 from choicewise.questions import Generation, Question, Sampling, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """``tokens`` that are sent, of which those from ``first`` on are scored.
-
-    ``spans``: (index of a question, its first scored token, the end of its tokens), all within these tokens.
-    """
-
-    tokens: list[int]
-    first: int
-    spans: Sequence[tuple[int, int, int]]
-
-    @property
-    def parts(self) -> list[Part]:
-        """The questions that are answered, which have one part each."""
-        return [Part(index) for index, _, _ in self.spans]
-
-    def scores(self, logprobs: Sequence[float], ranks: Sequence[int]) -> list[TokenScores]:
-        """The scores of the spans from those of all tokens from ``first`` on."""
-        scores = []
-        for _, start, end in self.spans:
-            own = slice(start - self.first, end - self.first)
-            scores.append(TokenScores.of(self.tokens[start:end], logprobs[own], ranks[own]))
-        return scores
-
-
-class WholeSpans(OnePart, ABC):
-    """A way of asking in which every span that is no prefix of another is one request."""
-
-    supports: frozenset[type] = frozenset({Span})
-
-    def objection(self, question: Question) -> str | None:
-        """None: every span can be asked."""
-        return None
-
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
-        """One request for every span that is no prefix of another."""
-        spans = [(index, span) for index, span in questions if isinstance(span, Span)]
-        yield from map(self._call, whole_spans(spans))
-
-    @abstractmethod
-    def _call(self, whole: Whole) -> Call:
-        """The request for these tokens."""
-
-
-def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:
-    """The tokens to send for ``questions`` (index, span), in depth-first order, each sequence once."""
-    sequences = [
-        (np.concatenate([span.context, span.continuation]).astype(">i4").tobytes(), len(span.context), index)
-        for index, span in questions
-    ]
-    sequences.sort(
-        key=lambda each: each[0]
-    )  # bytes of big-endian ids sort as the ids do, a prefix before what it begins
-    group: list[tuple[bytes, int, int]] = []
-    for place, each in enumerate(sequences):
-        group.append(each)
-        if place + 1 == len(sequences) or not sequences[place + 1][0].startswith(each[0]):
-            yield _whole(each[0], group)
-            group = []
-
-
-def _whole(longest: bytes, group: Sequence[tuple[bytes, int, int]]) -> Whole:
-    spans = [(index, start, len(tokens) // 4) for tokens, start, index in group]
-    return Whole(np.frombuffer(longest, dtype=">i4").tolist(), min(start for _, start, _ in spans), spans)
 
 
 class Echo(WholeSpans):
@@ -168,33 +109,6 @@ class PromptLogprobs(WholeSpans):
         return Call("completions", body, whole.parts, partial(_read, whole))
 
 
-def _read(whole: Whole, answer: JSON) -> list[TokenScores]:
-    routes.check_prompt(answer, len(whole.tokens))
-    given = routes.items(routes.choice(answer), "prompt_logprobs")
-    if len(given) != len(whole.tokens):
-        raise Unanswerable(
-            f"the server gives log-probabilities of {len(given)} tokens where {len(whole.tokens)} were sent"
-        )
-    logprobs, ranks = [0.0], [0]
-    for token, place in zip(whole.tokens[whole.first :], given[whole.first :], strict=True):
-        listed = place.get(str(token)) if isinstance(place, dict) else None
-        if not isinstance(listed, dict):
-            raise Unanswerable(f"the server gives no log-probability of token {token} of the prompt")
-        rank = listed.get("rank")
-        if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank < 2**31:
-            raise Unanswerable(f"the server gives {rank!r:.40} as the rank of token {token}")
-        logprobs.append(routes.number(listed.get("logprob")))
-        ranks.append(rank - 1)
-    return whole.scores(logprobs[1:], ranks[1:])
-
-
-UNCHANGED: Final = {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
-"""What servers may have defaults for that change the model's own distribution; not every server takes them."""
-
-MOST_STOPS: Final = 4
-"""Texts at which servers stop; all others are found here."""
-
-
 class Completions(OnePart):
     """One request for every generation.  Stops are applied here again, by tokens where the server names them.
 
@@ -255,32 +169,24 @@ class Completions(OnePart):
         return [scores]
 
 
-def settings(generation: Generation, unchanged: bool) -> dict[str, Any]:
-    """What a request says about how to generate; ``unchanged``: with all that leaves the distribution as it is."""
-    body: dict[str, Any] = {"max_tokens": generation.limit, "top_p": 1, "temperature": 0}
-    if generation.sampling is not None:
-        body |= {"temperature": 1, "seed": int.from_bytes(generation.sampling.stream[:4], "big") >> 1}
-    stops = [stop.decode() for stop in generation.stops if routes.is_text(stop)][:MOST_STOPS]
-    if stops and not generation.keep_stop:  # the text would end before the stop that is to be kept
-        body["stop"] = stops
-    return body | (UNCHANGED if unchanged else {})
-
-
-def text_scores(generation: Generation, text: str) -> TokenScores:
-    """The answer that is a text alone, cut where a stop begins, or ends where the stop is kept."""
-    spelled = text.encode(errors="replace")
-    places = [(place, stop) for stop in generation.stops if (place := spelled.find(stop)) >= 0]
-    if places:
-        place, stop = min(places, key=lambda each: each[0] + len(each[1]))
-        first = min(at for at, _ in places)
-        spelled = spelled[: place + len(stop)] if generation.keep_stop else spelled[:first]
-    return replace(TokenScores.of(), text=spelled.decode(errors="replace"))
-
-
-def check_finished(choice: Any) -> None:
-    """Raise Unanswerable where the text is not what the model generated, as a filter withheld it."""
-    if (reason := choice.get("finish_reason")) not in ("stop", "length", "eos", "eos_token", "stop_sequence", None):
-        raise Unanswerable(f"the server ended the text for another reason than its end ({str(reason)[:40]!r})")
+def _read(whole: Whole, answer: JSON) -> list[TokenScores]:
+    routes.check_prompt(answer, len(whole.tokens))
+    given = routes.items(routes.choice(answer), "prompt_logprobs")
+    if len(given) != len(whole.tokens):
+        raise Unanswerable(
+            f"the server gives log-probabilities of {len(given)} tokens where {len(whole.tokens)} were sent"
+        )
+    logprobs, ranks = [0.0], [0]
+    for token, place in zip(whole.tokens[whole.first :], given[whole.first :], strict=True):
+        listed = place.get(str(token)) if isinstance(place, dict) else None
+        if not isinstance(listed, dict):
+            raise Unanswerable(f"the server gives no log-probability of token {token} of the prompt")
+        rank = listed.get("rank")
+        if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank < 2**31:
+            raise Unanswerable(f"the server gives {rank!r:.40} as the rank of token {token}")
+        logprobs.append(routes.number(listed.get("logprob")))
+        ranks.append(rank - 1)
+    return whole.scores(logprobs[1:], ranks[1:])
 
 
 def _before_end(scores: TokenScores, tokenizer: Tokenizer) -> TokenScores:

@@ -21,8 +21,8 @@ from workload import Asker
 
 from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import resolve
-from choicewise.requests.ask import BlockQuestion
 from choicewise.requests.blocks import cut_blocks, list_asks, list_sections, prepare_block, with_split
+from choicewise.requests.prepared import BlockQuestion
 from choicewise.running.evaluate import evaluate
 from choicewise.running.executor import cut_shards, shard_tokens
 from choicewise.running.plan import unique_tokens

@@ -3,7 +3,7 @@
 python benchmarks/kills.py [--runs 200] [--every 1] [--seed 0] [--faults kill,tear,full]
 
 A small run is made in a process that ends itself with SIGKILL before its first step on the disk (open for writing,
-write, fsync, rename, exchange, mkdir, remove), another before its second one, and so on through all of them (``kill``);
+write, fsync, rename, mkdir, remove), another before its second one, and so on through all of them (``kill``);
 or after half of what a write wants to write (``tear``); or every step from the Nth on finds the disk full (``full``).
 Then the same is done once more in a process that nobody disturbs. What there is then must be what an undisturbed run
 gives: every observation once, the same rows of the report, and a folder in which ``choicewise doctor`` sees nothing.
@@ -49,10 +49,9 @@ from choicewise.running import doctor
 from choicewise.running import evaluate as ask_again
 from choicewise.store import folder as block_writer
 from choicewise.store import manifest as manifest_file
-from choicewise.store.folder import RunFolder
+from choicewise.store import tables
 from choicewise.store.manifest import read_manifest
 from choicewise.store.tables import read_blocks
-from choicewise.util import files as atomic
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer"]
 
@@ -80,8 +79,8 @@ class Disturbance:
         sys.addaudithook(self._hear)
         sys.unraisablehook = lambda unraisable: None  # a writer closes its file again when it is collected
         self._wrap(os, "fsync")
-        self._wrap(atomic, "exchange")
-        self._wrap(pq, "write_table", writes=lambda table, where, **_: where)
+        for writer in (tables, summary_file):
+            self._wrap(writer, "write_parquet", writes=lambda where, *_, **__: where)
         self._wrap(pq.ParquetWriter, "close")
         self._wrap(Path, "write_text", writes=lambda path, *_, **__: path)
 
@@ -174,24 +173,16 @@ def asked_again(folder: Path) -> None:
 
 
 def damaged_run(folder: Path) -> None:
-    """A finished run with a torn block, doubled observations, a lost manifest, a leftover and a pickle."""
+    """A finished run with a torn block, a lost manifest, a leftover and a pickle."""
     data(folder)
     evaluate(model="fake:hash", data=folder / "data", protocols=PROTOCOLS, out=folder / "run")
     out = folder / "run"
     manifest = read_manifest(out)
-    doubled = read_blocks(out, manifest.blocks[1:2], "observations")
-    RunFolder(out, manifest).replace_observations(manifest.blocks[1].name, _twice(doubled))
     torn = out / "blocks" / manifest.blocks[0].name / "spans.parquet"
     torn.write_bytes(torn.read_bytes()[:-7])
     (out / "manifest.json").write_text("{")
     (out / "blocks" / "00077.partial").mkdir()
     (out / "blocks" / "cache.pkl").write_bytes(b"\x80\x04.")
-
-
-def _twice(table: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.concat_tables([table, table.slice(0, 3)])
 
 
 def repaired(folder: Path) -> None:

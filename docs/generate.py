@@ -21,7 +21,7 @@ import typer
 import choicewise
 from choicewise import cli, errors
 from choicewise.data.benchmarks import benchmarks
-from choicewise.data.tables import ROW_READERS
+from choicewise.data.files import ROW_READERS
 from choicewise.interchange.export import WRITERS, writer
 from choicewise.interchange.logs.files import READERS, reader
 from choicewise.protocols.catalogue import Entry, entries, groups, suite, suite_names

@@ -63,7 +63,7 @@ def known_suites(folder: Path, monkeypatch: pytest.MonkeyPatch, **texts: str) ->
         file = folder / f"{number}.toml"
         file.write_text(text, encoding="utf-8")
         files[text.split('"')[1]] = file
-    monkeypatch.setattr(suites, "_suites_places", lambda: files)
+    monkeypatch.setattr(suites, "_suite_files", lambda: files)
     for cache in caches:
         cache.cache_clear()
     yield

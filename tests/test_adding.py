@@ -19,9 +19,9 @@ import pytest
 from choicewise import evaluate
 from choicewise.data.benchmarks import PLACE, open_benchmark
 from choicewise.data.dataset import Dataset
+from choicewise.data.files import ROW_READERS
 from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
-from choicewise.data.tables import ROW_READERS
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
 from choicewise.protocols import protocol, readings

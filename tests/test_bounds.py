@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.calibrate import calibrated, calibrated_range, order_predictions
 from choicewise.scoring.combine import (
+    COMBINERS,
     OVER_CHAINS,
     RANGES,
-    SPELLINGS,
     difference,
     difference_range,
     expected_rating,
@@ -174,8 +174,8 @@ def test_readings_of_several_parts(worlds: list[Hidden], seed: int, name: str) -
     offsets = true[0].item_offsets
     if name == "spellings":  # parts are other spellings: other tokens
         true, told = ([replace(p, tokens=p.tokens + 5 * n) for n, p in enumerate(each)] for each in (true, told))
-        compute = SPELLINGS.scores
-        ranges = SPELLINGS.ranges
+        compute = COMBINERS["spellings"].scores
+        ranges = COMBINERS["spellings"].ranges
         truth = compute(mmlu_protocol(), Parts(true))
         assert ranges is not None
         bounds = ranges(mmlu_protocol(), Parts(told))

@@ -21,7 +21,8 @@ from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Conclusion, Generation, Sampling, Span, TokenScores
 from choicewise.report.explain import explanation_lines
-from choicewise.requests.ask import PreparedBlock
+from choicewise.requests.ask import add_requests
+from choicewise.requests.prepared import PreparedBlock
 from choicewise.requests.render import render
 from choicewise.results.explain import explain
 from choicewise.results.run import Run
@@ -288,7 +289,7 @@ def test_a_chain_that_can_not_fit_is_missing_with_the_reason() -> None:
     for window, reason in ((needed, None), (needed - 1, "too long")):
         model.window = window
         asking = PreparedBlock()
-        asking.add(protocol, [request], model)
+        add_requests(asking, protocol, [request], model)
         assert [(row.missing or "")[:8] or None for row in asking.requests] == [reason]
         assert max((question.inputs for question in asking.wanted.values()), default=needed) == needed
 
@@ -296,7 +297,7 @@ def test_a_chain_that_can_not_fit_is_missing_with_the_reason() -> None:
 def test_a_plan_counts_chains_at_their_full_length() -> None:
     asking, protocol = PreparedBlock(), SHORT[HEADLINE]
     request = render(protocol, ITEMS[1], ())
-    asking.add(protocol, [request], HashModel())
+    add_requests(asking, protocol, [request], HashModel())
     context, behind = 1 + len(request.context()), len(request.proposals[0] + " (")
     # The beginning once for all chains and once for all spans; each span reads its last input beside its siblings.
     assert unique_tokens(list(asking.wanted.values())) == context + 3 * 11 + context + 3 * (12 + behind + 2)
@@ -310,7 +311,7 @@ def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
         **{"chains": 1, "new_tokens": 2, "question": "{question}", "proposal": "b", "continuation": "{choice}"},
     )
     asking = PreparedBlock()
-    asking.add(protocol, [render(protocol, Item("1", "a", ("a", "b"), (0,)), ())], ToyModel())
+    add_requests(asking, protocol, [render(protocol, Item("1", "a", ("a", "b"), (0,)), ())], ToyModel())
     reasons = [row.missing for row in asking.spans if row.choice >= 0]
     assert reasons == ["the proposal shares a token with the question; begin it with a line break"] * 2
 

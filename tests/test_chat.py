@@ -20,7 +20,8 @@ from choicewise.models.load import load_model
 from choicewise.models.local.files import LONGEST, read_chat_template
 from choicewise.protocols.catalogue import chat_name, entry, in_chat, plain_name, resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.requests.ask import PreparedBlock
+from choicewise.requests.ask import add_requests
+from choicewise.requests.prepared import PreparedBlock
 from choicewise.requests.render import TemplateSource, requests
 from choicewise.requests.request import Request
 from choicewise.results.rows import run_id
@@ -168,7 +169,7 @@ def test_shots_that_do_not_fit_are_dropped_with_their_turns() -> None:
     made = list(source.requests("mill_lore", DATA["letters"].rows("test", "mill_lore"), 0))
     assert all(isinstance(each, Request) for each in made)
     block = PreparedBlock()
-    block.add(protocol, [each for each in made if isinstance(each, Request)], Answerer())
+    add_requests(block, protocol, [each for each in made if isinstance(each, Request)], Answerer())
     for row, request in zip(block.requests, made, strict=True):
         assert isinstance(request, Request)
         assert 0 < row.shots < 4
@@ -311,8 +312,11 @@ def test_a_template_that_starts_with_the_bos_gets_no_second_one(tmp_path: Path) 
         add_bos(folder / "tokenizer.json")
         model = load_model(folder)
         block, protocol = PreparedBlock(), mmlu_protocol(chat="turns", shots=2)
-        block.add(
-            protocol, list(requests(protocol, DATA["letters"], "mill_lore", template=model.tokenizer.chat)), model
+        add_requests(
+            block,
+            protocol,
+            list(requests(protocol, DATA["letters"], "mill_lore", template=model.tokenizer.chat)),
+            model,
         )
         assert {row.bos for row in block.spans} == {1}
         asked[name] = list(block.wanted)

@@ -39,8 +39,8 @@ ATTACKS = {
     ),
     "format string": ("{{ '{0.__class__.__init__.__globals__}'.format(messages) }}", "SecurityError"),
     "changes": ("{{ messages.append(messages) }}", "SecurityError"),
-    "deep": ("{{" + "(" * 5000 + "1" + ")" * 5000 + "}}", "fails|ended"),
-    "recursion": ("{% macro x() %}{{ x() }}{% endmacro %}{{ x() }}", "fails|ended"),
+    "deep": ("{{" + "(" * 5000 + "1" + ")" * 5000 + "}}", "fails|ended|calls itself"),
+    "recursion": ("{% macro x() %}{{ x() }}{% endmacro %}{{ x() }}", "fails|ended|calls itself"),
     "files": ("{% include '/etc/passwd' %}", "fails"),
     "syntax": ("{% if", "can't be used"),
 }

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.items import Number, UnusableRow
+from choicewise.data.files import Number
 from choicewise.data.rows import Answer, AnswerReader
-from choicewise.errors import DataError
+from choicewise.errors import DataError, UnusableRow
 
 FRUIT = ("fig", "pear", "plum")
 

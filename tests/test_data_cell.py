@@ -4,7 +4,8 @@ import datetime
 
 import pytest
 
-from choicewise.data.items import Number, UnusableRow, is_number, spell, text, value_at
+from choicewise.data.files import Number, is_number, spell, text, value_at
+from choicewise.errors import UnusableRow
 
 
 def test_text_is_unchanged() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from choicewise.data.open import open_dataset
-from choicewise.data.tables import folder_files, sibling_files
+from choicewise.data.splits import folder_files, sibling_files
 from choicewise.errors import DataError
 
 

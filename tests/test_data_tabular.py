@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from choicewise.data.dataset import Columns
 from choicewise.data.files import RowPlace, cells, csv_rows, parquet_rows, read_text
-from choicewise.data.items import Item, UnusableRow, duplicate_choices
+from choicewise.data.items import Item, duplicate_choices
 from choicewise.data.open import open_dataset
-from choicewise.data.rows import Draft, draft
+from choicewise.data.rows import RowDraft, draft
 from choicewise.data.tables import build_dataset, check_item, read_tabular
-from choicewise.errors import DataError, UsageError
+from choicewise.errors import DataError, UnusableRow, UsageError
 from choicewise.records import SkippedRow
 
 GOOD = {"question": "Q", "choices": ["a", "b"], "answer": "B"}
@@ -281,7 +281,7 @@ def test_declared_columns(tmp_path: Path) -> None:
     columns = Columns("q", right=("good",), wrong="bad", subject="area", rename={"question": "asks"})
     (item,) = open_dataset(jsonl(tmp_path, row), columns=columns).splits["test"]
     assert item == Item("law/test/0", "Q", ("a", "b", "c"), (0,), "law", {"asks": "why"})
-    assert draft(row, columns) == Draft("", "Q", ("a", "b", "c"), (0,), "any", "law", {"asks": "why"})
+    assert draft(row, columns) == RowDraft("", "Q", ("a", "b", "c"), (0,), "any", "law", {"asks": "why"})
 
 
 def test_read_tabular_counts_ids_over_the_parts_of_a_split(tmp_path: Path) -> None:

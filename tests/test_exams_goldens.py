@@ -10,7 +10,7 @@ from choicewise.data.benchmarks import benchmark
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
-from choicewise.data.tables import SPLITS
+from choicewise.data.splits import SPLITS
 from choicewise.errors import DataError
 from choicewise.protocols.catalogue import entry
 from choicewise.protocols.preparations import PREPARATIONS

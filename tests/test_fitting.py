@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from choicewise.data.items import Item
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Ids
-from choicewise.requests.ask import PreparedBlock, PromptRows, fit_requests
+from choicewise.requests.ask import add_requests
+from choicewise.requests.prepared import PreparedBlock, PromptRows, fit_requests
 from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.recipes import mmlu_protocol
@@ -158,6 +159,6 @@ def test_fitting_and_asking_encode_every_text_once(axes: dict[str, Any]) -> None
     model.tokenizer = Counting()
     requests = [request("one", "two"), request("x" * 40, "y"), request()]
     block = PreparedBlock()
-    block.add(mmlu_protocol(**axes), requests, model)
+    add_requests(block, mmlu_protocol(**axes), requests, model)
     assert {row.context for row in block.requests} <= set(sequences)
     assert len(sequences) == len(set(sequences))

@@ -68,8 +68,86 @@ STILL_LONGER = {
 LEVELS = 6
 """Of imports inside a room."""
 
-STILL_DEEPER = {"data": 8, "models": 9, "results": 9, "running": 7}
+STILL_DEEPER = {"running": 7}
 """Rooms whose imports have to become flatter yet."""
+
+MECHANISMS = {
+    "file replacement": {"util/files.py"},
+    "child process": {"util/isolate.py"},
+    "thread": {"util/background.py"},
+    "JSON writer": {"util/jsonio.py"},
+    "table writer": {"util/tables.py"},
+    "HTTP client": {"models/server/http.py"},
+    "private name": set(),
+}
+"""What there is one of, and the file that has it."""
+
+OTHERS = {
+    "file replacement": {"board/protocol.py": "receives folders part by part", "running/doctor.py": "sets aside"},
+    "child process": {"running/workers.py": "the pool of models"},
+    "thread": {
+        "board/library.py": "reads runs in the background",
+        "board/server.py": "the event loop of a server in a notebook",
+        "board/worker.py": "renews leases and sends files",
+        "models/server/many_requests.py": "one thread a request",
+        "running/progress.py": "reports while no answer comes",
+        "running/ray.py": "reads what a cluster says",
+        "running/workers.py": "reads what a child process says",
+        "util/isolated.py": "the inside of a child process, which imports next to nothing",
+    },
+    "JSON writer": {
+        "board/client.py": "the body of a request",
+        "board/pages.py": "an answer of the board",
+        "board/run_worker.py": "what a child process says",
+        "cli/terminal.py": "a result of the command line",
+        "data/files.py": "one cell in the spelling of its file",
+        "integrations/lm_eval/engine.py": "a digest",
+        "integrations/lm_eval/model.py": "a digest",
+        "interchange/export.py": "the mark of an export",
+        "interchange/harness_tasks/as_protocols.py": "a digest",
+        "interchange/harness_tasks/load.py": "what a template is filled with",
+        "interchange/logs/import_log.py": "a digest",
+        "interchange/write/every_eval_ever.py": "as its schema has it",
+        "interchange/write/harness.py": "a digest of the harness",
+        "interchange/write/tables.py": "a cell",
+        "models/local/files.py": "a digest",
+        "models/local/folder_model.py": "a name in quotes",
+        "models/local/selfcheck.py": "the key and the text of a cache",
+        "models/local/tokenizer.py": "a digest",
+        "models/server/http.py": "the body of a request",
+        "page/charts/chart.py": "a specification of Vega-Lite",
+        "page/embed.py": "the key of a table",
+        "results/rows.py": "a digest",
+        "results/summary.py": "a digest, and rows in a column",
+        "running/evaluate.py": "fields of an item",
+        "running/sources.py": "a digest",
+        "running/sweep.py": "a digest",
+        "util/isolate.py": "a line of ASCII for a child process",
+        "util/isolated.py": "the inside of a child process, which imports next to nothing",
+    },
+    "table writer": {
+        "interchange/write/tables.py": "CSV by pyarrow, for millions of rows",
+        "page/reproduce.py": "the only CSV of rows",
+    },
+    "HTTP client": {"board/client.py": "a worker's side of the board"},
+    "private name": {
+        "board/submission.py": "errors of a library that may be missing, by name",
+        "cli/__init__.py": "what typer raises",
+        "interchange/harness_tasks/files.py": "which builders of data sets a library has",
+        "interchange/harness_tasks/load.py": "errors of a library that may be missing, by name",
+    },
+}
+"""Where there is another one after all, and what for."""
+
+ONE_IMPORTER = {
+    *("board/examination.py", "board/server.py", "board/worker.py", "integrations/lm_eval/__init__.py"),
+    *("integrations/lm_eval/generation.py", "integrations/lm_eval/model.py", "interchange/harness_tasks/load.py"),
+    *("interchange/logs/harness_results.py", "interchange/write/paper.py", "interchange/write/tables.py"),
+    *("models/fake.py", "models/local/generation.py", "models/local/loading.py", "models/server/probe.py"),
+    *("models/server/server_model.py", "page/item_views.py", "page/sections.py", "report/explain.py"),
+    *("running/doctor.py", "running/fetch.py", "running/plan.py", "scoring/extract.py"),
+}
+"""Files that one other file imports: entries of a registry, the end of a command, or half of what is too long."""
 
 FILES = sorted(str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.py"))
 
@@ -215,6 +293,84 @@ def test_options_of_the_command_line_are_spelled_in_its_room_alone() -> None:
 def test_no_name_says_only_that_something_was_found() -> None:
     vague = [f"{file}:{line}" for file in FILES for line, name in names(file) if name == "found"]
     assert not vague, "\n".join(vague)
+
+
+def mechanisms(file: str) -> Iterator[tuple[int, str]]:
+    """(line, mechanism) of whatever a file does by itself that is done in one place for all."""
+    foreign = set()
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Import):
+            foreign |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] != "choicewise":
+            foreign |= {alias.asname or alias.name for alias in node.names}
+    for node in ast.walk(tree(file)):
+        match node:
+            case ast.Import(names=aliases):
+                named = {alias.name.split(".")[0] for alias in aliases}
+            case ast.ImportFrom(module=str(module), names=aliases):
+                named = {module.split(".")[0]} | {f"{module}.{alias.name}" for alias in aliases}
+                if module.split(".")[0] not in ("choicewise", "__future__") and any(
+                    alias.name.startswith("_") and not alias.name.startswith("__") for alias in aliases
+                ):
+                    yield node.lineno, "private name"
+            case ast.Attribute(value=ast.Name(id=owner), attr=attr):
+                named = {f"{owner}.{attr}"}
+                if owner in foreign and attr.startswith("_") and not attr.startswith("__") and attr != "_exit":
+                    yield node.lineno, "private name"
+            case _:
+                named = set()
+        if isinstance(node, ast.Attribute) and node.attr in ("__bases__", "__mro__"):
+            yield node.lineno, "private name"
+        match node:
+            case ast.Call(func=ast.Attribute(attr="replace" | "rename"), args=[_], keywords=[]):
+                yield node.lineno, "file replacement"
+            case ast.Attribute(attr="write_table" | "ParquetWriter" | "CSVWriter" | "write_csv" | "DictWriter"):
+                yield node.lineno, "table writer"
+        for name in named:
+            if name in BY_NAME:
+                yield node.lineno, BY_NAME[name]
+
+
+BY_NAME = {
+    **dict.fromkeys(("os.replace", "os.rename", "shutil.move"), "file replacement"),
+    **dict.fromkeys(("subprocess", "multiprocessing", "os.fork", "os.posix_spawn"), "child process"),
+    **dict.fromkeys(("threading.Thread", "threading.Timer", "_thread"), "thread"),
+    **dict.fromkeys(("json.dumps", "json.dump", "json.JSONEncoder"), "JSON writer"),
+    "csv.writer": "table writer",
+    **dict.fromkeys(("httpx2.Client", "httpx2.AsyncClient"), "HTTP client"),
+}
+"""A module or a name in one → the mechanism that it is a part of."""
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_there_is_one_of_each_mechanism(mechanism: str) -> None:
+    """A second one is written where the first one is, so that all have what either can do."""
+    allowed = MECHANISMS[mechanism] | {*OTHERS[mechanism]}
+    second = [
+        f"{file}:{line}"
+        for file in FILES
+        if file not in allowed
+        for line, which in mechanisms(file)
+        if which == mechanism
+    ]
+    assert second == []
+
+
+def test_no_file_serves_one_other_alone() -> None:
+    """Such a file is a part of the other; but the entries of a registry."""
+    importers: dict[str, set[str]] = {file: set() for file in FILES if not file.endswith("__main__.py")}
+    for file in FILES:
+        for _, other in imports(file):
+            if other != file:
+                importers.setdefault(other, set()).add(file)
+    single = {file for file, by in importers.items() if len(by) == 1 and room_of(file) != "cli"}
+    assert single - ONE_IMPORTER == set()
+
+
+def test_what_a_package_is_takes_more_than_a_line() -> None:
+    packages = [file for file in FILES if file.endswith("__init__.py")]
+    short = [file for file in packages if len((PACKAGE / file).read_text(encoding="utf-8").splitlines()) == 1]
+    assert short == []
 
 
 def test_nothing_is_unpickled_evaluated_or_kept_in_a_database() -> None:

@@ -59,7 +59,7 @@ def test_nobody_waits_for_a_hub_out_of_reach(hub: Hub, monkeypatch: pytest.Monke
 
 def test_it_is_asked_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(hub_reach, "_silenced_retries", lambda endpoint: asked.append(endpoint) or hub_reach.REFUSED)
+    monkeypatch.setattr(hub_reach, "_silence_now", lambda endpoint: asked.append(endpoint) or hub_reach.REFUSED)
     for name in ("org/sums", "org/more", "org/sums"):
         with pytest.raises(DataError, match="can't be reached"):
             open_dataset(name)
@@ -78,7 +78,7 @@ def test_it_is_asked_again_after_a_while(hub: Hub, monkeypatch: pytest.MonkeyPat
 
 def test_a_name_that_takes_for_ever_to_resolve_is_given_up(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     never = Event()
-    monkeypatch.setattr(hub_reach, "_silenced_retries", lambda endpoint: never.wait())
+    monkeypatch.setattr(hub_reach, "_silence_now", lambda endpoint: never.wait())
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", 0.01)
     assert hub_reach.out_of_reach() == "did not answer within 0.01 s (HF_HUB_ETAG_TIMEOUT sets another time)"
     never.set()
@@ -95,7 +95,7 @@ def test_a_slow_hub_is_told_from_one_out_of_reach(hub: Hub, monkeypatch: pytest.
             open_dataset("org/sums")
         with pytest.raises(MissingData, match=re.escape(slow)):
             open_benchmark("arc-easy")
-        assert hub_reach._silenced_retries(endpoint) == hub_reach.out_of_reach()
+        assert hub_reach._silence_now(endpoint) == hub_reach.out_of_reach()
 
 
 def test_the_hub_that_stops_answering_later_is_slow_as_well(hub: Hub) -> None:

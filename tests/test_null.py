@@ -17,7 +17,8 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import BOUNDARIES, Protocol
 from choicewise.records import SpanRow
 from choicewise.requests import ask as choices_module
-from choicewise.requests.ask import OTHER_TEXT, PreparedBlock
+from choicewise.requests.ask import OTHER_TEXT, add_null, add_requests
+from choicewise.requests.prepared import PreparedBlock
 from choicewise.requests.render import render
 from choicewise.tokens.byte_coverings import ByteProbability
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
@@ -58,8 +59,8 @@ def recipe(null: str, **axes: object) -> Protocol:
 def asked(tokens: Tokenizer, protocol: Protocol, items: Sequence[Item], window: int = 1000) -> PreparedBlock:
     block, model = PreparedBlock(), SimpleNamespace(window=window, tokenizer=tokens)
     requests = [render(protocol, item, ()) for item in items]
-    block.add(protocol, requests, model)
-    block.add_null(protocol, protocol.null or "", requests, model)
+    add_requests(block, protocol, requests, model)
+    add_null(block, protocol, protocol.null or "", requests, model)
     return block
 
 

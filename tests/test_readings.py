@@ -26,7 +26,8 @@ from choicewise.models.local.local_model import LocalModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Cosine, Generation, Span, TokenScores
-from choicewise.requests.ask import PreparedBlock
+from choicewise.requests.ask import add_requests
+from choicewise.requests.prepared import PreparedBlock
 from choicewise.requests.render import render
 from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens
@@ -203,7 +204,7 @@ def test_permuting_the_options_permutes_the_scores(name: str, tmp_path: Path) ->
 def test_an_empty_choice_is_like_nothing() -> None:
     (protocol,) = resolve("options/embedding").values()
     block = PreparedBlock()
-    block.add(protocol, [render(protocol, Item("1", "Why?", ("", "so"), (0,)), ())], HashModel())
+    add_requests(block, protocol, [render(protocol, Item("1", "Why?", ("", "so"), (0,)), ())], HashModel())
     empty, other = block.spans
     assert (empty.key, other.missing) == (None, None)
     assert empty.missing == "an empty choice has no hidden state of its own to compare"
@@ -252,7 +253,7 @@ def test_a_reading_computes_no_token_twice(name: str, tmp_path: Path) -> None:
     assert model.selfcheck is not None
     (protocol,) = resolve(f"options/{name}").values()
     asking = PreparedBlock()
-    asking.add(protocol, [render(protocol, item, ()) for item in ITEMS], model)
+    add_requests(asking, protocol, [render(protocol, item, ()) for item in ITEMS], model)
     before = model.computed
     assert len(list(observe(model, asking.wanted))) == len(asking.wanted)
     assert model.computed - before <= unique_tokens(list(asking.wanted.values()))
@@ -332,7 +333,7 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_one_is_missing() -
         model.window = window
         asking = PreparedBlock()
         request = render(protocol, Item("1", "question", ("abc",), (0,)), ())
-        asking.add(protocol, [request], model)  # BOS and eight bytes, then three
+        add_requests(asking, protocol, [request], model)  # BOS and eight bytes, then three
         reasons = [row.missing for row in (*asking.requests, *asking.spans) if row.missing]
         assert (not reasons) == (missing is None)
 

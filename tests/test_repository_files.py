@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.data.hub import HubName, hub_name
-from choicewise.data.open import matching, split_of
-from choicewise.data.open import repository_configurations as configurations
+from choicewise.data.splits import matching, split_of
+from choicewise.data.splits import repository_configurations as configurations
 
 PATHS = st.text("ab/.-*[]{", min_size=1, max_size=6)
 PATTERNS = st.lists(st.sampled_from(["a", "b", "/", ".", "-", "*", "?", "**", "**/", "[ab]", "[!a]"]), max_size=5)

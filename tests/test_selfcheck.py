@@ -32,7 +32,8 @@ from choicewise.models.local.selfcheck import BRANCH, DEPTH, EXACT, probe, probe
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span
-from choicewise.requests.ask import PreparedBlock
+from choicewise.requests.ask import add_requests
+from choicewise.requests.prepared import PreparedBlock
 from choicewise.requests.render import render
 from choicewise.tokens.tokenizer import ByteTokenizer
 
@@ -308,7 +309,7 @@ def real_spans(folder: Path, limit: int) -> list[Span]:
     asked = PreparedBlock()
     for subject in sorted({item.subject for item in open_dataset(BENCHMARK).splits["test"]}):
         items = [item for item in open_dataset(BENCHMARK).splits["test"] if item.subject == subject][:limit]
-        asked.add(protocol, [render(protocol, item, ()) for item in items], model)
+        add_requests(asked, protocol, [render(protocol, item, ()) for item in items], model)
     return [question for question in asked.wanted.values() if isinstance(question, Span)]
 
 

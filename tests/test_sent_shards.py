@@ -26,7 +26,7 @@ from choicewise.questions import (
     TokenSet,
 )
 from choicewise.records import OBSERVATIONS
-from choicewise.requests.ask import BlockQuestion
+from choicewise.requests.prepared import BlockQuestion
 from choicewise.running import ray as ray_crew
 from choicewise.running import workers as replicas
 from choicewise.running.executor import Shard

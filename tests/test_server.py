@@ -30,7 +30,7 @@ from choicewise.board.run_documents import RunProcess, RunProcesses
 from choicewise.board.server import listen
 from choicewise.cli.commands import invoke
 from choicewise.errors import UsageError
-from choicewise.util.cache import AnswersKept
+from choicewise.util.cache import BoundedCache
 
 from .board import Served, rename, served, write_run
 from .test_bounded_process import GUARD, ended
@@ -600,14 +600,14 @@ def test_formulas_in_names_stay_text(tmp_path: Path) -> None:
 
 
 def test_answers_are_kept_within_a_budget() -> None:
-    kept = AnswersKept(budget=10)
-    kept.keep("a", b"12345")
-    kept.keep("b", b"12345")
-    assert kept.get("a") == b"12345"
-    kept.keep("c", b"1")
-    assert (kept.get("a"), kept.get("b"), kept.get("c")) == (b"12345", None, b"1")
-    kept.keep("d", b"x" * 11)
-    assert kept.get("d") is None
+    cache = BoundedCache[str, bytes](10, len)
+    cache.put("a", b"12345")
+    cache.put("b", b"12345")
+    assert cache.get("a") == b"12345"
+    cache.put("c", b"1")
+    assert (cache.get("a"), cache.get("b"), cache.get("c")) == (b"12345", None, b"1")
+    cache.put("d", b"x" * 11)
+    assert cache.get("d") is None
 
 
 def children(process: int) -> list[int]:

@@ -32,7 +32,6 @@ from choicewise.records import (
     SpanRow,
     Spent,
 )
-from choicewise.store import tables
 from choicewise.store.folder import check_folder, open_folder
 from choicewise.store.manifest import read_manifest
 from choicewise.store.tables import (
@@ -388,7 +387,7 @@ def test_a_killed_item_table_leaves_no_half_of_it(tmp_path: Path, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(tables.pq, "ParquetWriter", killed)
+        patched.setattr("choicewise.util.tables.pq.ParquetWriter", killed)
         with pytest.raises(KeyboardInterrupt), open_folder(tmp_path, manifest(), ROWS):
             pass
     assert list(tmp_path.iterdir()) == []

@@ -24,21 +24,21 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluating]:
     with evaluating(folder / "board", clock=Clock()) as server:
         server.submit("fake:hash", dtype="float32")
         done = server.lease("a worker")
-        server.send_folder(done["submission"]["id"], done["lease"], sent)
-        assert server.send(f"/work/{done['submission']['id']}/finish", {"lease": done["lease"]}).status == 200
+        assert done is not None
+        server.finish(done, sent)
         server.submit("org/broken", revision="main")
         failed = server.lease("<b>worker</b>" + "w" * 60)
         reason = "org/broken has weights that are no safetensors: pytorch_model.bin" + "x" * 300
-        told = {"lease": failed["lease"], "reason": reason, "again": False}
-        assert server.send(f"/work/{failed['submission']['id']}/fail", told).status == 200
+        assert failed is not None
+        server.queue.fail(failed.submission.id, failed.secret, reason, again=False)
         server.submit("org/" + "long-name-" * 15)
         running = server.lease("another")
-        about = {"lease": running["lease"], "done": 1234, "total": 5678}
-        assert server.send(f"/work/{running['submission']['id']}/renew", about).status == 200
+        assert running is not None
+        server.queue.renew(running.submission.id, running.secret, 1234, 5678)
         server.submit("org/back", dtype="float16")
         back = server.lease("a third")
-        told = {"lease": back["lease"], "reason": "https://huggingface.co can't be reached", "again": True}
-        assert server.send(f"/work/{back['submission']['id']}/fail", told).status == 200
+        assert back is not None
+        server.queue.fail(back.submission.id, back.secret, "https://huggingface.co can't be reached", again=True)
         server.submit("bundled:nothing")
         server.submit("org/<script>alert(1)<b>", revision="main")
         server.submit("org/waits", revision="v1.0")

@@ -70,6 +70,14 @@ class MissingData(DataError):
         return type(self)(f"{where}: {self.message}", self.problems, self.benchmarks)
 
 
+class UnusableRow(DataError):
+    """Why one row can't become an item; the reader adds the file and the row."""
+
+
+class NoAnswer(UnusableRow):
+    """A row whose answer is not published: the cell is missing, null, empty or -1."""
+
+
 class ProtocolError(ChoicewiseError):
     """A protocol file, name or signature is not a protocol."""
 

@@ -284,16 +284,6 @@ class Rendition:
         return len(self.source) + len(self.continuation)
 
 
-Question = Span | Mass | Generation | MaskedLoss | Cosine | Blanks | Rendition
-"""Every kind has a ``key`` (32 hex digits, the same for the same question) and ``inputs`` (a number of tokens)."""
-
-CAUSAL_KINDS: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine})
-"""What a causal language model ``supports``."""
-
-KINDS: frozenset[type] = CAUSAL_KINDS | {Blanks, Rendition}
-"""What a model ``supports`` that answers everything."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Conclusion:
     """Score ``span.continuation`` after the text of ``generation`` followed by ``span.context``.
@@ -320,10 +310,6 @@ class Conclusion:
         """The span to score once the generation is known to be ``generated``."""
         context = np.concatenate([self.generation.context, generated, self.span.context])
         return Span(context.astype(np.int32), self.span.continuation, self.span.gold)
-
-
-UNKNOWN, NOT_FIRST = -1, -2
-"""Ranks of tokens of which nothing is known, or only that another token is likelier."""
 
 
 @dataclass(slots=True, eq=False)  # not frozen, as spans are not
@@ -385,10 +371,10 @@ class TokenScores:
         return bool(np.isnan(self.logprobs).any()) or (self.value is not None and bool(np.isnan(self.value)))
 
 
-Answers = Iterator[tuple[int, TokenScores]]
-"""(index of a question among those asked, its answer), as answers become available."""
-
 _LITTLE = np.dtype("<i4")
+
+_latest: tuple[bytes, Ids | None, hashlib.blake2b] = b"", None, hashlib.blake2b()
+"""The context that was hashed last: the choices of a question share it."""
 
 
 def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
@@ -405,5 +391,17 @@ def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
     return digest.hexdigest()
 
 
-_latest: tuple[bytes, Ids | None, hashlib.blake2b] = b"", None, hashlib.blake2b()
-"""The context that was hashed last: the choices of a question share it."""
+Question = Span | Mass | Generation | MaskedLoss | Cosine | Blanks | Rendition
+"""Every kind has a ``key`` (32 hex digits, the same for the same question) and ``inputs`` (a number of tokens)."""
+
+CAUSAL_KINDS: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine})
+"""What a causal language model ``supports``."""
+
+KINDS: frozenset[type] = CAUSAL_KINDS | {Blanks, Rendition}
+"""What a model ``supports`` that answers everything."""
+
+UNKNOWN, NOT_FIRST = -1, -2
+"""Ranks of tokens of which nothing is known, or only that another token is likelier."""
+
+Answers = Iterator[tuple[int, TokenScores]]
+"""(index of a question among those asked, its answer), as answers become available."""

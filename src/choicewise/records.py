@@ -149,7 +149,6 @@ class Remedy(StrEnum):
     ask_again = "ask again"
     """The block is set aside, and the run's own line asks again what it held."""
 
-    leave_out = "leave out"
     """The later ones of two observations are left out."""
 
     write_again = "write again"

@@ -31,6 +31,7 @@ from choicewise.results.rows import WARNINGS, Row, chosen_part
 from choicewise.scoring.intervals import ranks
 from choicewise.store.manifest import read_manifest
 from choicewise.store.tables import read_listed
+from choicewise.util.tables import write_parquet
 
 
 @dataclass(frozen=True, slots=True)
@@ -722,9 +723,8 @@ def artefact_content(file: str, folder: Path, rows: Sequence[Row]) -> bytes | No
 
 def _parquet(rows: Sequence[Row]) -> bytes:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     file = io.BytesIO()
     flat = [{name: row[name] for name in _COLUMNS} for row in (row.as_json() for row in rows)]
-    pq.write_table(pa.Table.from_pylist(flat), file, compression="zstd")
+    write_parquet(file, pa.Table.from_pylist(flat))
     return file.getvalue()

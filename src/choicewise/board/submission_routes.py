@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from choicewise.board.submission import (
 )
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.util.background import Threads
-from choicewise.util.cache import AnswersKept
+from choicewise.util.cache import BoundedCache
 from choicewise.util.files import disk_errors
 from choicewise.util.jsonio import page_json
 
@@ -71,7 +71,7 @@ class Submissions:
         self.address, self.doors = ADDRESS, doors(tokens)
         self._service, self._tokens, self._tell = service, tokens, tell
         self._threads = Threads(8)
-        self._kept = AnswersKept(KEPT)
+        self._cache = BoundedCache[Hashable, bytes](KEPT, len)
 
     def close(self) -> None:
         """Let go of the queue."""
@@ -116,10 +116,10 @@ class Submissions:
     def _made(self, library: Library, asked: tuple[str, bool, bool], make: Callable[[], bytes]) -> bytes:
         """What ``make`` makes, once for each state of the queue and of the board."""
         key = self._service.queue.version(), library.shelf.number, asked
-        body = self._kept.get(key)
+        body = self._cache.get(key)
         if body is None:
             body = make()
-            self._kept.keep(key, body)
+            self._cache.put(key, body)
         return body
 
     async def _one(self, request: Request, library: Library, links: Links) -> Response:

@@ -224,7 +224,7 @@ def work(
     from choicewise.board.worker import Worker, Workplace
     from choicewise.running.workers import Parallel
 
-    if str(folder).startswith(("http://", "https://")):
+    if folder.parts and folder.parts[0] in ("http:", "https:"):
         raise UsageError(f"{folder} is an address: name the folder of the board, as the worker runs beside it")
     _check([folder])
     given: dict[str, Any] = {"device": device, "batch_tokens": batch_tokens}

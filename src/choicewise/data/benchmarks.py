@@ -18,20 +18,24 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from choicewise.data.dataset import Columns, Dataset, columns_of
+from choicewise.data.files import ROW_READERS, Row
 from choicewise.data.guess import UnknownShape
 from choicewise.data.hub import BENCHMARK, Download, HubName, open_snapshot
-from choicewise.data.items import categories_of
-from choicewise.data.open import Joined, folder_configurations, joined, matching, open_dataset
 from choicewise.data.rows import SHAPES, Shape
-from choicewise.data.tables import ROW_READERS, Files, Row, folder_files, is_mmlu, read_tabular
+from choicewise.data.splits import (
+    Files,
+    Joined,
+    are_published,
+    folder_configurations,
+    folder_files,
+    joined,
+    matching,
+    no_splits,
+)
+from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
 from choicewise.errors import DataError, MissingData, did_you_mean
 from choicewise.records import FileRecord
-
-PLACE: Final = "CHOICEWISE_DATA"
-"""The environment variable that names the folder with one folder per benchmark, as ``choicewise fetch`` writes it."""
-
-Splits = Mapping[str, Mapping[str, str]]
-"""Split → path → subject of a benchmark's files, the subject empty where paths name none."""
+from choicewise.util.jsonio import exact_json
 
 
 def open_benchmark(name: str, *, on_bad_item: str = "error", progress: Download | None = None) -> Dataset:
@@ -52,9 +56,13 @@ def open_benchmark(name: str, *, on_bad_item: str = "error", progress: Download 
             raise _missing(known, error) from error
         return _read(known, splits, snapshot.folder, snapshot.source, on_bad_item)
     if (fetched := read_fetched(folder)) is None:
-        return read_filled(known, folder, on_bad_item)
-    check_fetched(folder, fetched)
+        return _read_filled(known, folder, on_bad_item)
+    _check_fetched(folder, fetched)
     return _read(known, benchmark_files(known, fetched.files, str(folder)), folder, fetched.source, on_bad_item)
+
+
+PLACE: Final = "CHOICEWISE_DATA"
+"""The environment variable that names the folder with one folder per benchmark, as ``choicewise fetch`` writes it."""
 
 
 def local_folder(name: str) -> Path | None:
@@ -63,7 +71,11 @@ def local_folder(name: str) -> Path | None:
     return folder if os.environ.get(PLACE) and folder.is_dir() else None
 
 
-def benchmark_files(known: Benchmark, paths: Iterable[str], place: str) -> Splits:
+_Splits = Mapping[str, Mapping[str, str]]
+"""Split → path → subject of a benchmark's files, the subject empty where paths name none."""
+
+
+def benchmark_files(known: Benchmark, paths: Iterable[str], place: str) -> _Splits:
     """Those of the ``paths`` that the benchmark reads.  Raises DataError for a split or subject without files."""
     paths = sorted(paths)
     splits = {split: matching(pattern, paths) for split, pattern in known.files.items()}
@@ -78,128 +90,6 @@ def benchmark_files(known: Benchmark, paths: Iterable[str], place: str) -> Split
     if lacking:
         raise DataError(f"{place} holds no files of {known.name} for {', '.join(lacking)}; it holds {_some(paths)}")
     return splits
-
-
-def _read(known: Benchmark, splits: Splits, folder: Path, source: str, on_bad_item: str) -> Dataset:
-    files = {split: [folder / path for path in paths] for split, paths in splits.items()}
-    subjects = {folder / path: subject for paths in splits.values() for path, subject in paths.items() if subject}
-    dataset = read_tabular(known.name, files, on_bad_item=on_bad_item, columns=known.columns, subjects=subjects or None)
-    return replace(dataset, source=source)
-
-
-def _missing(known: Benchmark, error: DataError) -> MissingData:
-    place = os.environ.get(PLACE)
-    where = f"{PLACE} is {place}, which has no folder {known.name}" if place else f"{PLACE} is not set"
-    rows = ", ".join(f"{'SUBJECT/' * known.by_subject}{split}.jsonl" for split in known.files)
-    return MissingData(
-        f"the questions of {known.name} are not here ({where}), and can't be had from the Hub: {error.message}",
-        [
-            f"rows that you have: put them into {place or f'${PLACE}'}/{known.name}/ as {rows} (or .csv, .parquet)"
-            + ("" if place else f", and set {PLACE}")
-        ],
-        [known.name],
-    )
-
-
-def _some(paths: list[str]) -> str:
-    return f"{', '.join(paths[:5]) or 'nothing'}{f' and {len(paths) - 5} more' if len(paths) > 5 else ''}"
-
-
-def read_filled(known: Benchmark, folder: Path, on_bad_item: str) -> Dataset:
-    """The questions of the benchmark in ``folder``.
-
-    Files with the names of the repository are read, of some splits at least and with any ending, or else the files of
-    each split.  Sub-folders are subjects where the repository's paths name subjects, or where they are called like
-    published ones.  Columns mean what the benchmark says where all that it names are there; else they must be of a
-    known shape.
-
-    Raises DataError for a folder without rows, a sub-folder that is no subject, and rows that can't be used.
-    """
-    if is_mmlu(folder):
-        return replace(open_dataset(folder, on_bad_item=on_bad_item), name=known.name)
-    files, subjects = _places(known, folder)
-    if not files:  # which it says
-        return open_dataset(folder, on_bad_item=on_bad_item)
-    first = next(iter(files.values()))[0]
-    head = next((row for row in ROW_READERS[first.suffix](first) if isinstance(row, dict)), {})
-    columns = _columns(known.columns, head)
-    if columns is not None and columns.fixed_of and not subjects:
-        subject = next(iter(columns.fixed_of))
-        raise DataError(
-            f"{folder} does not say the subjects of its rows, whose choices depend on them; put the rows of each into"
-            f" a folder of its own: {folder / subject / first.name}"
-        )
-    try:
-        return read_tabular(known.name, files, on_bad_item=on_bad_item, columns=columns, subjects=subjects or None)
-    except UnknownShape as error:
-        if known.columns is None:
-            raise
-        named = ", ".join([known.columns.last_of] if known.columns.last_of else sorted(known.columns.used - {""}))
-        raise DataError(
-            f"{error.message.partition(';')[0]}; {known.name} has {named}: give them these names"
-        ) from error
-
-
-def _places(known: Benchmark, folder: Path) -> Joined:
-    """The files by split, and the subjects of those that are of one."""
-    paths = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
-    for ending in ("", *ROW_READERS):
-        if named := _as_in_repository(known, paths, ending):
-            files = {split: [folder / path for path in of] for split, of in named.items()}
-            subjects = {folder / path: name for of in named.values() for path, name in of.items() if name}
-            return Joined(files, subjects)
-    if files := folder_files(folder):
-        return Joined(files, {})
-    parts = folder_configurations(folder)
-    if known.by_subject or (parts and _are_published(parts)):
-        return _by_subject(known, folder, parts)
-    own = {path.partition("/")[0] for path in known.files.values()}
-    if len(parts) == 1 or len(own & {*parts}) == 1:  # one configuration is there, or the benchmark's is among them
-        return Joined(next(files for name, files in parts.items() if len(parts) == 1 or name in own), {})
-    return joined(folder, parts, known.columns) if parts else Joined({}, {})
-
-
-def _as_in_repository(known: Benchmark, paths: Iterable[str], ending: str) -> dict[str, dict[str, str]]:
-    """Split → path → subject of the files that are called as in the repository, but for their ``ending``."""
-    named: dict[str, dict[str, str]] = {}
-    for split, pattern in known.files.items():
-        pattern = str(Path(pattern).with_suffix(ending)) if ending else pattern
-        of = {path: name for path, name in matching(pattern, paths).items() if name in (known.subjects or (name,))}
-        if of:
-            named[split] = of
-    return named
-
-
-def _by_subject(known: Benchmark, folder: Path, parts: Mapping[str, Files]) -> Joined:
-    files: Files = {}
-    subjects: dict[Path, str] = {}
-    for name, splits in parts.items():
-        if known.subjects and name not in known.subjects:
-            raise DataError(f"{folder / name} is no subject of {known.name}; {did_you_mean(name, known.subjects)}")
-        for split, paths in splits.items():
-            files.setdefault(split, []).extend(paths)
-            subjects |= dict.fromkeys(paths, name)
-    return Joined(files, subjects)
-
-
-def _are_published(names: Iterable[str]) -> bool:
-    groups = categories_of([*names])
-    return {*names} <= {subject for part in groups.values() for members in part.values() for subject in members}
-
-
-def _columns(declared: Columns | None, head: Row) -> Columns | None:
-    """What the benchmark declares where it fits the first row, with the subject if a column is called so; else None."""
-    if declared is None:
-        return None
-    mine = Shape(declared)
-    known = any(shape.fits(head) for shape in SHAPES.values())
-    if not mine.fits(head) and (known or not mine.fits(head, answered=False)):
-        return None
-    return replace(declared, subject="subject") if declared.subject is None and "subject" in head else declared
-
-
-ANY = "any"
-"""The benchmark of protocols that fit every dataset, and so name none."""
 
 
 @dataclass(frozen=True)
@@ -245,21 +135,6 @@ def benchmark(name: str) -> Benchmark:
     return benchmarks()[name]
 
 
-def _benchmark(name: str, table: Mapping[str, Any]) -> Benchmark:
-    facts = {key: table[key] for key in ("title", "citation", "source", "about", "repository", "revision")}
-    columns = columns_of(table["columns"], name) if "columns" in table else None
-    return Benchmark(
-        name,
-        **facts,
-        files=MappingProxyType(table["files"]),
-        columns=columns,
-        subjects=tuple(table.get("subjects", ())),
-    )
-
-
-NAME: Final = "fetch.json"
-
-
 @dataclass(frozen=True)
 class Fetched:
     """The files of a repository at a commit, by their paths there, which are those in the folder as well.
@@ -280,7 +155,7 @@ class Fetched:
     @property
     def text(self) -> str:
         """What the file holds."""
-        return json.dumps(asdict(self), indent=1) + "\n"
+        return exact_json(asdict(self), indent=1) + "\n"
 
 
 def file_record(path: Path) -> FileRecord:
@@ -288,6 +163,9 @@ def file_record(path: Path) -> FileRecord:
     with path.open("rb") as file:
         sha = hashlib.file_digest(file, "sha256")
         return FileRecord(file.tell(), sha.hexdigest())
+
+
+NAME: Final = "fetch.json"
 
 
 def read_fetched(folder: Path) -> Fetched | None:
@@ -308,7 +186,127 @@ def read_fetched(folder: Path) -> Fetched | None:
     return Fetched(repository, revision, commit, files)
 
 
-def check_fetched(folder: Path, fetched: Fetched) -> None:
+def _read(known: Benchmark, splits: _Splits, folder: Path, source: str, on_bad_item: str) -> Dataset:
+    files = {split: [folder / path for path in paths] for split, paths in splits.items()}
+    subjects = {folder / path: subject for paths in splits.values() for path, subject in paths.items() if subject}
+    dataset = read_tabular(known.name, files, on_bad_item=on_bad_item, columns=known.columns, subjects=subjects or None)
+    return replace(dataset, source=source)
+
+
+def _missing(known: Benchmark, error: DataError) -> MissingData:
+    place = os.environ.get(PLACE)
+    where = f"{PLACE} is {place}, which has no folder {known.name}" if place else f"{PLACE} is not set"
+    rows = ", ".join(f"{'SUBJECT/' * known.by_subject}{split}.jsonl" for split in known.files)
+    return MissingData(
+        f"the questions of {known.name} are not here ({where}), and can't be had from the Hub: {error.message}",
+        [
+            f"rows that you have: put them into {place or f'${PLACE}'}/{known.name}/ as {rows} (or .csv, .parquet)"
+            + ("" if place else f", and set {PLACE}")
+        ],
+        [known.name],
+    )
+
+
+def _some(paths: list[str]) -> str:
+    return f"{', '.join(paths[:5]) or 'nothing'}{f' and {len(paths) - 5} more' if len(paths) > 5 else ''}"
+
+
+def _read_filled(known: Benchmark, folder: Path, on_bad_item: str) -> Dataset:
+    """The questions of the benchmark in ``folder``.
+
+    Files with the names of the repository are read, of some splits at least and with any ending, or else the files of
+    each split.  Sub-folders are subjects where the repository's paths name subjects, or where they are called like
+    published ones.  Columns mean what the benchmark says where all that it names are there; else they must be of a
+    known shape.
+
+    Raises DataError for a folder without rows, a sub-folder that is no subject, and rows that can't be used.
+    """
+    if is_mmlu(folder):
+        return replace(read_mmlu(folder, on_bad_item=on_bad_item), name=known.name)
+    files, subjects = _places(known, folder)
+    if not files:
+        raise no_splits(folder)
+    first = next(iter(files.values()))[0]
+    head = next((row for row in ROW_READERS[first.suffix](first) if isinstance(row, dict)), {})
+    columns = _columns(known.columns, head)
+    if columns is not None and columns.fixed_of and not subjects:
+        subject = next(iter(columns.fixed_of))
+        raise DataError(
+            f"{folder} does not say the subjects of its rows, whose choices depend on them; put the rows of each into"
+            f" a folder of its own: {folder / subject / first.name}"
+        )
+    try:
+        return read_tabular(known.name, files, on_bad_item=on_bad_item, columns=columns, subjects=subjects or None)
+    except UnknownShape as error:
+        if known.columns is None:
+            raise
+        named = ", ".join([known.columns.last_of] if known.columns.last_of else sorted(known.columns.used - {""}))
+        raise DataError(
+            f"{error.message.partition(';')[0]}; {known.name} has {named}: give them these names"
+        ) from error
+
+
+def _places(known: Benchmark, folder: Path) -> Joined:
+    """The files by split, and the subjects of those that are of one."""
+    paths = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
+    for ending in ("", *ROW_READERS):
+        if named := _as_in_repository(known, paths, ending):
+            files = {split: [folder / path for path in of] for split, of in named.items()}
+            subjects = {folder / path: name for of in named.values() for path, name in of.items() if name}
+            return Joined(files, subjects)
+    if files := folder_files(folder):
+        return Joined(files, {})
+    parts = folder_configurations(folder)
+    if known.by_subject or (parts and are_published(parts)):
+        return _by_subject(known, folder, parts)
+    own = {path.partition("/")[0] for path in known.files.values()}
+    if len(parts) == 1 or len(own & {*parts}) == 1:  # one configuration is there, or the benchmark's is among them
+        return Joined(next(files for name, files in parts.items() if len(parts) == 1 or name in own), {})
+    return joined(folder, parts, known.columns) if parts else Joined({}, {})
+
+
+def _as_in_repository(known: Benchmark, paths: Iterable[str], ending: str) -> dict[str, dict[str, str]]:
+    """Split → path → subject of the files that are called as in the repository, but for their ``ending``."""
+    named: dict[str, dict[str, str]] = {}
+    for split, pattern in known.files.items():
+        pattern = str(Path(pattern).with_suffix(ending)) if ending else pattern
+        of = {path: name for path, name in matching(pattern, paths).items() if name in (known.subjects or (name,))}
+        if of:
+            named[split] = of
+    return named
+
+
+def _by_subject(known: Benchmark, folder: Path, parts: Mapping[str, Files]) -> Joined:
+    for name in parts:
+        if known.subjects and name not in known.subjects:
+            raise DataError(f"{folder / name} is no subject of {known.name}; {did_you_mean(name, known.subjects)}")
+    return Joined.of(parts)
+
+
+def _columns(declared: Columns | None, head: Row) -> Columns | None:
+    """What the benchmark declares where it fits the first row, with the subject if a column is called so; else None."""
+    if declared is None:
+        return None
+    mine = Shape(declared)
+    known = any(shape.fits(head) for shape in SHAPES.values())
+    if not mine.fits(head) and (known or not mine.fits(head, answered=False)):
+        return None
+    return replace(declared, subject="subject") if declared.subject is None and "subject" in head else declared
+
+
+def _benchmark(name: str, table: Mapping[str, Any]) -> Benchmark:
+    facts = {key: table[key] for key in ("title", "citation", "source", "about", "repository", "revision")}
+    columns = columns_of(table["columns"], name) if "columns" in table else None
+    return Benchmark(
+        name,
+        **facts,
+        files=MappingProxyType(table["files"]),
+        columns=columns,
+        subjects=tuple(table.get("subjects", ())),
+    )
+
+
+def _check_fetched(folder: Path, fetched: Fetched) -> None:
     """DataError when files are gone or are not what was fetched, all of them named."""
     problems = []
     for name, record in fetched.files.items():
@@ -323,3 +321,7 @@ def check_fetched(folder: Path, fetched: Fetched) -> None:
             " are to be yours",
             problems,
         )
+
+
+ANY = "any"
+"""The benchmark of protocols that fit every dataset, and so name none."""

@@ -14,10 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.data.items import NO_FIELDS, Item, checked_item
+from choicewise.data.items import _NO_FIELDS, Item, _checked_item
 from choicewise.records import ITEMS
+from choicewise.util.jsonio import exact_json
 
-Places = range | npt.NDArray[np.int64]
+_Places = range | npt.NDArray[np.int64]
 
 
 CHUNK: Final = 2048
@@ -37,11 +38,11 @@ class Items(Sequence[Item]):
 
     __slots__ = ("_batches", "_places", "_starts")
 
-    def __init__(self, batches: Sequence[pa.RecordBatch], places: Places | None = None) -> None:
+    def __init__(self, batches: Sequence[pa.RecordBatch], places: _Places | None = None) -> None:
         """The rows at ``places`` of all ``batches``, which have the schema ``COLUMNS``; every row when None."""
         self._batches = batches
         self._starts = [0, *accumulate(batch.num_rows for batch in batches)]
-        self._places: Places = range(self._starts[-1]) if places is None else places
+        self._places: _Places = range(self._starts[-1]) if places is None else places
 
     @classmethod
     def of(cls, items: Iterable[Item]) -> Items:
@@ -65,12 +66,12 @@ class Items(Sequence[Item]):
             return Items(self._batches, self._places[index])
         place = int(self._places[index])
         number = bisect_right(self._starts, place) - 1
-        return item_at(self._batches[number], place - self._starts[number])
+        return _item_at(self._batches[number], place - self._starts[number])
 
     def __iter__(self) -> Iterator[Item]:
         for start in range(0, len(self), CHUNK):
             for batch in self._rows(self._places[start : start + CHUNK]):
-                yield from items_of(batch)
+                yield from _items_of(batch)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
@@ -109,7 +110,7 @@ class Items(Sequence[Item]):
         """The text of the first right choice of each item."""
         return pa.chunked_array(map(_right, self.table().to_batches()), pa.string()).combine_chunks()
 
-    def _rows(self, places: Places) -> Iterator[pa.RecordBatch]:
+    def _rows(self, places: _Places) -> Iterator[pa.RecordBatch]:
         """The rows at ``places``, batch by batch."""
         numbers = np.searchsorted(self._starts, places, side="right") - 1
         bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(places)]
@@ -150,21 +151,8 @@ class ItemColumns:
         self._waiting.clear()
 
 
-def item_at(batch: pa.RecordBatch, row: int) -> Item:
-    """One item; where several rows are wanted, :func:`items_of` is several times faster."""
-    id, subject, question, choices, gold, fields = (column[row].as_py() for column in batch.columns)
-    return checked_item(id, question, tuple(choices), tuple(gold), subject, _fields(fields))
-
-
-def items_of(batch: pa.RecordBatch) -> Iterator[Item]:
-    """The items of all rows, which are at least one."""
-    ids, subjects, questions, choices, gold, fields = batch.columns
-    parts = _list(ids), _list(questions), _tuples(choices), _tuples(gold), _list(subjects), map(_fields, _list(fields))
-    return map(checked_item, *parts)
-
-
-def _shortest(places: Places) -> Places:
-    """Places that follow each other as a range, which takes no memory."""
+def _shortest(places: _Places) -> _Places:
+    """_Places that follow each other as a range, which takes no memory."""
     if isinstance(places, range) or not len(places) or (np.diff(places) != 1).any():
         return places
     return range(int(places[0]), int(places[-1]) + 1)
@@ -174,6 +162,19 @@ def _right(batch: pa.RecordBatch) -> pa.StringArray:
     choices = batch["choices"]
     starts = pc.subtract(choices.offsets[:-1], choices.offsets[0])
     return choices.flatten().take(pc.add(starts, pc.list_element(batch["gold"], 0)))
+
+
+def _item_at(batch: pa.RecordBatch, row: int) -> Item:
+    """One item; where several rows are wanted, :func:`_items_of` is several times faster."""
+    id, subject, question, choices, gold, fields = (column[row].as_py() for column in batch.columns)
+    return _checked_item(id, question, tuple(choices), tuple(gold), subject, _fields(fields))
+
+
+def _items_of(batch: pa.RecordBatch) -> Iterator[Item]:
+    """The items of all rows, which are at least one."""
+    ids, subjects, questions, choices, gold, fields = batch.columns
+    parts = _list(ids), _list(questions), _tuples(choices), _tuples(gold), _list(subjects), map(_fields, _list(fields))
+    return map(_checked_item, *parts)
 
 
 def _list(column: pa.Array) -> list[Any]:
@@ -191,8 +192,8 @@ def _tuples(lists: pa.ListArray) -> Iterable[tuple[Any, ...]]:
 
 
 def _fields(spelled: str) -> Mapping[str, str]:
-    return NO_FIELDS if spelled == "{}" else MappingProxyType(json.loads(spelled))
+    return _NO_FIELDS if spelled == "{}" else MappingProxyType(json.loads(spelled))
 
 
 def _spelled(fields: Mapping[str, str]) -> str:
-    return json.dumps(dict(fields), ensure_ascii=False, sort_keys=True) if fields else "{}"
+    return exact_json(dict(fields), sort=True) if fields else "{}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -18,6 +16,7 @@ from choicewise.data.files import read_toml
 from choicewise.data.items import Item, categories_of, content_fields
 from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.records import SkippedRow
+from choicewise.util.jsonio import lines_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +125,11 @@ class Dataset:
     @cached_property
     def digest(self) -> str:
         """sha256 (64 hex) over every item of every split: the same content gives the same digest in any file format."""
-        sha, spell = hashlib.sha256(), json.JSONEncoder(sort_keys=True).encode
-        for split in sorted(self.splits):
-            for item in self.splits[split]:
-                record = [split, item.id, item.subject, item.question, item.choices, item.gold, dict(item.fields)]
-                sha.update(spell(record).encode() + b"\n")
-        return sha.hexdigest()
+        return lines_digest(
+            [split, item.id, item.subject, item.question, item.choices, item.gold, dict(item.fields)]
+            for split in sorted(self.splits)
+            for item in self.splits[split]
+        )
 
     @cached_property
     def drawn(self) -> dict[tuple[Any, ...], Any]:
@@ -189,12 +187,6 @@ class Dataset:
         return self._by_subject.get(split, {}).get(subject, Items.of(()))
 
 
-ANSWER_IS: Final = ("any", "label", "index", "number", "text", "flags")
-
-RESERVED: Final = ("question", "options", "subject")
-"""Names with a meaning in a protocol's templates; another column of such a name has to be renamed."""
-
-
 def read_mapping(path: Path) -> Columns:
     """The mapping a TOML file declares; its keys are the fields of `Columns`.
 
@@ -205,6 +197,19 @@ def read_mapping(path: Path) -> Columns:
     except (OSError, ValueError) as error:
         raise DataError(f"{path} can't be read as a mapping in TOML: {error}") from error
     return columns_of(declared, str(path))
+
+
+_WORDS: Final = {
+    "str": "a text",
+    "str | None": "a text",
+    "str | tuple[str, ...] | None": "a text or a list of texts",
+    "tuple[str, ...]": "a list of texts",
+    "Mapping[str, str]": "a table of names",
+    "Mapping[str, tuple[str, ...]]": "a table of lists of texts",
+    "int | None": "a whole number",
+    "bool": "true or false",
+}
+"""Annotation of a field of `Columns` → what a TOML file has to hold there."""
 
 
 def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
@@ -230,22 +235,19 @@ def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
     return Columns(**{**values, "question": values.get("question", "question") or None})
 
 
-_WORDS: Final = {
-    "str": "a text",
-    "str | None": "a text",
-    "str | tuple[str, ...] | None": "a text or a list of texts",
-    "tuple[str, ...]": "a list of texts",
-    "Mapping[str, str]": "a table of names",
-    "Mapping[str, tuple[str, ...]]": "a table of lists of texts",
-    "int | None": "a whole number",
-    "bool": "true or false",
-}
-"""Annotation of a field of `Columns` → what a TOML file has to hold there."""
+def html_table(title: str, facts: Mapping[str, object]) -> str:
+    """A small table in HTML, everything escaped: a row per fact, the ``title`` above."""
+    cells = ((escape(name), escape(str(value))) for name, value in facts.items())
+    rows = "".join(f"<tr><th style='text-align:left'>{name}</th><td>{value}</td></tr>" for name, value in cells)
+    return f"<table><caption>{escape(title)}</caption>{rows}</table>"
+
+
+_ANSWER_IS: Final = ("any", "label", "index", "number", "text", "flags")
 
 
 def _wrong_values(answer_is: str, labels: tuple[str, ...]) -> Iterator[str]:
-    if answer_is not in ANSWER_IS:
-        yield f"answer_is is {answer_is!r} in a mapping; it must be one of {', '.join(ANSWER_IS)}"
+    if answer_is not in _ANSWER_IS:
+        yield f"answer_is is {answer_is!r} in a mapping; it must be one of {', '.join(_ANSWER_IS)}"
     if len(set(labels)) < len(labels):
         yield "the labels of a mapping must differ"
 
@@ -280,8 +282,5 @@ def _read(value: object, kind: str) -> Any:
     return None
 
 
-def html_table(title: str, facts: Mapping[str, object]) -> str:
-    """A small table in HTML, everything escaped: a row per fact, the ``title`` above."""
-    cells = ((escape(name), escape(str(value))) for name, value in facts.items())
-    rows = "".join(f"<tr><th style='text-align:left'>{name}</th><td>{value}</td></tr>" for name, value in cells)
-    return f"<table><caption>{escape(title)}</caption>{rows}</table>"
+RESERVED: Final = ("question", "options", "subject")
+"""Names with a meaning in a protocol's templates; another column of such a name has to be renamed."""

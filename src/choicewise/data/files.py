@@ -9,19 +9,79 @@ import json
 import re
 import tomllib
 from ast import literal_eval
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from choicewise.data.items import Number, UnusableRow, repeated
-from choicewise.errors import DataError
+from choicewise.errors import DataError, UnusableRow
 
-_QUOTED: Final = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
-_NEXT: Final = re.compile(rf"\s*({_QUOTED})\s*(,|\Z)")
 
-LONGEST: Final = 200_000
-"""Characters of a Python literal: a hundred times RACE's."""
+class Number(str):
+    """A JSON number as it is spelled (``1e5`` stays ``1e5``), and no text of the same spelling."""
+
+    __slots__ = ()
+
+
+_INTEGER: Final = re.compile("0|-?[1-9][0-9]*")
+
+
+def text(cell: object, column: str) -> str:
+    """The cell as text, unchanged; an integer has only one.
+
+    Raises UnusableRow for null, true/false, anything nested, and other numbers: 1.50 or 1e5 become another text in the
+    next tool, and in a binary file their spelling is lost.
+    """
+    if isinstance(cell, Number):
+        if not _INTEGER.fullmatch(cell):
+            raise UnusableRow(f"column {column} holds the number {cell}, which other tools spell otherwise; quote it")
+        return str(cell)
+    if isinstance(cell, str | int) and not isinstance(cell, bool):
+        return str(cell)
+    if cell is None:
+        raise UnusableRow(f"column {column} is null where a text is needed")
+    if isinstance(cell, float):
+        raise UnusableRow(f"column {column} holds the binary number {cell!r}, whose spelling is lost; store it as text")
+    kinds = {bool: "true or false", list: "a list", dict: "a nested object", bytes: "bytes"}
+    kind = kinds.get(type(cell), f"a {type(cell).__name__}")
+    raise UnusableRow(f"column {column} holds {kind} where a text is needed")
+
+
+def is_number(cell: object) -> bool:
+    """Whether the source holds a number here, rather than a text that looks like one."""
+    return isinstance(cell, Number | int | float) and not isinstance(cell, bool)
+
+
+def spell(cell: object, column: str) -> str:
+    """Any other cell as text: texts as they are, everything else as JSON, numbers in their own spelling.
+
+    Raises UnusableRow for bytes, which are no text.
+    """
+    return str(cell) if isinstance(cell, str) else _json(cell, column)
+
+
+def value_at(row: Mapping[str, Any], path: str) -> object:
+    """The row's cell under a column's name, or under a path into nested columns (``question.stem``).
+
+    Raises UnusableRow when this row has no such column.
+    """
+    if path in row:
+        return row[path]
+    value: object = row
+    for part in path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise UnusableRow(f"column {path} is missing")
+        value = value[part]
+    return value
+
+
+Value = TypeVar("Value")
+
+
+def repeated(values: Sequence[Value]) -> Value | None:
+    """The first value that is there more than once; None when all differ."""
+    return next((value for value, count in Counter(values).items() if count > 1), None)
 
 
 def list_in(text: str, column: str) -> object:
@@ -31,7 +91,7 @@ def list_in(text: str, column: str) -> object:
     Raises UnusableRow where it spells neither.
     """
     try:
-        return parse_json(text)
+        return _parse_json(text)
     except (ValueError, RecursionError, UnusableRow) as error:
         if (texts := _python_texts(text.strip())) is not None:
             return texts
@@ -39,6 +99,10 @@ def list_in(text: str, column: str) -> object:
             f"column {column} holds a text where a list of choices is needed; write it as a JSON list,"
             " or give each choice its own column"
         ) from error
+
+
+LONGEST: Final = 200_000
+"""Characters of a Python literal: a hundred times RACE's."""
 
 
 def read_list(cell: object, column: str) -> list[Any]:
@@ -59,26 +123,6 @@ def read_list(cell: object, column: str) -> list[Any]:
     return value
 
 
-def _python_texts(text: str) -> list[str] | None:
-    if not (text.startswith("[") and text.endswith("]")):
-        return None
-    inside, place, texts = text[1:-1], 0, []
-    while place < len(inside):
-        literal = _NEXT.match(inside, place)
-        if literal is None:
-            return None
-        try:
-            texts.append(str(literal_eval(literal[1])))
-        except (ValueError, SyntaxError):  # an escape that is none
-            return None
-        place = literal.end()
-    return texts
-
-
-CSV_CHUNK: Final = 1000
-"""Rows that are read at a time."""
-
-
 def cells(path: Path) -> Iterator[list[str]]:
     """Every row that is not a blank line, header or not, as texts: no text becomes a number or a missing value.
 
@@ -90,27 +134,11 @@ def cells(path: Path) -> Iterator[list[str]]:
         yield from filter(None, rows)
 
 
-def _lines(path: Path) -> Iterator[str]:
-    r"""The lines of a file, which may also end in ``\r``, as files of old Macintoshes do."""
-    for line in text_lines(path):
-        if "\r" in line:
-            yield from io.StringIO(line, newline="")
-        else:
-            yield line
+Row = dict[str, Any]
+"""A row by the names of its columns."""
 
 
-def _next_rows(path: Path, reader: Any) -> list[list[str]]:
-    limit = csv.field_size_limit()  # the csv module has one limit for the whole process
-    try:
-        csv.field_size_limit(max(limit, path.stat().st_size))
-        return list(islice(reader, CSV_CHUNK))
-    except csv.Error as error:
-        raise DataError(f"{path} is no CSV, at line {reader.line_num} (from 1): {error}; check its quotes") from error
-    finally:
-        csv.field_size_limit(limit)
-
-
-def csv_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
+def csv_rows(path: Path) -> Iterator[Row | UnusableRow]:
     """Every row after the header by the header's names, or why its cells don't fit the header.
 
     Raises DataError as `cells` does, and when two columns of the header have the same name.
@@ -126,59 +154,16 @@ def csv_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
             yield UnusableRow(f"{len(row)} cells under a header of {len(header)}")
 
 
-def jsonl_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
-    """Every line that is not blank: the object it holds, numbers in their own spelling, or why it holds none.
-
-    Raises DataError when the file is not UTF-8.
-    """
-    for line in text_lines(path):  # JSON strings may hold U+2028 and other line ends unescaped
-        if line.strip(" \t\r\n"):
-            yield _row(line)
-
-
-def _row(line: str) -> dict[str, Any] | UnusableRow:
-    try:
-        row = _ROW.decode(line)
-    except UnusableRow as reason:
-        return reason
-    except json.JSONDecodeError as error:
-        return UnusableRow(f"the line is no JSON: {error.msg.removesuffix(' at')} at character {error.pos}")
-    except RecursionError:
-        return UnusableRow("the line is nested too deeply")
-    return row if isinstance(row, dict) else UnusableRow("the line holds no JSON object")
-
-
-def parse_json(text: str) -> Any:
-    """What a JSON text holds, numbers in their own spelling.  Raises UnusableRow for NaN and infinities."""
-    return _JSON_TEXT.decode(text)
-
-
-def _refuse_constant(constant: str) -> object:
-    raise UnusableRow(f"the line holds {constant}, which is no JSON")
-
-
-def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        raise UnusableRow(f"key {repeated([key for key, _ in pairs])!r} is there twice")
-    return row
-
-
-_JSON_TEXT, _ROW = (
-    json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=hook)
-    for hook in (None, _refuse_repeated_keys)
-)
-
-_PACKED: Final = (b"\x1f\x8b", b"PK\x03", b"\x28\xb5\x2f")
-"""How files begin that gzip, zip and zstd wrote."""
-
-
 def read_text(path: Path) -> str:
     """The text of a file, line ends unchanged, without the byte order mark that some editors put at its start.
 
     Raises DataError with the offset and line of the first byte that is not UTF-8, or when the file can't be read.
     """
     return "".join(text_lines(path))
+
+
+_PACKED: Final = (b"\x1f\x8b", b"PK\x03", b"\x28\xb5\x2f")
+"""How files begin that gzip, zip and zstd wrote."""
 
 
 def text_lines(path: Path) -> Iterator[str]:
@@ -209,22 +194,22 @@ def text_lines(path: Path) -> Iterator[str]:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
 
 
-BUFFER: Final = 1 << 18
+_BUFFER: Final = 1 << 18
 """Bytes of a column that are read at a time; else whole columns of a million rows are."""
 
-PARQUET_CHUNK: Final = 2048
+_PARQUET_CHUNK: Final = 2048
 """Rows that are Python values at a time."""
 
 
-def parquet_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
+def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
     """Every row by the columns' names.  Raises DataError for a damaged file or a column that holds broken text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
+        with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
             for batch in file.iter_batches(
-                PARQUET_CHUNK, use_threads=False
+                _PARQUET_CHUNK, use_threads=False
             ):  # each thread would keep memory of its own
                 names = batch.schema.names
                 columns = [_cells(path, name, column) for name, column in zip(names, batch.columns, strict=True)]
@@ -232,13 +217,6 @@ def parquet_rows(path: Path) -> Iterator[dict[str, Any] | UnusableRow]:
         pa.default_memory_pool().release_unused()
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} can't be read as Parquet: {error}") from error
-
-
-def _cells(path: Path, name: str, column: Any) -> list[Any]:
-    try:
-        return column.to_pylist()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: column {name} holds bytes that are not UTF-8: {error}") from error
 
 
 class RowPlace(NamedTuple):
@@ -249,48 +227,6 @@ class RowPlace(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file}, row {self.row} (counted from 0)"
-
-
-PIECES: Final = r"\*\*/|\*\*|\*|\?|\[[^\]]+\]"
-"""What is more than itself in a pattern, as a regular expression."""
-
-
-def fits(pattern: str, path: str) -> bool:
-    """Whether ``path`` is what the ``pattern`` means.
-
-    ``*`` and ``?`` stand for text without ``/``, ``**`` for any, ``**/`` for folders or none, ``[...]`` for one of
-    these characters.  All ways to match are followed at once, in steps of the pattern: a regular expression would try
-    them one after the other, which strangers can make last for years.
-    """
-    places = {0}
-    for piece in re.split(f"({PIECES})", pattern):
-        places = {end for place in places for end in _ends(piece, path, place)} if places else places
-    return len(path) in places
-
-
-def any_of(piece: str) -> str:
-    """The regular expression of ``[...]``; nothing for another piece."""
-    if len(piece) < 3 or piece[0] != "[":
-        return ""
-    inverted = "^" * (piece[1] == "!")
-    return f"[{inverted}{re.escape(piece[1 + len(inverted) : -1]).replace(chr(92) + '-', '-')}]"
-
-
-def _ends(piece: str, path: str, place: int) -> Iterator[int]:
-    """Where a piece that begins at ``place`` may end."""
-    if piece == "**":
-        yield from range(place, len(path) + 1)
-    elif piece == "**/":
-        yield place
-        yield from (at + 1 for at in range(place, len(path)) if path[at] == "/")
-    elif piece == "*":
-        slash = path.find("/", place)
-        yield from range(place, (len(path) if slash < 0 else slash) + 1)
-    elif piece == "?" or any_of(piece):
-        if re.fullmatch(any_of(piece) or "[^/]", path[place : place + 1], re.DOTALL):
-            yield place + 1
-    elif path.startswith(piece, place):
-        yield place + len(piece)
 
 
 DEEPEST: Final = 100
@@ -312,5 +248,121 @@ def read_toml(text: str) -> dict[str, Any]:
     raise _too_deep()
 
 
+def _json(cell: object, column: str) -> str:
+    if isinstance(cell, bytes):
+        raise UnusableRow(f"column {column} holds bytes, which are no text; write the file without that column")
+    if isinstance(cell, Number):
+        return str(cell)
+    if isinstance(cell, list | tuple):
+        return "[" + ", ".join(_json(part, column) for part in cell) + "]"
+    if isinstance(cell, dict):
+        return "{" + ", ".join(f"{_json(key, column)}: {_json(part, column)}" for key, part in cell.items()) + "}"
+    return json.dumps(cell, ensure_ascii=False, default=str)
+
+
+_QUOTED: Final = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+
+_NEXT: Final = re.compile(rf"\s*({_QUOTED})\s*(,|\Z)")
+
+
+def _python_texts(text: str) -> list[str] | None:
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    inside, place, texts = text[1:-1], 0, []
+    while place < len(inside):
+        literal = _NEXT.match(inside, place)
+        if literal is None:
+            return None
+        try:
+            texts.append(str(literal_eval(literal[1])))
+        except (ValueError, SyntaxError):  # an escape that is none
+            return None
+        place = literal.end()
+    return texts
+
+
+def _lines(path: Path) -> Iterator[str]:
+    r"""The lines of a file, which may also end in ``\r``, as files of old Macintoshes do."""
+    for line in text_lines(path):
+        if "\r" in line:
+            yield from io.StringIO(line, newline="")
+        else:
+            yield line
+
+
+_CSV_CHUNK: Final = 1000
+"""Rows that are read at a time."""
+
+
+def _next_rows(path: Path, reader: Any) -> list[list[str]]:
+    limit = csv.field_size_limit()  # the csv module has one limit for the whole process
+    try:
+        csv.field_size_limit(max(limit, path.stat().st_size))
+        return list(islice(reader, _CSV_CHUNK))
+    except csv.Error as error:
+        raise DataError(f"{path} is no CSV, at line {reader.line_num} (from 1): {error}; check its quotes") from error
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _jsonl_rows(path: Path) -> Iterator[Row | UnusableRow]:
+    """Every line that is not blank: the object it holds, numbers in their own spelling, or why it holds none.
+
+    Raises DataError when the file is not UTF-8.
+    """
+    for line in text_lines(path):  # JSON strings may hold U+2028 and other line ends unescaped
+        if line.strip(" \t\r\n"):
+            yield _row(line)
+
+
+def _refuse_constant(constant: str) -> object:
+    raise UnusableRow(f"the line holds {constant}, which is no JSON")
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise UnusableRow(f"key {repeated([key for key, _ in pairs])!r} is there twice")
+    return row
+
+
+_JSON_TEXT, _ROW = (
+    json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=hook)
+    for hook in (None, _refuse_repeated_keys)
+)
+
+
+def _row(line: str) -> dict[str, Any] | UnusableRow:
+    try:
+        row = _ROW.decode(line)
+    except UnusableRow as reason:
+        return reason
+    except json.JSONDecodeError as error:
+        return UnusableRow(f"the line is no JSON: {error.msg.removesuffix(' at')} at character {error.pos}")
+    except RecursionError:
+        return UnusableRow("the line is nested too deeply")
+    return row if isinstance(row, dict) else UnusableRow("the line holds no JSON object")
+
+
+def _parse_json(text: str) -> Any:
+    """What a JSON text holds, numbers in their own spelling.  Raises UnusableRow for NaN and infinities."""
+    return _JSON_TEXT.decode(text)
+
+
+def _cells(path: Path, name: str, column: Any) -> list[Any]:
+    try:
+        return column.to_pylist()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: column {name} holds bytes that are not UTF-8: {error}") from error
+
+
 def _too_deep() -> ValueError:
     return ValueError(f"it is nested too deeply: lists and tables stand in each other at most {DEEPEST} deep")
+
+
+ROW_READERS: Final[Mapping[str, Callable[[Path], Iterator[Row | UnusableRow]]]] = {
+    ".jsonl": _jsonl_rows,
+    ".csv": csv_rows,
+    ".parquet": parquet_rows,
+}
+"""File suffix → what reads the file's rows: each by the columns' names, or why it can't be read."""

@@ -5,7 +5,6 @@ Nothing is read by a guess; a guess only becomes the text of a mapping that a pe
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,16 +20,17 @@ import pyarrow.compute as pc
 
 from choicewise.data.columns import Items
 from choicewise.data.dataset import RESERVED, Columns
-from choicewise.data.files import list_in
-from choicewise.data.items import NoAnswer, UnusableRow, text
-from choicewise.data.rows import DOUBTFUL, LETTERS, Answer, CountingOpen, Draft, draft, shape_of_columns
-from choicewise.errors import DataError
-
-_COPY = "declare a mapping, such as this one in a file of its own:"
+from choicewise.data.files import list_in, text
+from choicewise.data.rows import DOUBTFUL, LETTERS, Answer, CountingOpen, RowDraft, draft, shape_of_columns
+from choicewise.errors import DataError, NoAnswer, UnusableRow
+from choicewise.util.jsonio import exact_json
 
 
 class UnknownShape(DataError):
     """Columns that are of no known shape; its ``problems`` are the lines of a mapping in TOML that may fit them."""
+
+
+_COPY = "declare a mapping, such as this one in a file of its own:"
 
 
 def unknown_shape(file: Path, rows: Sequence[Mapping[str, Any]]) -> UnknownShape:
@@ -48,24 +48,14 @@ def misread_shape(
     file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns, error: DataError
 ) -> UnknownShape | None:
     """The error about a file of a known shape none of whose ``rows`` fit, where another mapping does fit them."""
-    if not none_fits(rows, columns) or not (lines := proposal(rows))[0].startswith("# fits"):
+    if not _none_fits(rows, columns) or not (lines := proposal(rows))[0].startswith("# fits"):
         return None
     why = f"{file} has the columns of {shape_of_columns(columns)}, and no row can be read so: {error.parts[0]}"
     return UnknownShape(f"{why}; {_COPY}", lines)
 
 
-SAMPLE: Final = 200
-"""Rows that a proposal is tried on."""
-
-TRIED: Final = 200
+_TRIED: Final = 200
 """Combinations of columns that are tried."""
-
-_MOST: Final = 10
-"""Choices for which labels are guessed."""
-
-_LOWER, _ENCLOSED = tuple(LETTERS[:_MOST].lower()), tuple(f"({letter})" for letter in LETTERS[:_MOST])
-_TRUTHS: Final = (("false", "true"), ("no", "yes"))
-"""Answers of two kinds, in the order in which an index of 0 or 1 would count them."""
 
 
 def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> list[str]:
@@ -74,8 +64,8 @@ def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> lis
     ``rows``: the first ones of a file, at least one.  The lines begin with what is to be checked, as comments.  From
     ``doubtful`` digits up of which none is 0, the mapping leaves open whether they count from 0 or from 1.
     """
-    cells = Cells.of(rows)
-    for columns in islice(_candidates(cells), TRIED):
+    cells = _Cells.of(rows)
+    for columns in islice(_candidates(cells), _TRIED):
         drafts, unanswered = _read(rows, columns)
         if len(drafts) + unanswered >= 0.9 * len(rows) and drafts:
             fits = f"# fits {len(drafts) + unanswered} of the first {len(rows)} rows; check it before you use it"
@@ -95,13 +85,89 @@ def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> lis
     ]
 
 
-def none_fits(rows: Sequence[Mapping[str, Any]], columns: Columns) -> bool:
+@dataclass(frozen=True)
+class Guess:
+    """What choosing by a simple rule would score, among items that chance would score ``chance`` on.
+
+    ``score`` and ``chance`` are shares of 1; several choices that the rule names share the guess.  ``p``: how probable
+    a score at least as far from chance is where the rule says nothing about the answer (normal approximation, two
+    sides).
+    """
+
+    score: float
+    chance: float
+    p: float
+
+
+@dataclass(frozen=True)
+class AnswerPattern:
+    """The right answers of one split.
+
+    ``counts``: number of choices → items; ``positions``: number of choices → how often each position, from 0, is the
+    right one, for items with one right choice; ``several``: items with several right choices.  ``p_positions``: how
+    probable positions at least as uneven are where all are equally likely (chi-squared over all numbers of choices),
+    NaN where there are too few items.  ``constant``: whether the same positions are right in every item, where an item
+    has several choices.
+    ``guesses``: rule → what it scores.
+    """
+
+    counts: Mapping[int, int]
+    positions: Mapping[int, tuple[int, ...]]
+    several: int
+    p_positions: float
+    constant: bool
+    guesses: Mapping[str, Guess]
+
+
+_Ints = npt.NDArray[np.int64]
+
+
+def answer_pattern(items: Items) -> AnswerPattern:
+    """The pattern of ``items``, each with a right choice; computed column by column."""
+    sums = {rule: np.zeros(3) for rule in ("first", "last", "longest", "shortest")}
+    counts: dict[int, int] = {}
+    positions: dict[int, _Ints] = {}
+    several, golds = 0, set[tuple[int, ...]]()
+    for choices, gold in _columns(items):
+        right, number = choices.flags(gold), choices.number
+        for rule, mask in choices.rules().items():
+            sums[rule] += _scored(choices, mask, right)
+        single = gold.number == 1
+        several += int((~single).sum())
+        first = gold.values[gold.starts]
+        for count, items_with in zip(*map(np.ndarray.tolist, np.unique(number, return_counts=True)), strict=True):
+            counts[count] = counts.get(count, 0) + items_with
+            places = np.bincount(first[single & (number == count)], minlength=count)
+            positions[count] = positions.get(count, np.zeros(count, np.int64)) + places
+        if len(golds) < 2:  # the item with the fewest right choices and the one with the most say whether all are alike
+            golds |= {gold.row(0), *(gold.row(int(row)) for row in np.flatnonzero(gold.differs())[:1])}
+    total = sum(counts.values())
+    return AnswerPattern(
+        dict(sorted(counts.items())),
+        {count: tuple(places.tolist()) for count, places in sorted(positions.items()) if places.any()},
+        several,
+        _even(positions.values()),
+        len(golds) == 1 and total > 1 and max(counts) > 1,
+        {rule: _guess(values, total) for rule, values in sums.items()} if total else {},
+    )
+
+
+def _none_fits(rows: Sequence[Mapping[str, Any]], columns: Columns) -> bool:
     """Whether ``columns`` fit none of the ``rows``, not even those without an answer."""
     drafts, unanswered = _read(rows, columns)
     return not drafts and not unanswered
 
 
-def _candidates(cells: Cells) -> Iterator[Columns]:
+_MOST: Final = 10
+"""Choices for which labels are guessed."""
+
+_LOWER, _ENCLOSED = tuple(LETTERS[:_MOST].lower()), tuple(f"({letter})" for letter in LETTERS[:_MOST])
+
+_TRUTHS: Final = (("false", "true"), ("no", "yes"))
+"""Answers of two kinds, in the order in which an index of 0 or 1 would count them."""
+
+
+def _candidates(cells: _Cells) -> Iterator[Columns]:
     id, subject = cells.id(), cells.subject()
     questions: list[str | None] = [*cells.questions()]
     for right, wrong in cells.pairs():
@@ -127,7 +193,7 @@ def _candidates(cells: Cells) -> Iterator[Columns]:
             yield _renamed(cells, **common, answer_is="label", labels=(yes, no))
 
 
-def _renamed(cells: Cells, **named: Any) -> Columns:
+def _renamed(cells: _Cells, **named: Any) -> Columns:
     columns = Columns(**named)
     tops = {path.split(".")[0] for path in columns.used}
     return Columns(
@@ -135,7 +201,7 @@ def _renamed(cells: Cells, **named: Any) -> Columns:
     )
 
 
-def _read(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[list[Draft], int]:
+def _read(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[list[RowDraft], int]:
     """The drafts of the rows that the mapping fits, and how many more it would fit if they had answers."""
     drafts, unanswered = [], 0
     for row in rows:
@@ -170,6 +236,10 @@ def _doubts(
         yield "# all answers are the same: check that they count from 1"
 
 
+Source = str | tuple[str, ...]
+"""A column that holds a list, or columns with one text each."""
+
+
 def _spelled(columns: Columns, counting_open: bool) -> Iterator[str]:
     values: dict[str, Source | None] = {"question": columns.question or ""}
     values |= {name: getattr(columns, name) or None for name in ("choices", "fixed", "right", "wrong", "answer")}
@@ -188,52 +258,54 @@ def _spelled(columns: Columns, counting_open: bool) -> Iterator[str]:
 
 def _toml(value: object) -> str:
     """Texts and lists of them as TOML spells them: as JSON does, but no character as two halves, and none deleted."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return exact_json(value).replace("\x7f", "\\u007f")
 
 
-Source = str | tuple[str, ...]
-"""A column that holds a list, or columns with one text each."""
-
-QUESTION: Final = (
+_QUESTION: Final = (
     *("question", "query", "problem", "stem", "ask", "prompt", "goal", "sentence", "premise", "instruction"),
     *("input", "ctx", "text", "context", "q"),
 )
-CHOICES: Final = ("choices", "options", "endings", "answers", "candidates", "alternatives", "targets")
-RIGHT: Final = ("correct", "right", "good", "true", "gold")
-WRONG: Final = ("incorrect", "wrong", "bad", "false", "distractor", "distractors")
-ANSWER: Final = (
+
+_CHOICES: Final = ("choices", "options", "endings", "answers", "candidates", "alternatives", "targets")
+
+_RIGHT: Final = ("correct", "right", "good", "true", "gold")
+
+_WRONG: Final = ("incorrect", "wrong", "bad", "false", "distractor", "distractors")
+
+_ANSWER: Final = (
     *("answer", "label", "gold", "correct", "target", "key", "solution", "right", "cop", "idx", "index"),
     *("choice", "option", "truth", "true"),
 )
+
 ID: Final = ("id", "uid", "qid", "guid", "uuid", "number")
+
 SUBJECT: Final = ("subject", "category", "topic", "area", "domain", "task", "subset")
 """Words of columns' names, those that say most first."""
 
-_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _MEMBER = re.compile(r"(?P<stem>.*?)[ _.-]?(?P<label>[A-Ja-j]|[0-9])")
 
 
 @dataclass(frozen=True)
-class Cells:
+class _Cells:
     """The cells of sample rows by column; parts of nested columns under their paths."""
 
     columns: Mapping[str, Sequence[object]]
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Cells:
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> _Cells:
         """The cells of all columns that the first row has."""
         paths = dict.fromkeys(_paths(rows[0]))
         return cls({path: [_at(row, path) for row in rows] for path in paths})
 
     def questions(self) -> list[str]:
         """Columns of texts whose names could be a question's, the likeliest first; those last that are all the same."""
-        names = self._ranked(QUESTION, [name for name in self.columns if self._all(name, _is_text)])
+        names = self._ranked(_QUESTION, [name for name in self.columns if self._all(name, _is_text)])
         return sorted(names, key=lambda name: len({*self.columns[name]}) == 1)
 
     def choices(self) -> Iterator[Source]:
         """Columns that hold lists, and groups of columns named alike, the likeliest first."""
         lists = [name for name in self.columns if self._all(name, _is_list)]
-        yield from self._ranked(CHOICES, lists)
+        yield from self._ranked(_CHOICES, lists)
         groups: dict[str, dict[str, str]] = {}
         for name in self.columns:
             if (member := _MEMBER.fullmatch(name)) and self._all(name, _is_filled):
@@ -243,19 +315,19 @@ class Cells:
             start = labels[0]
             if len(labels) > 1 and start in "Aa01" and labels == [chr(ord(start) + n) for n in range(len(labels))]:
                 yield tuple(members[label] for label in labels)
-        yield from (name for name in lists if not _rank(name, CHOICES))
+        yield from (name for name in lists if not _rank(name, _CHOICES))
 
     def pairs(self) -> Iterator[tuple[Source, Source]]:
         """A source of the right choices and one of the wrong, where names say which is which."""
         filled = [name for name in self.columns if self._all(name, lambda cell: _is_filled(cell) or _is_list(cell))]
-        wrong = [name for name in filled if {*_words(name)} & {*WRONG}]
-        right = [name for name in filled if {*_words(name)} & {*RIGHT} and name not in wrong]
+        wrong = [name for name in filled if {*_words(name)} & {*_WRONG}]
+        right = [name for name in filled if {*_words(name)} & {*_RIGHT} and name not in wrong]
         if right and wrong:
             yield self._source(right[:1]), self._source(wrong)
 
     def answers(self) -> list[str]:
         """Columns whose names could be an answer's, the likeliest first."""
-        return self._ranked(ANSWER, [*self.columns])
+        return self._ranked(_ANSWER, [*self.columns])
 
     def id(self) -> str | None:
         """The column that names items: another value in every row."""
@@ -285,6 +357,9 @@ def _rank(name: str, words: Sequence[str]) -> tuple[int, int] | None:
     own = _words(name)
     places = [words.index(word) for word in own if word in words]
     return (min(places), len(own)) if places else None
+
+
+_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 
 def _words(name: str) -> list[str]:
@@ -328,84 +403,13 @@ def _is_list(cell: object) -> bool:
     return isinstance(cell, list) and len(cell) > 1
 
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-LEAST_EXPECTED: Final = 5
-"""Right answers that each position needs on average for the test of positions, the usual rule for chi-squared."""
-
-
-@dataclass(frozen=True)
-class Guess:
-    """What choosing by a simple rule would score, among items that chance would score ``chance`` on.
-
-    ``score`` and ``chance`` are shares of 1; several choices that the rule names share the guess.  ``p``: how probable
-    a score at least as far from chance is where the rule says nothing about the answer (normal approximation, two
-    sides).
-    """
-
-    score: float
-    chance: float
-    p: float
-
-
-@dataclass(frozen=True)
-class AnswerPattern:
-    """The right answers of one split.
-
-    ``counts``: number of choices → items; ``positions``: number of choices → how often each position, from 0, is the
-    right one, for items with one right choice; ``several``: items with several right choices.  ``p_positions``: how
-    probable positions at least as uneven are where all are equally likely (chi-squared over all numbers of choices),
-    NaN where there are too few items.  ``constant``: whether the same positions are right in every item, where an item
-    has several choices.
-    ``guesses``: rule → what it scores.
-    """
-
-    counts: Mapping[int, int]
-    positions: Mapping[int, tuple[int, ...]]
-    several: int
-    p_positions: float
-    constant: bool
-    guesses: Mapping[str, Guess]
-
-
-def answer_pattern(items: Items) -> AnswerPattern:
-    """The pattern of ``items``, each with a right choice; computed column by column."""
-    sums = {rule: np.zeros(3) for rule in ("first", "last", "longest", "shortest")}
-    counts: dict[int, int] = {}
-    positions: dict[int, Ints] = {}
-    several, golds = 0, set[tuple[int, ...]]()
-    for choices, gold in _columns(items):
-        right, number = choices.flags(gold), choices.number
-        for rule, mask in choices.rules().items():
-            sums[rule] += _scored(choices, mask, right)
-        single = gold.number == 1
-        several += int((~single).sum())
-        first = gold.values[gold.starts]
-        for count, items_with in zip(*map(np.ndarray.tolist, np.unique(number, return_counts=True)), strict=True):
-            counts[count] = counts.get(count, 0) + items_with
-            places = np.bincount(first[single & (number == count)], minlength=count)
-            positions[count] = positions.get(count, np.zeros(count, np.int64)) + places
-        if len(golds) < 2:  # the item with the fewest right choices and the one with the most say whether all are alike
-            golds |= {gold.row(0), *(gold.row(int(row)) for row in np.flatnonzero(gold.differs())[:1])}
-    total = sum(counts.values())
-    return AnswerPattern(
-        dict(sorted(counts.items())),
-        {count: tuple(places.tolist()) for count, places in sorted(positions.items()) if places.any()},
-        several,
-        _even(positions.values()),
-        len(golds) == 1 and total > 1 and max(counts) > 1,
-        {rule: _guess(values, total) for rule, values in sums.items()} if total else {},
-    )
-
-
 @dataclass(frozen=True)
 class _Ragged:
     """Values of all items in one array, with where each item's begin and how many it has."""
 
     values: Any
-    starts: Ints
-    number: Ints
+    starts: _Ints
+    number: _Ints
 
     def flags(self, gold: _Ragged) -> npt.NDArray[np.bool_]:
         """Which of these choices are named by ``gold``."""
@@ -446,9 +450,12 @@ def _columns(items: Items) -> Iterator[tuple[_Ragged, _Ragged]]:
         yield _ragged(batch["choices"], lengths), _ragged(batch["gold"], gold)
 
 
-def _ragged(lists: pa.ListArray, values: Ints) -> _Ragged:
+def _ragged(lists: pa.ListArray, values: _Ints) -> _Ragged:
     offsets = lists.offsets.to_numpy().astype(np.int64)
     return _Ragged(values, offsets[:-1] - offsets[0], np.diff(offsets))
+
+
+Floats = npt.NDArray[np.float64]
 
 
 def _scored(choices: _Ragged, mask: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]) -> Floats:
@@ -471,13 +478,21 @@ def _guess(sums: Floats, total: int) -> Guess:
     return Guess(score / total, expected / total, p)
 
 
-def _even(positions: Iterable[Ints]) -> float:
+_LEAST_EXPECTED: Final = 5
+"""Right answers that each position needs on average for the test of positions, the usual rule for chi-squared."""
+
+
+def _even(positions: Iterable[_Ints]) -> float:
     from scipy.special import gammaincc
 
     statistic, freedom = 0.0, 0
     for counts in positions:
         expected = counts.sum() / len(counts)
-        if expected >= LEAST_EXPECTED:
+        if expected >= _LEAST_EXPECTED:
             statistic += float(((counts - expected) ** 2 / expected).sum())
             freedom += len(counts) - 1
     return float(gammaincc(freedom / 2, statistic / 2)) if freedom else math.nan
+
+
+SAMPLE: Final = 200
+"""Rows that a proposal is tried on."""

@@ -1,11 +1,8 @@
-"""The Hub: snapshot, names, errors in words.
+"""The Hub: snapshots of repositories, and what goes wrong on the way to it in words.
 
-Everything that package raises becomes an error that says what to do (:mod:`choicewise.data.hub`), and what it
-would print is kept from users.
-
-Nothing of the messages that ``huggingface_hub`` makes is repeated: they hold addresses, and addresses hold secrets.
-
-The answer is remembered for a while, so that the second benchmark of a suite is not asked for in vain as the first was.
+Everything that ``huggingface_hub`` raises becomes an error that says what to do.  Nothing of its messages is repeated:
+they hold addresses, and addresses hold secrets.  That the Hub is out of reach is remembered for a while, so that the
+second benchmark of a suite is not asked for in vain as the first was.
 """
 
 from __future__ import annotations
@@ -20,26 +17,12 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from time import monotonic
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from choicewise.errors import ChoicewiseError, DataError, ModelError
-
-TRIES: Final = 4
-"""How often the Hub is asked what it was too busy to answer."""
-
-_LISTING: Final = ("README.md",)
-"""What is read of a repository to know it."""
-
-_LOGS: Final = ("huggingface_hub", "httpx2", "httpcore2")
-"""Loggers that name addresses, which may be signed."""
-
-_COMMIT: Final = re.compile("[0-9a-f]{40}")
-"""What is a commit already."""
-
-Result = TypeVar("Result")
+from choicewise.util.background import in_time
 
 
 @dataclass(frozen=True)
@@ -70,6 +53,10 @@ class HubName:
         return f"{self.repository}{config or ''}{revision or ''}"
 
 
+Download = Callable[[str, int, int], None]
+"""Is called with (name, bytes done, bytes in all) while files are downloaded, from any thread."""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A repository at one commit.
@@ -96,7 +83,7 @@ class Snapshot:
         """
         lacking = {path: self.files[path] for path in paths if not (self.folder / path).is_file()}
         if lacking:
-            bars = bars_for(str(self.name), sum(lacking.values()), progress) if progress else own_bars()
+            bars = _bars_for(str(self.name), sum(lacking.values()), progress) if progress else _own_bars()
             literal = [_literally(path) for path in lacking]
             with _hub(self.name, self.kind) as hub:
                 if silence := _silenced_bars(hub):
@@ -129,12 +116,61 @@ def commit_of(name: HubName, kind: Kind) -> str | None:
         return None
 
 
+class OutOfReach(Exception):
+    """The Hub does not answer, for the reason that this says, and the cache does not hold what is asked for."""
+
+
+def explained(error: Exception, name: HubName, kind: Kind) -> ChoicewiseError:
+    """The error that users read in place of ``error``, which ``huggingface_hub`` raised about ``name``."""
+    if isinstance(error, ChoicewiseError):
+        return error
+    return kind.error(f"{kind.name} {name}: {_reason(error, name, kind)}")
+
+
+_NAME = re.compile(
+    r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[^@]+))?(?:@(?P<revision>[^\s@]+))?", re.ASCII
+)
+
+
+def hub_name(text: str) -> HubName | None:
+    """What ``text`` names on the Hub; None where it can't be such a name."""
+    match = _NAME.fullmatch(text)
+    return HubName(**match.groupdict()) if match else None
+
+
+REMEMBERED: Final = 60.0
+"""Seconds that an answer holds: a notebook outlives a network that is down."""
+
+_answers: dict[str, tuple[float, str]] = {}
+
+
+def out_of_reach() -> str:
+    """Why ``HF_ENDPOINT`` gave no answer when it was last asked, at most a minute ago; empty where it gave any."""
+    from huggingface_hub import constants
+
+    endpoint = constants.ENDPOINT
+    asked, silence = _answers.get(endpoint, (float("-inf"), ""))
+    if monotonic() - asked > REMEMBERED:
+        answer = in_time(_patience(), partial(_silence_now, endpoint))
+        silence = _too_slow() if answer is None else answer
+        _answers[endpoint] = monotonic(), silence
+    return silence
+
+
+_COMMIT: Final = re.compile("[0-9a-f]{40}")
+"""What is a commit already."""
+
+
 def _commit(hub: Any, name: HubName, kind: Kind) -> str:
     """The commit that the revision is now, or was when the Hub was last in reach."""
     ask = partial(hub.resolve_revision, name.repository, repo_type=kind.name, revision=name.revision)
     silence = "" if _COMMIT.fullmatch(name.revision or "") else _silenced_bars(hub)
     revision = _in_cache(partial(ask, local_files_only=True), silence) if silence else _patiently(ask)
     return str(revision.resolved)
+
+
+_LISTING: Final = ("README.md",)
+"""What is read of a repository to know it."""
 
 
 def _listed(hub: Any, name: HubName, kind: Kind, commit: str) -> str:
@@ -150,6 +186,9 @@ def _listed(hub: Any, name: HubName, kind: Kind, commit: str) -> str:
 def _silenced_bars(hub: Any) -> str:
     """Why asking is of no use; empty where the Hub answers, or the package is forbidden to ask and will say that."""
     return "" if hub.is_offline_mode() else out_of_reach()
+
+
+Result = TypeVar("Result")
 
 
 def _in_cache(ask: Callable[[], Result], silence: str) -> Result:
@@ -178,8 +217,12 @@ def _snapshot(hub: Any, name: HubName, kind: Kind, commit: str, patterns: list[s
         repo_type=kind.name,
         revision=commit,
         allow_patterns=patterns,
-        **({"tqdm_class": Silent} | more),
+        **({"tqdm_class": _Silent} | more),
     )
+
+
+_LOGS: Final = ("huggingface_hub", "httpx2", "httpcore2")
+"""Loggers that name addresses, which may be signed."""
 
 
 @contextmanager
@@ -203,13 +246,17 @@ def _hub(name: HubName, kind: Kind) -> Iterator[Any]:
             log.setLevel(level)
 
 
+_TRIES: Final = 4
+"""How often the Hub is asked what it was too busy to answer."""
+
+
 def _patiently(ask: Callable[[], Result]) -> Result:
     """What ``ask`` returns, asked again where the Hub says that it is busy and for how long."""
-    for tried in range(1, TRIES):
+    for tried in range(1, _TRIES):
         try:
             return ask()
         except Exception as error:
-            pause = retry_after(error, tried)
+            pause = _retry_after(error, tried)
             if pause is None:
                 raise
         time.sleep(pause)
@@ -221,39 +268,24 @@ def _literally(path: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
-BUSY: Final = (429, 500, 502, 503, 504)
+_BUSY: Final = (429, 500, 502, 503, 504)
 """What a server answers that may answer later."""
 
 PATIENCE: Final = 60
 """Seconds that a server may ask to wait."""
 
-_CARRY: Final = "copy the cache (HF_HOME) from a machine that has it"
 
-MODEL: Final = Kind("model", "", ModelError, True, "there is no folder of that name here, and ")
-DATASET: Final = Kind("dataset", "datasets/", DataError, False, "there is no file or folder of that name here, and ")
-BENCHMARK: Final = Kind("dataset", "datasets/", DataError, False)
-"""The dataset of a benchmark, which is looked for nowhere else."""
-
-
-class OutOfReach(Exception):
-    """The Hub does not answer, for the reason that this says, and the cache does not hold what is asked for."""
-
-
-def explained(error: Exception, name: HubName, kind: Kind) -> ChoicewiseError:
-    """The error that users read in place of ``error``, which ``huggingface_hub`` raised about ``name``."""
-    if isinstance(error, ChoicewiseError):
-        return error
-    return kind.error(f"{kind.name} {name}: {_reason(error, name, kind)}")
-
-
-def retry_after(error: Exception, tried: int) -> float | None:
+def _retry_after(error: Exception, tried: int) -> float | None:
     """Seconds to wait before the ``tried + 1``-th try; None where another try is of no use."""
     for response in _responses(error):
-        if response.status_code in BUSY:
+        if response.status_code in _BUSY:
             asked = response.headers.get("Retry-After", "")
             pause = float(asked) if asked.isdigit() else 2.0 ** (tried - 1)
             return pause if pause <= PATIENCE else None
     return None
+
+
+_CARRY: Final = "copy the cache (HF_HOME) from a machine that has it"
 
 
 def _reason(error: Exception, name: HubName, kind: Kind) -> str:
@@ -307,17 +339,19 @@ def _refused(status: int, endpoint: str) -> str:
     return f"{endpoint} fails with status {status}; run the same again later"
 
 
+REFUSED: Final = "can't be reached"
+"""What is known at once: no network, a name that nobody resolves, a connection that is refused."""
+
+
 def _broken(error: Exception, endpoint: str, kind: Kind) -> str:
     """What ended a transfer or kept one from beginning."""
-    from huggingface_hub import errors
+    import httpx2
 
-    names = {type(cause).__name__ for cause in _causes(error)}
-    if names & {"RemoteProtocolError", "ReadError"}:
+    if any(isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError) for cause in _causes(error)):
         return "the connection broke off in the middle; run the same again: whole files are kept"
-    transport = errors.HfHubHTTPError.__bases__[0]  # HTTPError of httpx, of whatever version
     for cause in _causes(error):
-        if isinstance(cause, (transport, OutOfReach)):
-            silence = str(cause) if isinstance(cause, OutOfReach) else silence_of(cause) or REFUSED
+        if isinstance(cause, httpx2.HTTPError | OutOfReach):
+            silence = str(cause) if isinstance(cause, OutOfReach) else _silence_of(cause) or REFUSED
             reason = f"{kind.first}{endpoint} {silence}, and it is not (or not all) in the Hub's cache"
             return f"{reason}; check network and proxy, or {_CARRY}" if kind.first else reason
     for cause in _causes(error):
@@ -338,9 +372,12 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _responses(error: BaseException) -> Iterator[Any]:
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError
+
     for cause in _causes(error):
-        if (response := cause.__dict__.get("response")) is not None:
-            yield response
+        if isinstance(cause, HfHubHTTPError | httpx2.HTTPStatusError) and cause.response is not None:
+            yield cause.response
 
 
 def _shown(endpoint: str) -> str:
@@ -349,44 +386,13 @@ def _shown(endpoint: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-_NAME = re.compile(
-    r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[^@]+))?(?:@(?P<revision>[^\s@]+))?", re.ASCII
-)
-
-
-def hub_name(text: str) -> HubName | None:
-    """What ``text`` names on the Hub; None where it can't be such a name."""
-    match = _NAME.fullmatch(text)
-    return HubName(**match.groupdict()) if match else None
-
-
-REFUSED: Final = "can't be reached"
-"""What is known at once: no network, a name that nobody resolves, a connection that is refused."""
-
-REMEMBERED: Final = 60.0
-"""Seconds that an answer holds: a notebook outlives a network that is down."""
-
-_answers: dict[str, tuple[float, str]] = {}
-
-
-def out_of_reach() -> str:
-    """Why ``HF_ENDPOINT`` gave no answer when it was last asked, at most a minute ago; empty where it gave any."""
-    from huggingface_hub import constants
-
-    endpoint = constants.ENDPOINT
-    asked, silence = _answers.get(endpoint, (float("-inf"), ""))
-    if monotonic() - asked > REMEMBERED:
-        silence = _silence_in_time(endpoint)
-        _answers[endpoint] = monotonic(), silence
-    return silence
-
-
-def silence_of(error: BaseException) -> str:
+def _silence_of(error: BaseException) -> str:
     """What an error of the package's transport says about the Hub; empty where the Hub answered something."""
-    names = {each.__name__ for each in type(error).__mro__}  # of another module with each version of the package
-    if "TimeoutException" in names:
+    import httpx2
+
+    if isinstance(error, httpx2.TimeoutException):
         return _too_slow()
-    return REFUSED if names & {"NetworkError", "ProxyError"} else ""
+    return REFUSED if isinstance(error, httpx2.NetworkError | httpx2.ProxyError) else ""
 
 
 def _patience() -> int:
@@ -400,36 +406,23 @@ def _too_slow() -> str:
     return f"did not answer within {_patience()} s (HF_HUB_ETAG_TIMEOUT sets another time)"
 
 
-def _silence_in_time(endpoint: str) -> str:
-    """Asked in a thread, as nothing bounds the time that resolving a name may take."""
-    answers: list[str] = []
-    thread = Thread(target=lambda: answers.append(_silenced_retries(endpoint)), daemon=True)
-    thread.start()
-    thread.join(_patience())
-    return answers[0] if answers else _too_slow()
-
-
-def _silenced_retries(endpoint: str) -> str:
-    """By the session of the package, which knows proxies and certificates; without its token."""
+def _silence_now(endpoint: str) -> str:
+    """Asked by the session of the package, which knows proxies and certificates; without its token."""
     from huggingface_hub import get_session
 
     try:
         get_session().head(endpoint, timeout=_patience(), follow_redirects=False)
     except Exception as error:
-        return silence_of(error)
+        return _silence_of(error)
     return ""
 
 
-Download = Callable[[str, int, int], None]
-"""Is called with (name, bytes done, bytes in all) while files are downloaded, from any thread."""
-
-
-def own_bars() -> type[Silent] | None:
+def _own_bars() -> type[_Silent] | None:
     """The bars of the package itself, which are None, in a terminal; silent ones elsewhere."""
-    return None if sys.stderr.isatty() else Silent
+    return None if sys.stderr.isatty() else _Silent
 
 
-class Silent:
+class _Silent:
     """A progress bar, as far as the package asks one of anything, that shows nothing."""
 
     total: int | None = 0
@@ -438,7 +431,7 @@ class Silent:
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
-    def __enter__(self) -> Silent:
+    def __enter__(self) -> _Silent:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -453,11 +446,11 @@ class Silent:
     refresh = set_description = set_description_str = set_postfix_str = close
 
 
-def bars_for(name: str, total: int, progress: Download) -> type[Silent]:
+def _bars_for(name: str, total: int, progress: Download) -> type[_Silent]:
     """The class of bars that report the bytes of one download to ``progress``."""
     seen = 0
 
-    class Bar(Silent):
+    class Bar(_Silent):
         def __init__(self, *_: Any, unit: str = "", **__: Any) -> None:
             self.bytes = unit == "B"
 
@@ -469,3 +462,11 @@ def bars_for(name: str, total: int, progress: Download) -> type[Silent]:
                 progress(name, min(seen, total), total)
 
     return Bar
+
+
+MODEL: Final = Kind("model", "", ModelError, True, "there is no folder of that name here, and ")
+
+DATASET: Final = Kind("dataset", "datasets/", DataError, False, "there is no file or folder of that name here, and ")
+
+BENCHMARK: Final = Kind("dataset", "datasets/", DataError, False)
+"""The dataset of a benchmark, which is looked for nowhere else."""

@@ -5,27 +5,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
-from choicewise.errors import DataError
-
-_INTEGER = re.compile("0|-?[1-9][0-9]*")
-
-
-class UnusableRow(DataError):
-    """Why one row can't become an item; the reader adds the file and the row."""
-
-
-class Number(str):
-    """A JSON number as it is spelled (``1e5`` stays ``1e5``), and no text of the same spelling."""
-
-    __slots__ = ()
+from choicewise.errors import UnusableRow
 
 
 def has_half_character(text: str) -> bool:
@@ -37,28 +24,7 @@ def has_half_character(text: str) -> bool:
     return False
 
 
-def text(cell: object, column: str) -> str:
-    """The cell as text, unchanged; an integer has only one.
-
-    Raises UnusableRow for null, true/false, anything nested, and other numbers: 1.50 or 1e5 become another text in the
-    next tool, and in a binary file their spelling is lost.
-    """
-    if isinstance(cell, Number):
-        if not _INTEGER.fullmatch(cell):
-            raise UnusableRow(f"column {column} holds the number {cell}, which other tools spell otherwise; quote it")
-        return str(cell)
-    if isinstance(cell, str | int) and not isinstance(cell, bool):
-        return str(cell)
-    if cell is None:
-        raise UnusableRow(f"column {column} is null where a text is needed")
-    if isinstance(cell, float):
-        raise UnusableRow(f"column {column} holds the binary number {cell!r}, whose spelling is lost; store it as text")
-    kinds = {bool: "true or false", list: "a list", dict: "a nested object", bytes: "bytes"}
-    kind = kinds.get(type(cell), f"a {type(cell).__name__}")
-    raise UnusableRow(f"column {column} holds {kind} where a text is needed")
-
-
-NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
 """The further fields of an item that has none."""
 
 
@@ -77,7 +43,7 @@ class Item:
     choices: tuple[str, ...]
     gold: tuple[int, ...]
     subject: str = ""
-    fields: Mapping[str, str] = field(default_factory=lambda: NO_FIELDS, hash=False)
+    fields: Mapping[str, str] = field(default_factory=lambda: _NO_FIELDS, hash=False)
 
     def __post_init__(self) -> None:
         for name in ("choices", "gold"):  # given as lists, the item could be no key of a cache
@@ -90,28 +56,13 @@ class Item:
 BLANK: Final = "_"
 """Stands among the fields for a blank in the question that the choices fill, as in WinoGrande."""
 
-METADATA: Final = frozenset(
-    [
-        *("id", "ids", "uid", "guid", "idx", "ind", "index", "number", "hash", "source", "url", "link", "license"),
-        *("author", "category", "categories", "subcategory", "topic", "subject", "field", "domain", "type", "kind"),
-        *("task", "dataset", "split", "version", "lang", "language", "answer", "answers", "gold", "target", "cot"),
-        *("explanation", "explanations", "rationale", "solution", "comment", "comments", "date", "year", "score"),
-        *("rating", "difficulty", "level", "count", "counts", "term", "method"),
-    ]
-)
-"""Last words of names under which data says something about a question, and not what is asked."""
-
-_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 _BLANK = re.compile(r"(?<!\w)_+(?!\w)")
-
-_MANY: Final = 1000
-"""Values whose difference shows that they are names of the items."""
 
 
 def content_fields(items: Iterable[Item]) -> tuple[str, ...]:
     """The further fields that hold content, and ``BLANK`` where nine questions of ten have a blank; sorted.
 
-    A field holds content unless its last word is one of ``METADATA``, its values are all the same, or numbers, true or
+    A field holds content unless its last word is one of ``_METADATA``, its values are all the same, or numbers, true or
     false, or objects, or names (without white space, another for every item), or most of them stand in the question or
     in a choice.  The last word ``label`` is metadata, too, where no value has white space.
     """
@@ -126,71 +77,6 @@ def content_fields(items: Iterable[Item]) -> tuple[str, ...]:
             columns[name].add(value, item)
     names = [name for name, column in columns.items() if _is_content(name, column, count)]
     return tuple(sorted([*names, *([BLANK] if count and blanks >= 0.9 * count else [])]))
-
-
-@dataclass(slots=True)
-class _Column:
-    first: str
-    constant: bool = True
-    text: bool = False
-    spaced: bool = False
-    shown: int = 0
-    empty: int = 0
-    count: int = 0
-    values: set[str] = field(default_factory=set)
-
-    def add(self, value: str, item: Item) -> None:
-        self.count += 1
-        self.empty += not value.strip()
-        self.constant &= value == self.first
-        self.text = self.text or _is_text(value)
-        self.spaced = self.spaced or any(map(str.isspace, value.strip()))
-        stripped = value.strip().lower()
-        self.shown += stripped != "" and any(stripped in text.lower() for text in (item.question, *item.choices))
-        if self.count <= _MANY:
-            self.values.add(value)
-
-    @property
-    def names_items(self) -> bool:
-        return not self.spaced and len(self.values) == min(self.count, _MANY)
-
-
-def _is_content(name: str, column: _Column, count: int) -> bool:
-    word = (_WORD.findall(name) or [name])[-1].lower()
-    constant = column.constant and count > 1 and column.count == count
-    about = word in METADATA or (word in ("label", "labels") and not column.spaced)
-    named = column.names_items and count > 1
-    return column.text and not (about or constant or named or column.shown > (column.count - column.empty) / 2)
-
-
-def _is_text(value: str) -> bool:
-    """Whether a field, which is a text or spelled as JSON, says something in words."""
-    if not value.strip():
-        return False
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        return True
-    return isinstance(parsed, str) or (isinstance(parsed, list) and any(isinstance(part, str) for part in parsed))
-
-
-_SET_ID, _SET_QUESTION, _SET_CHOICES, _SET_GOLD, _SET_SUBJECT, _SET_FIELDS = (
-    getattr(Item, name).__set__ for name in Item.__dataclass_fields__
-)
-
-
-def checked_item(
-    id: str, question: str, choices: tuple[str, ...], gold: tuple[int, ...], subject: str, fields: Mapping[str, str]
-) -> Item:
-    """The item of parts that have been checked before; six times faster than ``Item``."""
-    item = object.__new__(Item)
-    _SET_ID(item, id)
-    _SET_QUESTION(item, question)
-    _SET_CHOICES(item, choices)
-    _SET_GOLD(item, gold)
-    _SET_SUBJECT(item, subject)
-    _SET_FIELDS(item, fields)
-    return item
 
 
 def duplicate_choices(item: Item) -> bool:
@@ -222,62 +108,6 @@ class Single(NamedTuple):
         return tuple(choices[index] for index in order), tuple(i for i, index in enumerate(order) if index in gold)
 
 
-Value = TypeVar("Value")
-
-
-class NoAnswer(UnusableRow):
-    """A row whose answer is not published: the cell is missing, null, empty or -1."""
-
-
-def is_number(cell: object) -> bool:
-    """Whether the source holds a number here, rather than a text that looks like one."""
-    return isinstance(cell, Number | int | float) and not isinstance(cell, bool)
-
-
-def spell(cell: object, column: str) -> str:
-    """Any other cell as text: texts as they are, everything else as JSON, numbers in their own spelling.
-
-    Raises UnusableRow for bytes, which are no text.
-    """
-    return str(cell) if isinstance(cell, str) else _json(cell, column)
-
-
-def value_at(row: Mapping[str, Any], path: str) -> object:
-    """The row's cell under a column's name, or under a path into nested columns (``question.stem``).
-
-    Raises UnusableRow when this row has no such column.
-    """
-    if path in row:
-        return row[path]
-    value: object = row
-    for part in path.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            raise UnusableRow(f"column {path} is missing")
-        value = value[part]
-    return value
-
-
-def repeated(values: Sequence[Value]) -> Value | None:
-    """The first value that is there more than once; None when all differ."""
-    return next((value for value, count in Counter(values).items() if count > 1), None)
-
-
-def _json(cell: object, column: str) -> str:
-    if isinstance(cell, bytes):
-        raise UnusableRow(f"column {column} holds bytes, which are no text; write the file without that column")
-    if isinstance(cell, Number):
-        return str(cell)
-    if isinstance(cell, list | tuple):
-        return "[" + ", ".join(_json(part, column) for part in cell) + "]"
-    if isinstance(cell, dict):
-        return "{" + ", ".join(f"{_json(key, column)}: {_json(part, column)}" for key, part in cell.items()) + "}"
-    return json.dumps(cell, ensure_ascii=False, default=str)
-
-
-Categories = Mapping[str, Mapping[str, Sequence[str]]]
-"""Category → its subcategories → their subjects, in the order in which reports print them."""
-
-
 @cache
 def mmlu_categories() -> dict[str, dict[str, list[str]]]:
     """All 57 subjects of MMLU in their categories and subcategories."""
@@ -295,3 +125,90 @@ def categories_of(subjects: Collection[str]) -> dict[str, dict[str, list[str]]]:
         for category, subcategories in mmlu_categories().items()
     }
     return {category: subcategories for category, subcategories in present.items() if subcategories}
+
+
+_MANY: Final = 1000
+"""Values whose difference shows that they are names of the items."""
+
+
+@dataclass(slots=True)
+class _Column:
+    first: str
+    constant: bool = True
+    text: bool = False
+    spaced: bool = False
+    shown: int = 0
+    empty: int = 0
+    count: int = 0
+    values: set[str] = field(default_factory=set)
+
+    def add(self, value: str, item: Item) -> None:
+        self.count += 1
+        self.empty += not value.strip()
+        self.constant &= value == self.first
+        self.text = self.text or _is_text(value)
+        self.spaced = self.spaced or any(map(str.isspace, value.strip()))
+        stripped = value.strip().lower()
+        self.shown += stripped != "" and any(stripped in text.lower() for text in (item.question, *item.choices))
+        if self.count <= _MANY:
+            self.values.add(value)
+
+    @property
+    def names_items(self) -> bool:
+        return not self.spaced and len(self.values) == min(self.count, _MANY)
+
+
+_METADATA: Final = frozenset(
+    [
+        *("id", "ids", "uid", "guid", "idx", "ind", "index", "number", "hash", "source", "url", "link", "license"),
+        *("author", "category", "categories", "subcategory", "topic", "subject", "field", "domain", "type", "kind"),
+        *("task", "dataset", "split", "version", "lang", "language", "answer", "answers", "gold", "target", "cot"),
+        *("explanation", "explanations", "rationale", "solution", "comment", "comments", "date", "year", "score"),
+        *("rating", "difficulty", "level", "count", "counts", "term", "method"),
+    ]
+)
+"""Last words of names under which data says something about a question, and not what is asked."""
+
+_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
+
+
+def _is_content(name: str, column: _Column, count: int) -> bool:
+    word = (_WORD.findall(name) or [name])[-1].lower()
+    constant = column.constant and count > 1 and column.count == count
+    about = word in _METADATA or (word in ("label", "labels") and not column.spaced)
+    named = column.names_items and count > 1
+    return column.text and not (about or constant or named or column.shown > (column.count - column.empty) / 2)
+
+
+def _is_text(value: str) -> bool:
+    """Whether a field, which is a text or spelled as JSON, says something in words."""
+    if not value.strip():
+        return False
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return True
+    return isinstance(parsed, str) or (isinstance(parsed, list) and any(isinstance(part, str) for part in parsed))
+
+
+_SET_ID, _SET_QUESTION, _SET_CHOICES, _SET_GOLD, _SET_SUBJECT, _SET_FIELDS = (
+    getattr(Item, name).__set__ for name in Item.__dataclass_fields__
+)
+
+
+def _checked_item(
+    id: str, question: str, choices: tuple[str, ...], gold: tuple[int, ...], subject: str, fields: Mapping[str, str]
+) -> Item:
+    """The item of parts that have been checked before; six times faster than ``Item``."""
+    item = object.__new__(Item)
+    _SET_ID(item, id)
+    _SET_QUESTION(item, question)
+    _SET_CHOICES(item, choices)
+    _SET_GOLD(item, gold)
+    _SET_SUBJECT(item, subject)
+    _SET_FIELDS(item, fields)
+    return item
+
+
+Categories = Mapping[str, Mapping[str, Sequence[str]]]
+"""Category → its subcategories → their subjects, in the order in which reports print them."""

@@ -13,20 +13,20 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from choicewise.data.dataset import RESERVED, Columns
-from choicewise.data.files import list_in, read_list
-from choicewise.data.items import (
-    Item,
-    NoAnswer,
-    Number,
-    Single,
-    UnusableRow,
-    is_number,
-    repeated,
-    spell,
-    text,
-    value_at,
-)
-from choicewise.errors import DataError
+from choicewise.data.files import Number, is_number, list_in, read_list, repeated, spell, text, value_at
+from choicewise.data.items import Item, Single
+from choicewise.errors import DataError, NoAnswer, UnusableRow
+
+_KINDS: Final = ("label", "index", "text")
+"""How an answer may be spelled; where several fit every row of a file, they mean the same."""
+
+_COUNTED: Final = {"index": 0, "number": 1}
+"""How an answer says a choice's place → the number of the first choice.  A ``number`` has to be declared."""
+
+_NONE: Final = ("", "-1")
+"""What stands in place of an answer that is not published: in text columns, and in those of indices."""
+
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class Answer(NamedTuple):
@@ -82,7 +82,7 @@ class Answer(NamedTuple):
         """The ways in which the answer can be meant, readable or not."""
         if self.labels:
             return ("label",)
-        return ("index",) if not self.numbers and all(map(is_number, self.cells)) else KINDS
+        return ("index",) if not self.numbers and all(map(is_number, self.cells)) else _KINDS
 
     @property
     def cells(self) -> list[object]:
@@ -90,9 +90,9 @@ class Answer(NamedTuple):
         return list(self.cell) if isinstance(self.cell, list | tuple) else [self.cell]
 
     def _index(self, answer: str, kind: str) -> int:
-        if answer in NONE and answer not in self.labels and answer not in self.choices:
+        if answer in _NONE and answer not in self.labels and answer not in self.choices:
             raise NoAnswer(f"the answer is {answer or 'empty'}")
-        if (start := COUNTED.get(kind)) is not None:
+        if (start := _COUNTED.get(kind)) is not None:
             if not re.fullmatch(r"-?(0|[1-9][0-9]{0,8})", answer):
                 raise UnusableRow(f"the answer {answer!r} is no {kind}, which counts the choices from {start}")
             if not 0 <= int(answer) - start < len(self.choices):
@@ -108,7 +108,7 @@ class Answer(NamedTuple):
         return names.index(answer)
 
 
-class Draft(NamedTuple):
+class RowDraft(NamedTuple):
     """One row under a mapping.  ``id`` is empty where the file names none.
 
     ``answer`` is the answer, or the indices of the right choices where the columns say them.  ``answer_is`` is how the
@@ -139,14 +139,14 @@ class Draft(NamedTuple):
             gold = tuple(place for place, index in enumerate(self.order) if index in right)
         return Item(self.id or id, self.question, choices, gold, self.subject, self.fields)
 
-    def shuffled(self, draws: Random) -> Draft:
+    def shuffled(self, draws: Random) -> RowDraft:
         """The same with the choices in an order that is drawn."""
         order = list(range(len(self.choices)))
         draws.shuffle(order)
         return self._replace(order=tuple(order))
 
 
-def draft(row: Mapping[str, Any], columns: Columns) -> Draft:
+def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
     """Read one row.  Raises UnusableRow when a column is missing or holds what it can't."""
     if columns.last_of is not None:
         row = _with_last(row, columns.last_of)
@@ -176,91 +176,11 @@ def draft(row: Mapping[str, Any], columns: Columns) -> Draft:
         ):  # right even if another says it too
             answer = (columns.choices.index(columns.answer),)
     single = None if columns.single is None else _single(row, columns.single)
-    return Draft(id, question, choices, answer, columns.answer_is, subject, _fields(row, columns), single)
+    return RowDraft(id, question, choices, answer, columns.answer_is, subject, _fields(row, columns), single)
 
 
-def _with_last(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The row with the keys of the last element of a list as further columns."""
-    parts = read_list(value_at(row, name), name)
-    if not parts or not isinstance(parts[-1], Mapping):
-        raise UnusableRow(f"column {name} holds no list of objects, the last of which could be asked")
-    return {**row, **parts[-1]}
-
-
-def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
-    try:
-        answer = value_at(row, columns.answer or "")
-    except UnusableRow as reason:
-        raise NoAnswer(*reason.args) from None
-    if columns.choices is None:
-        return Answer(answer, columns.fixed, columns.labels)
-    cells, labels, name = _cells(row, columns.choices)
-    if labels is not None and len(labels) != len(cells):
-        raise UnusableRow(f"column {name} has {len(labels)} labels for {len(cells)} choices")
-    own = columns.labels[: len(cells)] if labels is None else tuple(text(label, f"{name} (label)") for label in labels)
-    if 0 < len(own) < len(cells):
-        raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(own)}")
-    choices = tuple(text(cell, name) for cell in cells)
-    return Answer(answer, choices, own, numbers=any(map(is_number, cells)))
-
-
-def _single(row: Mapping[str, Any], source: str | tuple[str, ...]) -> Single:
-    if isinstance(source, str):
-        return Single(text(value_at(row, source), source))
-    choices, flags = source
-    texts = _texts(row, choices, drop_empty=False)
-    right = Answer(value_at(row, flags), texts).gold("flags")
-    if len(right) > 1:
-        raise UnusableRow(f"column {flags} has {len(right)} right choices where there must be one")
-    return Single(texts[right[0]], texts)
-
-
-def _texts(row: Mapping[str, Any], source: str | tuple[str, ...], drop_empty: bool) -> tuple[str, ...]:
-    cells, _, name = _cells(row, source)
-    texts = tuple(text(cell, name) for cell in cells)
-    return tuple(filter(None, texts)) if drop_empty else texts
-
-
-def _cells(row: Mapping[str, Any], source: str | tuple[str, ...]) -> tuple[list[object], list[object] | None, str]:
-    """The cells of the choices, their labels where the source has some, and the columns' name for messages."""
-    if isinstance(source, tuple):
-        return [value_at(row, path) for path in source], None, ", ".join(source)
-    cell = value_at(row, source)
-    if isinstance(cell, str) and not isinstance(cell, Number):
-        cell = list_in(cell, source)
-    if isinstance(cell, Mapping) and isinstance(cell.get("text"), list):
-        label = cell.get("label")
-        return cell["text"], label if isinstance(label, list) else None, source
-    if not isinstance(cell, list):
-        raise UnusableRow(f"column {source} holds no list of choices")
-    if cell and all(isinstance(part, Mapping) for part in cell):
-        labels = [value_at(part, "label") for part in cell] if "label" in cell[0] else None
-        return [value_at(part, "text") for part in cell], labels, source
-    return cell, None, source
-
-
-def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
-    """Every other column as text, but for nulls: a protocol that needs the column then says that it is missing."""
-    used = columns.used - set(columns.rename)
-    kept: dict[str, str] = {}
-    for name, cell in _leaves(row, used):
-        if name in used or cell is None or not (columns.others or name in columns.rename):
-            continue
-        new = columns.rename.get(name, name)
-        if new in RESERVED or new in kept:
-            raise UnusableRow(f"column {name} can't be kept as the field {new!r}; give it another name under rename")
-        kept[new] = spell(cell, name)
-    return MappingProxyType(kept)
-
-
-def _leaves(row: Mapping[str, Any], used: frozenset[str]) -> Iterator[tuple[str, object]]:
-    """The columns of a row; a nested one of which a part is used is split into its parts (``question.stem``)."""
-    opened = {path.split(".")[0] for path in used if path not in row}
-    for name, cell in row.items():
-        if name in opened and isinstance(cell, Mapping):
-            yield from ((f"{name}.{part}", inner) for part, inner in cell.items())
-        else:
-            yield name, cell
+class CountingOpen(DataError):
+    """Answers that are digits, of which nothing says whether they count the choices from 0 or from 1."""
 
 
 DOUBTFUL: Final = 8
@@ -269,10 +189,6 @@ DOUBTFUL: Final = 8
 _DECLARE = (
     'declare answer_is = "number" in a mapping where they count from 1, answer_is = "index" where they count from 0'
 )
-
-
-class CountingOpen(DataError):
-    """Answers that are digits, of which nothing says whether they count the choices from 0 or from 1."""
 
 
 class AnswerReader:
@@ -284,7 +200,7 @@ class AnswerReader:
         Answers that can't be read at all are ignored.  Raises DataError when no kind fits all the others, or when
         several fit but mean different choices.
         """
-        kinds: tuple[str, ...] = KINDS
+        kinds: tuple[str, ...] = _KINDS
         differing: dict[tuple[str, str], tuple[object, Answer]] = {}  # the first answer that two kinds read differently
         for where, answer in answers:
             if len(kinds) == 1:
@@ -351,31 +267,6 @@ class AnswerReader:
                     self._beyond = where
 
 
-def _remaining(
-    kinds: tuple[str, ...], where: object, answer: Answer, readings: dict[str, tuple[int, ...]]
-) -> tuple[str, ...]:
-    remaining = tuple(kind for kind in kinds if kind in readings)
-    if not remaining:
-        raise DataError(
-            f"{where}: the answer {answer.cell!r} can only be read as {' or '.join(readings)}, those before it only"
-            f" as {' or '.join(kinds)}; declare answer_is in a mapping (label, index, number or text)"
-        )
-    return remaining
-
-
-KINDS: Final = ("label", "index", "text")
-"""How an answer may be spelled; where several fit every row of a file, they mean the same."""
-
-COUNTED: Final = {"index": 0, "number": 1}
-"""How an answer says a choice's place → the number of the first choice.  A ``number`` has to be declared."""
-
-
-NONE: Final = ("", "-1")
-"""What stands in place of an answer that is not published: in text columns, and in those of indices."""
-
-LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
 class Shape(NamedTuple):
     """A published layout: its mapping, and other columns that a file of this shape must have."""
 
@@ -396,6 +287,7 @@ class Shape(NamedTuple):
 
 
 _labelled = partial(Columns, answer="answerKey", answer_is="label")
+
 _indexed = partial(Columns, answer="label", answer_is="index")
 
 
@@ -511,6 +403,102 @@ def shape_of_columns(columns: Columns) -> str:
     """The name of the shape whose mapping is ``columns``, whatever names items and subjects; empty for none."""
     alike = (name for name, shape in SHAPES.items() if _unnamed(shape.columns) == _unnamed(columns))
     return next(alike, "")
+
+
+def _with_last(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The row with the keys of the last element of a list as further columns."""
+    parts = read_list(value_at(row, name), name)
+    if not parts or not isinstance(parts[-1], Mapping):
+        raise UnusableRow(f"column {name} holds no list of objects, the last of which could be asked")
+    return {**row, **parts[-1]}
+
+
+def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
+    try:
+        answer = value_at(row, columns.answer or "")
+    except UnusableRow as reason:
+        raise NoAnswer(*reason.args) from None
+    if columns.choices is None:
+        return Answer(answer, columns.fixed, columns.labels)
+    cells, labels, name = _cells(row, columns.choices)
+    if labels is not None and len(labels) != len(cells):
+        raise UnusableRow(f"column {name} has {len(labels)} labels for {len(cells)} choices")
+    own = columns.labels[: len(cells)] if labels is None else tuple(text(label, f"{name} (label)") for label in labels)
+    if 0 < len(own) < len(cells):
+        raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(own)}")
+    choices = tuple(text(cell, name) for cell in cells)
+    return Answer(answer, choices, own, numbers=any(map(is_number, cells)))
+
+
+def _single(row: Mapping[str, Any], source: str | tuple[str, ...]) -> Single:
+    if isinstance(source, str):
+        return Single(text(value_at(row, source), source))
+    choices, flags = source
+    texts = _texts(row, choices, drop_empty=False)
+    right = Answer(value_at(row, flags), texts).gold("flags")
+    if len(right) > 1:
+        raise UnusableRow(f"column {flags} has {len(right)} right choices where there must be one")
+    return Single(texts[right[0]], texts)
+
+
+def _texts(row: Mapping[str, Any], source: str | tuple[str, ...], drop_empty: bool) -> tuple[str, ...]:
+    cells, _, name = _cells(row, source)
+    texts = tuple(text(cell, name) for cell in cells)
+    return tuple(filter(None, texts)) if drop_empty else texts
+
+
+def _cells(row: Mapping[str, Any], source: str | tuple[str, ...]) -> tuple[list[object], list[object] | None, str]:
+    """The cells of the choices, their labels where the source has some, and the columns' name for messages."""
+    if isinstance(source, tuple):
+        return [value_at(row, path) for path in source], None, ", ".join(source)
+    cell = value_at(row, source)
+    if isinstance(cell, str) and not isinstance(cell, Number):
+        cell = list_in(cell, source)
+    if isinstance(cell, Mapping) and isinstance(cell.get("text"), list):
+        label = cell.get("label")
+        return cell["text"], label if isinstance(label, list) else None, source
+    if not isinstance(cell, list):
+        raise UnusableRow(f"column {source} holds no list of choices")
+    if cell and all(isinstance(part, Mapping) for part in cell):
+        labels = [value_at(part, "label") for part in cell] if "label" in cell[0] else None
+        return [value_at(part, "text") for part in cell], labels, source
+    return cell, None, source
+
+
+def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
+    """Every other column as text, but for nulls: a protocol that needs the column then says that it is missing."""
+    used = columns.used - set(columns.rename)
+    kept: dict[str, str] = {}
+    for name, cell in _leaves(row, used):
+        if name in used or cell is None or not (columns.others or name in columns.rename):
+            continue
+        new = columns.rename.get(name, name)
+        if new in RESERVED or new in kept:
+            raise UnusableRow(f"column {name} can't be kept as the field {new!r}; give it another name under rename")
+        kept[new] = spell(cell, name)
+    return MappingProxyType(kept)
+
+
+def _leaves(row: Mapping[str, Any], used: frozenset[str]) -> Iterator[tuple[str, object]]:
+    """The columns of a row; a nested one of which a part is used is split into its parts (``question.stem``)."""
+    opened = {path.split(".")[0] for path in used if path not in row}
+    for name, cell in row.items():
+        if name in opened and isinstance(cell, Mapping):
+            yield from ((f"{name}.{part}", inner) for part, inner in cell.items())
+        else:
+            yield name, cell
+
+
+def _remaining(
+    kinds: tuple[str, ...], where: object, answer: Answer, readings: dict[str, tuple[int, ...]]
+) -> tuple[str, ...]:
+    remaining = tuple(kind for kind in kinds if kind in readings)
+    if not remaining:
+        raise DataError(
+            f"{where}: the answer {answer.cell!r} can only be read as {' or '.join(readings)}, those before it only"
+            f" as {' or '.join(kinds)}; declare answer_is in a mapping (label, index, number or text)"
+        )
+    return remaining
 
 
 def _unnamed(columns: Columns) -> Columns:

@@ -21,9 +21,6 @@ from choicewise.data.guess import AnswerPattern, answer_pattern
 from choicewise.data.items import BLANK, Item
 from choicewise.data.rows import shape_of_columns
 
-SHOWN: Final = 10
-"""Items that are shown."""
-
 
 @dataclass(frozen=True)
 class Fault:
@@ -75,7 +72,7 @@ class Survey:
 
     ``shape``: the name of the known shape, nothing where the columns were declared or the layout has no names for them;
     ``columns``: what each column was read as, None for that layout.  ``evaluated``: the split that is scored unless a
-    protocol names another, nothing where there are several others.  ``rows``: ``SHOWN`` items of it, evenly spread.
+    protocol names another, nothing where there are several others.  ``rows``: ``_SHOWN`` items of it, evenly spread.
     ``skipped``: why rows were skipped → how many.  ``fields``: the further columns, and ``content`` those of them that
     belong to the question.
     """
@@ -111,12 +108,16 @@ class Survey:
         }
 
 
+_SHOWN: Final = 10
+"""Items that are shown."""
+
+
 def survey(dataset: Dataset) -> Survey:
     """The survey of ``dataset``; a million items take some ten seconds, and no more memory than they have."""
     splits = {split: _split(Items.of(items)) for split, items in dataset.splits.items()}
     evaluated = next((split for split in ("test", "validation", *splits) if split in splits), "")
     items = Items.of(dataset.splits.get(evaluated, ()))
-    spread = np.unique(np.linspace(0, max(len(items) - 1, 0), min(SHOWN, len(items)), dtype=np.int64))
+    spread = np.unique(np.linspace(0, max(len(items) - 1, 0), min(_SHOWN, len(items)), dtype=np.int64))
     rows = tuple(items.take(spread))
     return Survey(
         name=dataset.name,
@@ -131,24 +132,6 @@ def survey(dataset: Dataset) -> Survey:
         skipped=dict(Counter(row.reason for row in dataset.skipped).most_common()),
         rows=rows,
     )
-
-
-def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    return ((spec.name, getattr(value, spec.name)) for spec in fields(value) if spec.init)
-
-
-def _plain(value: Any) -> Any:
-    """``value`` with dicts in place of mappings and dataclasses."""
-    if is_dataclass(value):
-        value = dict(_fields(value))
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items() if not isinstance(key, tuple)}
-    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _split(items: Items) -> SplitSurvey:
-    subjects = {subject: len(own) for subject, own in items.by_subject().items()}
-    return SplitSurvey(len(items), subjects, answer_pattern(items), text_faults(items))
 
 
 LISTED: Final = 10
@@ -180,9 +163,60 @@ def doubles(dataset: Dataset) -> Doubles:
     return Doubles({split: count for split, count in within.items() if count}, kept, disagreeing, tuple(examples))
 
 
+FAULTS: Final = {
+    "same choices": "two choices have the same text",
+    "same choices but for case or spaces": "two choices differ in case or white space alone",
+    "spaces at an edge": "a choice begins or ends with white space",
+    "control characters": "a text has control or invisible characters",
+    "mojibake": "a text was read in the wrong encoding, such as Ã© for é",
+    "replacement character": "a text has U+FFFD in place of a character that was lost",
+    "not NFC": "a text spells letters and their marks apart (not Unicode NFC)",
+}
+"""What can be wrong with an item's texts, and what that means."""
+
+
+def text_faults(items: Items) -> Mapping[str, Fault]:
+    """Fault → items that have it, in the order of ``FAULTS``; in the question, the choices and the further fields."""
+    faults: dict[str, Fault] = {}
+    for batch in items.table().to_batches():
+        for name, rows in _faults(batch):
+            if rows:
+                earlier = faults.get(name)
+                example = batch["item"][min(rows)].as_py() if earlier is None else earlier.example
+                faults[name] = Fault(len(rows) + (earlier.count if earlier else 0), example)
+    return {name: faults[name] for name in FAULTS if name in faults}
+
+
+_LATIN = "\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122"
+
+_MOJIBAKE = re.compile(f"[ÂÃÅÐÑ][{_LATIN}]|[âï][{_LATIN}]{{2}}|ð[{_LATIN}]{{3}}")
+"""UTF-8 read as Windows-1252: the first bytes of Latin, Cyrillic, punctuation and emoji, and what can follow them."""
+
+
+def is_mojibake(text: str) -> bool:
+    """Whether a part of ``text`` is UTF-8 that was read as Windows-1252."""
+    return any(_decodes(part[0]) for part in _MOJIBAKE.finditer(text))
+
+
+def _fields(value: Any) -> Iterator[tuple[str, Any]]:
+    return ((spec.name, getattr(value, spec.name)) for spec in fields(value) if spec.init)
+
+
+def _plain(value: Any) -> Any:
+    """``value`` with dicts in place of mappings and dataclasses."""
+    if is_dataclass(value):
+        value = dict(_fields(value))
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items() if not isinstance(key, tuple)}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _split(items: Items) -> SplitSurvey:
+    subjects = {subject: len(own) for subject, own in items.by_subject().items()}
+    return SplitSurvey(len(items), subjects, answer_pattern(items), text_faults(items))
+
+
 _Key = tuple[str, ...]
-_Right = frozenset[str]
-_Repeat = tuple[_Key, str, _Right]
 
 
 def _key(item: Item, content: Sequence[str]) -> _Key:
@@ -200,6 +234,11 @@ def _suspects(dataset: Dataset, content: Sequence[str]) -> list[tuple[tuple[str,
         ((split, dataset.splits[split]), np.flatnonzero(np.isin(own, repeated)).tolist())
         for split, own in hashes.items()
     ]
+
+
+_Right = frozenset[str]
+
+_Repeat = tuple[_Key, str, _Right]
 
 
 def _first(
@@ -224,35 +263,8 @@ def _by_use(splits: Mapping[str, object]) -> list[str]:
     return sorted(splits, key=lambda split: order.index(split) if split in order else len(order))
 
 
-FAULTS: Final = {
-    "same choices": "two choices have the same text",
-    "same choices but for case or spaces": "two choices differ in case or white space alone",
-    "spaces at an edge": "a choice begins or ends with white space",
-    "control characters": "a text has control or invisible characters",
-    "mojibake": "a text was read in the wrong encoding, such as Ã© for é",
-    "replacement character": "a text has U+FFFD in place of a character that was lost",
-    "not NFC": "a text spells letters and their marks apart (not Unicode NFC)",
-}
-"""What can be wrong with an item's texts, and what that means."""
-
 _CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
 """What no text needs; soft hyphens and joiners are not among them."""
-
-_LATIN = "\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122"
-_MOJIBAKE = re.compile(f"[ÂÃÅÐÑ][{_LATIN}]|[âï][{_LATIN}]{{2}}|ð[{_LATIN}]{{3}}")
-"""UTF-8 read as Windows-1252: the first bytes of Latin, Cyrillic, punctuation and emoji, and what can follow them."""
-
-
-def text_faults(items: Items) -> Mapping[str, Fault]:
-    """Fault → items that have it, in the order of ``FAULTS``; in the question, the choices and the further fields."""
-    faults: dict[str, Fault] = {}
-    for batch in items.table().to_batches():
-        for name, rows in _faults(batch):
-            if rows:
-                earlier = faults.get(name)
-                example = batch["item"][min(rows)].as_py() if earlier is None else earlier.example
-                faults[name] = Fault(len(rows) + (earlier.count if earlier else 0), example)
-    return {name: faults[name] for name in FAULTS if name in faults}
 
 
 def _faults(batch: pa.RecordBatch) -> Iterator[tuple[str, set[int]]]:
@@ -273,11 +285,6 @@ def _faults(batch: pa.RecordBatch) -> Iterator[tuple[str, set[int]]]:
     pairs = [*zip(texts.to_pylist(), owners.to_pylist(), strict=True)]
     yield "mojibake", {row for text, row in pairs if is_mojibake(text)}
     yield "not NFC", {row for text, row in pairs if not unicodedata.is_normalized("NFC", text)}
-
-
-def is_mojibake(text: str) -> bool:
-    """Whether a part of ``text`` is UTF-8 that was read as Windows-1252."""
-    return any(_decodes(part[0]) for part in _MOJIBAKE.finditer(text))
 
 
 def _decodes(part: str) -> bool:

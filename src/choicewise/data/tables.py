@@ -1,4 +1,4 @@
-"""From files to a dataset; split and MMLU layouts.
+"""Files of rows to a dataset: tables by their columns, and the layout of MMLU.
 
 Columns: question, the choices, the letter of the right one; four choices in MMLU itself.  Source: the data.tar of
 github.com/hendrycks/test and the way its ``evaluate.py`` reads it.
@@ -6,7 +6,6 @@ github.com/hendrycks/test and the way its ``evaluate.py`` reads it.
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_right
 from collections import Counter
@@ -16,28 +15,26 @@ from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from choicewise.data.columns import ItemColumns, Items
 from choicewise.data.dataset import Columns, Dataset
-from choicewise.data.files import RowPlace, cells, csv_rows, jsonl_rows, parquet_rows
+from choicewise.data.files import ROW_READERS, Row, RowPlace, cells
 from choicewise.data.guess import SAMPLE, misread_shape, open_counting, unknown_shape
-from choicewise.data.items import Item, NoAnswer, UnusableRow
-from choicewise.data.rows import Answer, AnswerReader, CountingOpen, Draft, draft, recognise
-from choicewise.errors import DataError, UsageError
+from choicewise.data.items import Item
+from choicewise.data.rows import Answer, AnswerReader, CountingOpen, RowDraft, draft, recognise
+from choicewise.data.splits import SPLITS, is_converted
+from choicewise.errors import DataError, NoAnswer, UnusableRow, UsageError
 from choicewise.records import SkippedRow
 
-FOLDERS: Final = ("dev", "val", "test")
-
-FEWEST: Final = 4
-"""Columns of a question with two choices."""
+_FOLDERS: Final = ("dev", "val", "test")
 
 
 def is_mmlu(folder: Path) -> bool:
     """Whether the folder has one of the layout's split folders, and not with the files of another layout in it."""
-    return any((folder / name).is_dir() for name in FOLDERS) and not is_converted(folder)
+    return any((folder / name).is_dir() for name in _FOLDERS) and not is_converted(folder)
 
 
 def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
@@ -49,180 +46,6 @@ def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
     if not (folder / "test").is_dir():
         raise DataError(f"{folder} has no folder test/; the MMLU layout is dev/, val/ and test/ with one CSV a subject")
     return build_dataset(folder.resolve().name, _mmlu_rows(folder), on_bad_item)
-
-
-def _mmlu_rows(folder: Path) -> Iterator[IntakeRow]:
-    width = _width(folder)
-    for name, subject, file in _mmlu_files(folder):
-        split = SPLITS[name]
-        for number, row in enumerate(cells(file)):
-            id = f"{subject}/{split}/{number}"
-            yield RowPlace(file, number), split, partial(_mmlu_item, id, subject, row, width)
-
-
-def _mmlu_files(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """(split's folder, subject, file) of every file."""
-    for name in FOLDERS:
-        files = sorted(file for file in (folder / name).glob("*.csv") if not file.name.startswith("."))
-        if name == "test" and not files:
-            raise DataError(f"{folder / name} holds no <subject>_test.csv")
-        for file in files:
-            subject = file.stem.removesuffix(f"_{name}")
-            if subject == file.stem:
-                raise DataError(
-                    f"{file} is not named <subject>_{name}.csv, so its subject is unknown; rename or remove it"
-                )
-            yield name, subject, file
-
-
-def _width(folder: Path) -> int:
-    """How many columns most rows have, and so every row has to have; one too few would be one choice too few."""
-    widths: Counter[int] = Counter()
-    for _, _, file in _mmlu_files(folder):
-        own = Counter(map(len, cells(file)))
-        if not own:
-            raise DataError(f"{file} is empty; remove it, or fetch the data again")
-        widths += own
-    return widths.most_common(1)[0][0]
-
-
-def _mmlu_item(id: str, subject: str, row: list[str], width: int) -> Item:
-    if len(row) < FEWEST:
-        raise UnusableRow(f"{len(row)} columns; a question, at least two choices and a letter need {FEWEST}")
-    if len(row) != width:
-        raise UnusableRow(
-            f"{len(row)} columns, where most rows here have {width}: a question, {width - 2} choices and a letter"
-        )
-    question, *choices, letter = row
-    if not question.strip():
-        raise UnusableRow(f"the question is {question!r}")
-    return Item(id, question, tuple(choices), Answer(letter, tuple(choices)).gold("label"), subject)
-
-
-SPLITS: Final = {
-    "test": "test",
-    "dev": "dev",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "train": "train",
-    "auxiliary_train": "train",
-}
-"""A split's name in file names, and the one it has in a dataset."""
-
-Files = dict[str, list[Path]]
-"""Split → its files, in order."""
-
-_SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(-[0-9a-f]{16})?")
-_CONVERTED = re.compile(r"\d{4,}")
-"""How the Hub names the Parquet files into which it converts a dataset: ``CONFIGURATION/SPLIT/0000.parquet``."""
-
-
-def sibling_files(file: Path) -> tuple[str, Files]:
-    """A dataset's name and its files by split, from one of the files.
-
-    ``arc.validation.jsonl`` holds the split it names, and ``arc.train.jsonl`` in the same folder holds another;
-    ``arc.jsonl`` holds ``test``.  Files named after their split alone make a dataset with their folder's name,
-    and so do the parts of splits (``test-00000-of-00002.parquet``).
-
-    Raises DataError when two files claim one split.
-    """
-    folder = file.resolve().parent
-    if (shard := _SHARD.fullmatch(file.stem)) and shard["split"] in SPLITS:
-        return folder.name, folder_files(file.parent)
-    name, _ = _name_and_split(file)
-    claims: Files = {}
-    for other in sorted(file.parent.glob(f"*{file.suffix}")):
-        other_name, split = _name_and_split(other)
-        if other_name == name and other.is_file() and not other.name.startswith("."):
-            claims.setdefault(split, []).append(other)
-    _refuse_two_files(claims)
-    return name or folder.name, claims
-
-
-def folder_files(folder: Path) -> Files:
-    """The files of a folder by split: ``test.jsonl``, ``dev.jsonl``, ..., or the same in another format.
-
-    A split may be in parts, as on the Hub (``test-00000-of-00002.parquet``), which come in order.  The files may
-    also be in a folder ``data``, or those of each split in a folder of its own (``test/0000.parquet``).  Empty where
-    there are no such files.
-
-    Raises DataError when formats are mixed, or when a split has several files or lacks a part.
-    """
-    claims = _layout_files(folder) or _layout_files(folder / "data") or _converted(folder)
-    if len(endings := {file.suffix for files in claims.values() for file in files}) > 1:
-        raise DataError(f"{folder} holds splits as {' and '.join(sorted(endings))}; keep one format in a folder")
-    return claims
-
-
-def is_converted(folder: Path) -> bool:
-    """Whether each split has a folder of its own, with the names that the Hub gives to converted files."""
-    return bool(_converted(folder))
-
-
-def _layout_files(folder: Path) -> Files:
-    claims: Files = {}
-    parts: dict[tuple[str, int], dict[int, Path]] = {}
-    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        shard = _SHARD.fullmatch(file.stem)
-        split = SPLITS.get(shard["split"] if shard else file.stem)
-        if file.suffix not in ROW_READERS or split is None or not file.is_file():
-            continue
-        if shard:
-            parts.setdefault((split, int(shard["count"])), {})[int(shard["number"])] = file
-        else:
-            claims.setdefault(split, []).append(file)
-    for (split, count), shards in parts.items():
-        if missing := [number for number in range(count) if number not in shards]:
-            raise DataError(f"{folder}: {split} has {count} parts, and part {missing[0]:05d} is missing")
-        claims.setdefault(split, []).append(next(iter(shards.values())))
-    _refuse_two_files(claims)
-    for (split, count), shards in parts.items():
-        claims[split] = [shards[number] for number in range(count)]
-    return claims
-
-
-def _converted(folder: Path) -> Files:
-    claims: Files = {}
-    for name, split in SPLITS.items():
-        inside = sorted((folder / name).iterdir()) if (folder / name).is_dir() else []
-        files = [file for file in inside if file.suffix in ROW_READERS and _CONVERTED.fullmatch(file.stem)]
-        if files and split in claims:
-            raise DataError(f"{folder}: {name}/ and {claims[split][0].parent.name}/ both claim the split {split}")
-        if missing := [number for number, file in enumerate(files) if int(file.stem) != number]:
-            raise DataError(f"{folder / name} holds {len(files)} parts, and part {missing[0]:04d} is missing")
-        if files:
-            claims[split] = files
-    return claims
-
-
-def _name_and_split(file: Path) -> tuple[str, str]:
-    if file.stem in SPLITS:
-        return "", SPLITS[file.stem]
-    first, *rest = file.stem.split(".")
-    named = [part for part in rest if part in SPLITS]
-    if not named:
-        return file.stem, "test"
-    rest.remove(named[-1])
-    return ".".join([first, *rest]), SPLITS[named[-1]]
-
-
-def _refuse_two_files(claims: Mapping[str, list[Path]]) -> None:
-    for split, files in claims.items():
-        if len(files) > 1:
-            one, other, *_ = files
-            raise DataError(f"{one.parent}: {one.name} and {other.name} both claim the split {split}; move one away")
-
-
-Row = dict[str, Any]
-
-
-ROW_READERS: Final[Mapping[str, Callable[[Path], Iterator[Row | UnusableRow]]]] = {
-    ".jsonl": jsonl_rows,
-    ".csv": csv_rows,
-    ".parquet": parquet_rows,
-}
-"""File suffix → what reads the file's rows: each by the columns' names, or why it can't be read."""
 
 
 def read_tabular(
@@ -259,97 +82,14 @@ def read_tabular(
     return replace(dataset, columns=columns or _opened(first, None)[0])
 
 
-def _table_rows(
-    files: Mapping[str, list[Path]],
-    columns: Columns | None,
-    answers: AnswerReader,
-    subjects: Mapping[Path, str] | None,
-) -> Iterator[IntakeRow]:
-    for split, paths in files.items():
-        counts: Counter[str] = Counter()
-        for file in paths:
-            mapping, rows = _opened(file, columns)
-            mapping = mapping.of_subject((subjects or {}).get(file, ""))
-            draws = None if mapping.shuffled is None else Random(mapping.shuffled)
-            for number, row in enumerate(rows):
-                subject, drafted = _draft(row, mapping)
-                if draws is not None and isinstance(drafted, Draft):
-                    drafted = drafted.shuffled(draws)
-                if subjects is not None:
-                    subject, drafted = _within(subjects[file] or subject, drafted)
-                prefix = f"{subject}/{split}" if subject else split
-                place, id = RowPlace(file, number), f"{prefix}/{counts[prefix]}"
-                yield place, split, partial(_table_item, drafted, id, place, answers)
-                counts[prefix] += 1
-    answers.check_counting()
-
-
-def _table_item(row: Draft | UnusableRow, id: str, place: RowPlace, answers: AnswerReader) -> Item:
-    if isinstance(row, UnusableRow):
-        raise row
-    return row.item(id, place, answers)
-
-
-def _within(subject: str, row: Draft | UnusableRow) -> tuple[str, Draft | UnusableRow]:
-    """The same row as one of the subject's own file."""
-    if isinstance(row, UnusableRow):
-        return subject, row
-    return subject, row._replace(subject=subject, id=f"{subject}/{row.id}" if row.id else "")
-
-
-def _open_answers(files: Mapping[str, list[Path]], columns: Columns | None) -> Iterator[tuple[RowPlace, Answer]]:
-    """The answers that may be of any kind."""
-    for file in chain.from_iterable(files.values()):
-        mapping, rows = _opened(file, columns)
-        if mapping.answer is not None and mapping.answer_is == "any":
-            for number, row in enumerate(rows):
-                _, drafted = _draft(row, mapping)
-                if isinstance(drafted, Draft) and isinstance(drafted.answer, Answer):
-                    yield RowPlace(file, number), drafted.answer
-
-
-def _draft(row: Row | UnusableRow, columns: Columns) -> tuple[str, Draft | UnusableRow]:
-    """The subject, and the draft; a bad row with a readable subject is counted, so that later rows keep their ids."""
-    if isinstance(row, UnusableRow):
-        return "", row
-    try:
-        drafted = draft(row, columns)
-    except UnusableRow as reason:
-        subject = row.get(columns.subject or "")
-        return subject if isinstance(subject, str) else "", reason
-    return drafted.subject, drafted
-
-
-def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row | UnusableRow]]:
-    """The mapping of a file, and all its rows."""
-    rows = ROW_READERS[file.suffix](file)
-    head: list[Row | UnusableRow] = []
-    for row in rows:
-        head.append(row)
-        if isinstance(row, dict):
-            mapping = columns or recognise(row)
-            if mapping is None:
-                raise unknown_shape(file, _sample(chain(head, rows)))
-            return mapping, chain(head, rows)
-    if not head:
-        raise DataError(f"{file} holds no rows; remove it, or fetch the data again")
-    if columns is None:
-        raise DataError(f"{RowPlace(file, 0)}: {head[0]}; no other row can be read either")
-    return columns, iter(head)
-
-
-def _sample(rows: Iterator[Row | UnusableRow]) -> list[Row]:
-    return [row for row in islice(rows, SAMPLE) if isinstance(row, dict)]
-
-
 LISTED: Final = 24
 """Problems that an error lists; it counts the others."""
 
-IntakeRow = tuple[RowPlace, str, Callable[[], Item]]
+_IntakeRow = tuple[RowPlace, str, Callable[[], Item]]
 """The place of a row, its split, and what returns the item."""
 
 
-def build_dataset(name: str, rows: Iterable[IntakeRow], on_bad_item: str = "error", fewest: int = 2) -> Dataset:
+def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "error", fewest: int = 2) -> Dataset:
     """The dataset of ``rows``, which are taken one by one.
 
     A row whose item is no valid question (:func:`check_item`), or raises UnusableRow, is an error, or is recorded as
@@ -390,6 +130,156 @@ def build_dataset(name: str, rows: Iterable[IntakeRow], on_bad_item: str = "erro
         why = f"; every row was skipped, the first because {bad[0].reason}" if bad else ""
         raise DataError(f"{name} holds no questions that can be used{why}")
     return Dataset(name, {split: taken.items for split, taken in splits.items()}, tuple(bad))
+
+
+def check_item(item: Item, fewest: int = 2) -> None:
+    """Raises UnusableRow for fewer than ``fewest`` choices, a blank one, gold outside them, or NUL in a text."""
+    if len(item.choices) < fewest:
+        raise UnusableRow(f"a question with {len(item.choices)} choice{'s' * (len(item.choices) != 1)} asks nothing")
+    if not all(map(str.strip, item.choices)):
+        blank = next(index for index, choice in enumerate(item.choices) if not choice.strip())
+        raise UnusableRow(f"choice {blank} (counted from 0) is {item.choices[blank]!r}, nothing to score")
+    if not item.gold or item.gold[0] < 0 or item.gold[-1] >= len(item.choices):
+        raise UnusableRow(f"the right choices {list(item.gold)} are not among the {len(item.choices)} choices")
+    texts = (item.id, item.subject, item.question, *item.choices, *item.fields.values())
+    if "\0" in "".join(texts):
+        text = next(text for text in texts if "\0" in text)
+        raise UnusableRow(f"the text {_quoted(text)} holds a NUL character, which is no text; the file is damaged")
+
+
+def _mmlu_rows(folder: Path) -> Iterator[_IntakeRow]:
+    width = _width(folder)
+    for name, subject, file in _mmlu_files(folder):
+        split = SPLITS[name]
+        for number, row in enumerate(cells(file)):
+            id = f"{subject}/{split}/{number}"
+            yield RowPlace(file, number), split, partial(_mmlu_item, id, subject, row, width)
+
+
+def _mmlu_files(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """(split's folder, subject, file) of every file."""
+    for name in _FOLDERS:
+        files = sorted(file for file in (folder / name).glob("*.csv") if not file.name.startswith("."))
+        if name == "test" and not files:
+            raise DataError(f"{folder / name} holds no <subject>_test.csv")
+        for file in files:
+            subject = file.stem.removesuffix(f"_{name}")
+            if subject == file.stem:
+                raise DataError(
+                    f"{file} is not named <subject>_{name}.csv, so its subject is unknown; rename or remove it"
+                )
+            yield name, subject, file
+
+
+def _width(folder: Path) -> int:
+    """How many columns most rows have, and so every row has to have; one too few would be one choice too few."""
+    widths: Counter[int] = Counter()
+    for _, _, file in _mmlu_files(folder):
+        own = Counter(map(len, cells(file)))
+        if not own:
+            raise DataError(f"{file} is empty; remove it, or fetch the data again")
+        widths += own
+    return widths.most_common(1)[0][0]
+
+
+FEWEST: Final = 4
+"""Columns of a question with two choices."""
+
+
+def _mmlu_item(id: str, subject: str, row: list[str], width: int) -> Item:
+    if len(row) < FEWEST:
+        raise UnusableRow(f"{len(row)} columns; a question, at least two choices and a letter need {FEWEST}")
+    if len(row) != width:
+        raise UnusableRow(
+            f"{len(row)} columns, where most rows here have {width}: a question, {width - 2} choices and a letter"
+        )
+    question, *choices, letter = row
+    if not question.strip():
+        raise UnusableRow(f"the question is {question!r}")
+    return Item(id, question, tuple(choices), Answer(letter, tuple(choices)).gold("label"), subject)
+
+
+def _table_rows(
+    files: Mapping[str, list[Path]],
+    columns: Columns | None,
+    answers: AnswerReader,
+    subjects: Mapping[Path, str] | None,
+) -> Iterator[_IntakeRow]:
+    for split, paths in files.items():
+        counts: Counter[str] = Counter()
+        for file in paths:
+            mapping, rows = _opened(file, columns)
+            mapping = mapping.of_subject((subjects or {}).get(file, ""))
+            draws = None if mapping.shuffled is None else Random(mapping.shuffled)
+            for number, row in enumerate(rows):
+                subject, drafted = _draft(row, mapping)
+                if draws is not None and isinstance(drafted, RowDraft):
+                    drafted = drafted.shuffled(draws)
+                if subjects is not None:
+                    subject, drafted = _within(subjects[file] or subject, drafted)
+                prefix = f"{subject}/{split}" if subject else split
+                place, id = RowPlace(file, number), f"{prefix}/{counts[prefix]}"
+                yield place, split, partial(_table_item, drafted, id, place, answers)
+                counts[prefix] += 1
+    answers.check_counting()
+
+
+def _table_item(row: RowDraft | UnusableRow, id: str, place: RowPlace, answers: AnswerReader) -> Item:
+    if isinstance(row, UnusableRow):
+        raise row
+    return row.item(id, place, answers)
+
+
+def _within(subject: str, row: RowDraft | UnusableRow) -> tuple[str, RowDraft | UnusableRow]:
+    """The same row as one of the subject's own file."""
+    if isinstance(row, UnusableRow):
+        return subject, row
+    return subject, row._replace(subject=subject, id=f"{subject}/{row.id}" if row.id else "")
+
+
+def _open_answers(files: Mapping[str, list[Path]], columns: Columns | None) -> Iterator[tuple[RowPlace, Answer]]:
+    """The answers that may be of any kind."""
+    for file in chain.from_iterable(files.values()):
+        mapping, rows = _opened(file, columns)
+        if mapping.answer is not None and mapping.answer_is == "any":
+            for number, row in enumerate(rows):
+                _, drafted = _draft(row, mapping)
+                if isinstance(drafted, RowDraft) and isinstance(drafted.answer, Answer):
+                    yield RowPlace(file, number), drafted.answer
+
+
+def _draft(row: Row | UnusableRow, columns: Columns) -> tuple[str, RowDraft | UnusableRow]:
+    """The subject, and the draft; a bad row with a readable subject is counted, so that later rows keep their ids."""
+    if isinstance(row, UnusableRow):
+        return "", row
+    try:
+        drafted = draft(row, columns)
+    except UnusableRow as reason:
+        subject = row.get(columns.subject or "")
+        return subject if isinstance(subject, str) else "", reason
+    return drafted.subject, drafted
+
+
+def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row | UnusableRow]]:
+    """The mapping of a file, and all its rows."""
+    rows = ROW_READERS[file.suffix](file)
+    head: list[Row | UnusableRow] = []
+    for row in rows:
+        head.append(row)
+        if isinstance(row, dict):
+            mapping = columns or recognise(row)
+            if mapping is None:
+                raise unknown_shape(file, _sample(chain(head, rows)))
+            return mapping, chain(head, rows)
+    if not head:
+        raise DataError(f"{file} holds no rows; remove it, or fetch the data again")
+    if columns is None:
+        raise DataError(f"{RowPlace(file, 0)}: {head[0]}; no other row can be read either")
+    return columns, iter(head)
+
+
+def _sample(rows: Iterator[Row | UnusableRow]) -> list[Row]:
+    return [row for row in islice(rows, SAMPLE) if isinstance(row, dict)]
 
 
 @dataclass
@@ -461,18 +351,3 @@ def _together(problems: list[str], count: int, what: str, remedy: str) -> list[s
 
 def _quoted(text: str) -> str:
     return repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
-
-
-def check_item(item: Item, fewest: int = 2) -> None:
-    """Raises UnusableRow for fewer than ``fewest`` choices, a blank one, gold outside them, or NUL in a text."""
-    if len(item.choices) < fewest:
-        raise UnusableRow(f"a question with {len(item.choices)} choice{'s' * (len(item.choices) != 1)} asks nothing")
-    if not all(map(str.strip, item.choices)):
-        blank = next(index for index, choice in enumerate(item.choices) if not choice.strip())
-        raise UnusableRow(f"choice {blank} (counted from 0) is {item.choices[blank]!r}, nothing to score")
-    if not item.gold or item.gold[0] < 0 or item.gold[-1] >= len(item.choices):
-        raise UnusableRow(f"the right choices {list(item.gold)} are not among the {len(item.choices)} choices")
-    texts = (item.id, item.subject, item.question, *item.choices, *item.fields.values())
-    if "\0" in "".join(texts):
-        text = next(text for text in texts if "\0" in text)
-        raise UnusableRow(f"the text {_quoted(text)} holds a NUL character, which is no text; the file is damaged")

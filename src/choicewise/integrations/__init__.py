@@ -1,1 +1,4 @@
-"""Choicewise inside other tools."""
+"""Choicewise inside other tools.
+
+``lm_eval`` answers what lm-evaluation-harness asks of a model.
+"""

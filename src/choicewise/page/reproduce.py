@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from choicewise.page.study import Study
 from choicewise.protocols.catalogue import entries, groups
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.results.rows import Row
+from choicewise.util.tables import write_parquet
 from choicewise.util.text import safe
 
 
@@ -97,7 +97,7 @@ def _rows_table(rows: Sequence[Row]) -> pa.Table:
 
 def _parquet(table: pa.Table) -> bytes:
     out = io.BytesIO()
-    pq.write_table(table, out, compression="zstd")
+    write_parquet(out, table)
     return out.getvalue()
 
 

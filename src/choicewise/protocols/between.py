@@ -17,9 +17,6 @@ from choicewise.errors import ProtocolError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import read_axis
 
-MARK = ".."
-"""Between the two ends, as in ``mmlu/original..mmlu/helm``."""
-
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -28,6 +25,10 @@ class End:
     name: str
     protocol: Protocol
     label: str
+
+
+MARK = ".."
+"""Between the two ends, as in ``mmlu/original..mmlu/helm``."""
 
 
 def ends(selector: str, known: Callable[[str], bool]) -> tuple[str, str] | None:
@@ -41,6 +42,10 @@ def ends(selector: str, known: Callable[[str], bool]) -> tuple[str, str] | None:
             if known(left) and known(right):
                 return left, right
     return None
+
+
+Possible = Callable[[Protocol], bool]
+"""Whether some data can be asked as a protocol wants."""
 
 
 def way(
@@ -81,10 +86,6 @@ def differing(left: Protocol, right: Protocol) -> Axes:
     return tuple(name for name in ORDER if getattr(left, name) != getattr(right, name))
 
 
-Possible = Callable[[Protocol], bool]
-"""Whether some data can be asked as a protocol wants."""
-
-
 def path(start: Protocol, end: Protocol, possible: Possible = lambda protocol: True) -> list[tuple[Axes, Protocol]]:
     """The steps from ``start`` to ``end``: the axes that change, and the protocol that this gives; the last is ``end``.
 
@@ -105,6 +106,37 @@ def inseparable(left: Protocol, right: Protocol) -> bool:
     """Whether no protocol lies between two: none that has on each axis the value of one or of the other."""
     axes = differing(left, right)
     return all(len(part) == len(axes) for part in _Moves(left, right, lambda protocol: True).parts(axes))
+
+
+CHANGES = "@"
+"""Between a name and the axes that differ, ``AXIS=VALUE`` each, with commas between, spelled as in signatures."""
+
+
+def split_changes(selector: str) -> tuple[str, str]:
+    """The name, and the text of its changes; empty where there are none."""
+    name, _, changes = selector.partition(CHANGES)
+    return name, changes
+
+
+def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Protocol]:
+    """The protocols with the axes that ``changes`` spells, each under its name with them.
+
+    One that has these axes already keeps its name.  Raises ProtocolError for what is no change, or fits no protocol.
+    """
+    values: dict[str, Any] = {}
+    for change in changes.split(","):
+        axis, equals, spelled = change.partition("=")
+        if not equals:
+            raise ProtocolError(f"{change!r} changes no axis; write NAME{CHANGES}AXIS=VALUE, such as shots=5")
+        values[axis] = read_axis(axis, spelled)
+    changed = {}
+    for name, protocol in protocols.items():
+        try:
+            other = replace(protocol, **values)
+        except ProtocolError as error:
+            raise error.within(f"{name}{CHANGES}{changes}") from error
+        changed[name if other == protocol else f"{name}{CHANGES}{changes}"] = other
+    return changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,34 +182,3 @@ class _Moves:
         except ProtocolError as error:
             return frozenset(error.parts)
         return frozenset() if moved == self.end or self.possible(moved) else frozenset(["the data"])
-
-
-CHANGES = "@"
-"""Between a name and the axes that differ, ``AXIS=VALUE`` each, with commas between, spelled as in signatures."""
-
-
-def split_changes(selector: str) -> tuple[str, str]:
-    """The name, and the text of its changes; empty where there are none."""
-    name, _, changes = selector.partition(CHANGES)
-    return name, changes
-
-
-def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Protocol]:
-    """The protocols with the axes that ``changes`` spells, each under its name with them.
-
-    One that has these axes already keeps its name.  Raises ProtocolError for what is no change, or fits no protocol.
-    """
-    values: dict[str, Any] = {}
-    for change in changes.split(","):
-        axis, equals, spelled = change.partition("=")
-        if not equals:
-            raise ProtocolError(f"{change!r} changes no axis; write NAME{CHANGES}AXIS=VALUE, such as shots=5")
-        values[axis] = read_axis(axis, spelled)
-    changed = {}
-    for name, protocol in protocols.items():
-        try:
-            other = replace(protocol, **values)
-        except ProtocolError as error:
-            raise error.within(f"{name}{CHANGES}{changes}") from error
-        changed[name if other == protocol else f"{name}{CHANGES}{changes}"] = other
-    return changed

@@ -1,18 +1,16 @@
-"""Entries, suites, user files; resolve().
+"""The catalogue: entries, groups and suites by name, and what a selector stands for.
 
-Every file ``catalog/FAMILY/NAME.toml`` is an entry (:mod:`choicewise.protocols.catalogue`).  A file is read when
-something in it is asked for; which names there are follows from the files' names.
+Files ``catalog/FAMILY/NAME.toml`` are entries; files outside the families are bases that entries inherit from.  A file
+is read when something in it is asked for; which names there are follows from the files' names.
 
-Files ``catalog/FAMILY/NAME.toml`` are entries; files outside the families are bases that entries inherit from.
-
-A file has the keys of :class:`~choicewise.protocols.catalogue.Suite`, and a table ``[[parts]]`` for each number:
-``protocols``, selectors of the catalogue, and with ``shots = N`` other shots than theirs; or, for what can't be scored
-here, ``benchmark`` and ``unscored``, the reason.
+Files below ``suites/`` are suites, with a table ``[[parts]]`` for each number: ``protocols``, selectors of the
+catalogue, and with ``shots = N`` other shots than theirs; or, for what can't be scored here, ``benchmark`` and
+``unscored``, the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -35,27 +33,8 @@ from choicewise.protocols.between import (
     protocols_between,
     split_changes,
 )
-from choicewise.protocols.protocol import Protocol, axis_problems, holes
-from choicewise.protocols.readings import READINGS
+from choicewise.protocols.protocol import FORMS, Protocol, axis_problems
 from choicewise.protocols.signature import parse_signature, short_signature
-
-_PLAIN = ("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare")
-_NULLS: Mapping[str, Mapping[str, Any]] = {
-    "empty": {"null": ""},
-    "answer": {"null": "Answer:"},
-    "answer-space": {"null": "Answer: ", "rev": 2},
-    "colon": {"null": ":"},
-}
-"""Both sides score the continuation, space included; but after ``Answer: `` it loses the space, which stands there."""
-SCORES: Mapping[str, Mapping[str, Any]] = {
-    **{name: {"score": name, "null": "-"} for name in _PLAIN},
-    **{f"pmi-{name}": {"score": "pmi", **axes} for name, axes in _NULLS.items()},
-}
-"""The reductions that an entry with ``normalizations = true`` has, one protocol each, as axes.
-
-An entry whose source has scores of its own lists them instead: a table ``[variants.NAME]`` each, with the axes that
-differ from ``[protocol]``; the first is the headline and differs in none.
-"""
 
 
 @dataclass(frozen=True)
@@ -104,12 +83,6 @@ def group_names() -> Mapping[str, tuple[str, ...]]:
 def groups() -> Mapping[str, tuple[Entry, ...]]:
     """The entries of every group (:func:`group_names`)."""
     return MappingProxyType({name: tuple(map(_entry, members)) for name, members in group_names().items()})
-
-
-@cache
-def suite(name: str) -> Suite:
-    """The suite called ``name``, one of :func:`~choicewise.protocols.catalogue.suite_names`."""
-    return read_suite(name, resolve, one)
 
 
 def suites_of(selectors: Iterable[str]) -> list[Suite]:
@@ -175,6 +148,156 @@ def one(selector: str) -> End:
     return End(name, protocol, known.name if known is not None and next(iter(known.protocols)) == name else name)
 
 
+@cache
+def entry_names() -> tuple[str, ...]:
+    """The name of every entry, in alphabetical order; an entry is named like its file."""
+    return tuple(name for name in _entry_files() if "/" in name)
+
+
+def parse(text: str, where: str, *, allowed: Collection[str] | None = None) -> dict[str, Any]:
+    """The tables of a TOML text, whose top has no key but the ``allowed`` ones; None: it may have any."""
+    try:
+        table = read_toml(text)
+    except ValueError as error:
+        raise ProtocolError(f"{where} is not valid TOML: {error}") from error
+    if allowed is not None and (problems := _unknown(table, allowed)):
+        raise ProtocolError.about(problems).within(where)
+    return table
+
+
+@cache
+def suite_names() -> tuple[str, ...]:
+    """The name of every suite, which is its file's path, in alphabetical order."""
+    return tuple(_suite_files())
+
+
+_SUITE_KEYS = ("name", "title", "citation", "source", "about", "average", "normalised", "parts")
+
+_AVERAGES = ("mean", "none")
+"""What is made of the parts: their plain mean, or nothing, where the suite is only a name for all of them."""
+
+
+@cache
+def suite(name: str) -> Suite:
+    """The suite in the file called ``name``, one of :func:`suite_names`.
+
+    A part of an average takes the headline of what it names, a suite without average takes all of it.  Raises
+    ProtocolError, naming the suite, for a part that does not resolve.
+    """
+    table = parse(_suite_files()[name].read_text(encoding="utf-8"), name, allowed=_SUITE_KEYS)
+    facts = {key: table[key] for key in ("name", "title", "citation", "source", "about", "average")}
+    if facts["average"] not in _AVERAGES:
+        raise ProtocolError(f"{name}: average is {facts['average']!r}; it must be one of {', '.join(_AVERAGES)}")
+    try:
+        parts = tuple(part for each in table["parts"] for part in _parts(each, facts["average"] == "none"))
+    except ProtocolError as error:
+        raise error.within(name) from error
+    return Suite(**facts, parts=parts, normalised=table.get("normalised", False))
+
+
+def inherit(name: str, tables: Mapping[str, Mapping[str, Any]], heirs: tuple[str, ...] = ()) -> Protocol:
+    """The protocol of the file ``name``: the axes it states, then those of its ``base``, then the defaults.
+
+    ``tables`` holds every file by name; ``heirs`` are the names that inherit from this one.  Raises ProtocolError,
+    naming the files, for an unknown base and for a base that inherits from its own heir.
+    """
+    if name in heirs:
+        raise ProtocolError(f"{' inherits from '.join((*heirs, name))}; a base must not inherit from its heirs")
+    if name not in tables:
+        raise ProtocolError(f"{heirs[-1]}: base {name!r} is not in the catalogue; {did_you_mean(name, tables)}")
+    table = tables[name]
+    base = inherit(table["base"], tables, (*heirs, name)) if "base" in table else None
+    return read_axes(table.get("protocol", {}), name, base)
+
+
+def read_axes(axes: object, where: str, base: Protocol | None = None) -> Protocol:
+    """The protocol that a table of axes spells; axes that are left out are those of ``base``, else the defaults.
+
+    TOML has no null: an axis that does not apply is ``"-"``, as in a signature, and ``choices = "any"`` takes items
+    with any number of choices.  Raises ProtocolError, saying ``where``, with everything that is wrong.
+    """
+    try:
+        return _read_axes(axes, base)
+    except ProtocolError as error:
+        raise error.within(where) from error
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a suite has one number of.
+
+    ``benchmark``: the name of its data.  ``protocols``: by name; where there are several, the best counts (and all are
+    shown).  ``unscored``: why it can't be scored here, empty where it can; then it has no protocols.
+    """
+
+    benchmark: str
+    protocols: Mapping[str, Protocol]
+    unscored: str = ""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The parts whose numbers are published together, in the order in which they are shown.
+
+    ``average``: one of :data:`_AVERAGES`.  ``normalised``: every value counts from guessing (0) to all right (1) before
+    it is averaged, by subject where the protocol averages over subjects.
+    """
+
+    name: str
+    title: str
+    citation: str
+    source: str
+    about: str
+    parts: tuple[Part, ...]
+    normalised: bool
+    average: str
+
+    @property
+    def protocols(self) -> dict[str, Protocol]:
+        """The protocols of all parts, by name."""
+        return {name: protocol for part in self.parts for name, protocol in part.protocols.items()}
+
+
+def in_chat(named: Mapping[str, Protocol], form: str | None, system: str | None = None) -> dict[str, Protocol]:
+    """``named``, those without a chat in the ``form`` of one and called after it, all with the ``system`` text.
+
+    A protocol that states its own chat or system text keeps it.  Raises UsageError for a form or a system text that
+    does nothing, and ProtocolError, naming the protocol, for one that can't be a chat.
+    """
+    if form is not None and form not in FORMS:
+        raise UsageError(f"there is no chat {form!r}; it is {' or '.join(FORMS)}")
+    if system is not None and form is None and all(each.chat == "none" for each in named.values()):
+        raise UsageError("a system text needs a chat: turns or message")
+    chats: dict[str, Protocol] = {}
+    for name, protocol in named.items():
+        chat = protocol.chat if form is None or protocol.chat != "none" else form
+        text = protocol.system if chat == "none" or protocol.system is not None else system
+        try:
+            chats[name if chat == protocol.chat else chat_name(name, chat)] = replace(protocol, chat=chat, system=text)
+        except ProtocolError as error:
+            raise ProtocolError(f"{name} can't be a chat: {error}") from error
+    return chats
+
+
+_CHAT_MARK = "+"
+"""Between a name and the form of the chat, as in ``mmlu/harness+turns:acc``."""
+
+
+def chat_name(name: str, form: str) -> str:
+    """What a protocol is called in this form of a chat: the form stands before the score."""
+    entry, colon, score = name.rpartition(":")
+    return f"{entry}{_CHAT_MARK}{form}:{score}" if colon else f"{name}{_CHAT_MARK}{form}"
+
+
+def plain_name(selector: str) -> tuple[str, str | None]:
+    """A selector without the form of a chat, and that form, if it names one."""
+    for form in FORMS:
+        front, mark, back = selector.rpartition(_CHAT_MARK + form)
+        if mark and (not back or back.startswith(":")):
+            return front + back, form
+    return selector, None
+
+
 def _is_one(selector: str) -> bool:
     """Whether a text has the form of a selector that stands for one protocol."""
     if "|" in selector:
@@ -231,9 +354,63 @@ def _between(axis: str, start: End, end: End, inside: Mapping[str, Protocol]) ->
     return {f"{way}:{axis}": inside[f"{way}:{axis}"]}
 
 
+_ENTRY_KEYS = (
+    "name",
+    "title",
+    "citation",
+    "source",
+    "about",
+    "base",
+    "normalizations",
+    "scores",
+    "protocol",
+    "variants",
+)
+
+
+@cache
+def _entry_files() -> Mapping[str, Traversable]:
+    """Every file by its path in the catalogue without the suffix, in alphabetical order."""
+    catalog = files("choicewise.protocols") / "catalog"
+    folders = [("", catalog), *((f"{family.name}/", family) for family in catalog.iterdir() if family.is_dir())]
+    inside = ((f"{prefix}{file.name}", file) for prefix, folder in folders for file in folder.iterdir())
+    return {path.removesuffix(".toml"): file for path, file in sorted(inside) if path.endswith(".toml")}
+
+
+@cache
+def _table(name: str) -> Mapping[str, Any]:
+    return parse(_entry_files()[name].read_text(encoding="utf-8"), name, allowed=_ENTRY_KEYS)
+
+
+class _Tables(Mapping[str, Mapping[str, Any]]):
+    """The tables of every file by name, each read when it is asked for."""
+
+    def __getitem__(self, name: str) -> Mapping[str, Any]:
+        if name not in _entry_files():
+            raise KeyError(name)
+        return _table(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _entry_files()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_entry_files())
+
+    def __len__(self) -> int:
+        return len(_entry_files())
+
+
+def _unknown(table: Mapping[str, object], known: Collection[str]) -> list[str]:
+    return [f"unknown key {key!r}; {did_you_mean(key, known)}" for key in table if key not in known]
+
+
+_TABLES: Mapping[str, Mapping[str, Any]] = _Tables()
+"""The tables of every file of the catalogue, by its path inside without the suffix."""
+
+
 def _resolve_file(path: str) -> dict[str, Protocol]:
-    table = read_file(Path(path))
-    protocol = read_user_protocol(table, path, TABLES)
+    table = _read_file(Path(path))
+    protocol = _read_user_protocol(table, path, _TABLES)
     name = table.get("name", Path(path).stem)
     if _is_name(name) and resolve(name) != {name: protocol}:
         raise ProtocolError(f"{path}: the name {name} belongs to the catalogue; give the file another name")
@@ -266,10 +443,31 @@ def _family(name: str) -> tuple[Entry, ...]:
     return tuple(_entry(known) for known in entry_names() if known.startswith(family))
 
 
+_PLAIN = ("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare")
+
+_NULLS: Mapping[str, Mapping[str, Any]] = {
+    "empty": {"null": ""},
+    "answer": {"null": "Answer:"},
+    "answer-space": {"null": "Answer: ", "rev": 2},
+    "colon": {"null": ":"},
+}
+"""Both sides score the continuation, space included; but after ``Answer: `` it loses the space, which stands there."""
+
+SCORES: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"score": name, "null": "-"} for name in _PLAIN},
+    **{f"pmi-{name}": {"score": "pmi", **axes} for name, axes in _NULLS.items()},
+}
+"""The reductions that an entry with ``normalizations = true`` has, one protocol each, as axes.
+
+An entry whose source has scores of its own lists them instead: a table ``[variants.NAME]`` each, with the axes that
+differ from ``[protocol]``; the first is the headline and differs in none.
+"""
+
+
 @cache
 def _entry(name: str) -> Entry:
     """The entry in one file of the catalogue; the tests check that every file is complete."""
-    table, headline = TABLES[name], inherit(name, TABLES)
+    table, headline = _TABLES[name], inherit(name, _TABLES)
     variants = SCORES if table.get("normalizations", False) else table.get("variants", {})
     protocols = {f"{name}:{variant}": read_axes(axes, name, headline) for variant, axes in variants.items()}
     protocols = dict(sorted(protocols.items(), key=lambda variant: variant[1] != headline)) or {name: headline}
@@ -278,114 +476,14 @@ def _entry(name: str) -> Entry:
     return Entry(**facts, protocols=MappingProxyType(protocols), published=MappingProxyType(published))
 
 
-_CATALOGUE_FILES_KEYS = (
-    "name",
-    "title",
-    "citation",
-    "source",
-    "about",
-    "base",
-    "normalizations",
-    "scores",
-    "protocol",
-    "variants",
-)
-
-
-@cache
-def _catalogue_files_places() -> Mapping[str, Traversable]:
-    """Every file by its path in the catalogue without the suffix, in alphabetical order."""
-    catalog = files("choicewise.protocols") / "catalog"
-    folders = [("", catalog), *((f"{family.name}/", family) for family in catalog.iterdir() if family.is_dir())]
-    inside = ((f"{prefix}{file.name}", file) for prefix, folder in folders for file in folder.iterdir())
-    return {path.removesuffix(".toml"): file for path, file in sorted(inside) if path.endswith(".toml")}
-
-
-@cache
-def entry_names() -> tuple[str, ...]:
-    """The name of every entry, in alphabetical order; an entry is named like its file."""
-    return tuple(name for name in _catalogue_files_places() if "/" in name)
-
-
-@cache
-def _table(name: str) -> Mapping[str, Any]:
-    return parse(_catalogue_files_places()[name].read_text(encoding="utf-8"), name, allowed=_CATALOGUE_FILES_KEYS)
-
-
-class _Tables(Mapping[str, Mapping[str, Any]]):
-    """The tables of every file by name, each read when it is asked for."""
-
-    def __getitem__(self, name: str) -> Mapping[str, Any]:
-        if name not in _catalogue_files_places():
-            raise KeyError(name)
-        return _table(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in _catalogue_files_places()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_catalogue_files_places())
-
-    def __len__(self) -> int:
-        return len(_catalogue_files_places())
-
-
-def parse(text: str, where: str, *, allowed: Collection[str] | None = None) -> dict[str, Any]:
-    """The tables of a TOML text, whose top has no key but the ``allowed`` ones; None: it may have any."""
-    try:
-        table = read_toml(text)
-    except ValueError as error:
-        raise ProtocolError(f"{where} is not valid TOML: {error}") from error
-    if allowed is not None and (problems := _unknown(table, allowed)):
-        raise ProtocolError.about(problems).within(where)
-    return table
-
-
-def _unknown(table: Mapping[str, object], known: Collection[str]) -> list[str]:
-    return [f"unknown key {key!r}; {did_you_mean(key, known)}" for key in table if key not in known]
-
-
-TABLES: Mapping[str, Mapping[str, Any]] = _Tables()
-"""The tables of every file of the catalogue, by its path inside without the suffix."""
-
-_SUITES_KEYS = ("name", "title", "citation", "source", "about", "average", "normalised", "parts")
-
 _PART_KEYS = {"protocols", "shots", "benchmark", "unscored"}
 
 
-@cache
-def suite_names() -> tuple[str, ...]:
-    """The name of every suite, which is its file's path, in alphabetical order."""
-    return tuple(_suites_places())
+def _parts(table: Mapping[str, Any], every: bool) -> Iterator[Part]:
+    """The part of a table; several where what it names is of several benchmarks.
 
-
-def read_suite(name: str, resolve: Callable[[str], dict[str, Protocol]], one: Callable[[str], End]) -> Suite:
-    """The suite in the file called ``name``.
-
-    ``resolve`` and ``one`` are those of the catalogue: a part of an average takes the headline of what it names, a
-    suite without average takes all of it.  Raises ProtocolError, naming the suite, for a part that does not resolve.
+    ``every``: whether it takes all that a selector names, else the headline.
     """
-    table = parse(_suites_places()[name].read_text(encoding="utf-8"), name, allowed=_SUITES_KEYS)
-    facts = {key: table[key] for key in ("name", "title", "citation", "source", "about", "average")}
-    normalised = table.get("normalised", False)
-    if facts["average"] not in AVERAGES:
-        raise ProtocolError(f"{name}: average is {facts['average']!r}; it must be one of {', '.join(AVERAGES)}")
-
-    def named(selector: str) -> dict[str, Protocol]:
-        if facts["average"] == "none":
-            return resolve(selector)
-        end = one(selector)
-        return {end.name: end.protocol}
-
-    try:
-        parts = tuple(part for each in table["parts"] for part in _parts(each, named))
-    except ProtocolError as error:
-        raise error.within(name) from error
-    return Suite(**facts, parts=parts, normalised=normalised)
-
-
-def _parts(table: Mapping[str, Any], named: Callable[[str], dict[str, Protocol]]) -> Iterator[Part]:
-    """The part of a table; several where what it names is of several benchmarks."""
     if unknown := set(table) - _PART_KEYS:
         raise ProtocolError(f"a part has the unknown key {min(unknown)!r}; known are {', '.join(sorted(_PART_KEYS))}")
     if "unscored" in table:
@@ -394,14 +492,16 @@ def _parts(table: Mapping[str, Any], named: Callable[[str], dict[str, Protocol]]
     changes = f"{CHANGES}shots={table['shots']}" if "shots" in table else ""
     by_benchmark: dict[str, dict[str, Protocol]] = {}
     for selector in table["protocols"]:
-        for name, protocol in named(f"{selector}{changes}").items():
+        whole = f"{selector}{changes}"
+        named = resolve(whole) if every else {(headline := one(whole)).name: headline.protocol}
+        for name, protocol in named.items():
             by_benchmark.setdefault(protocol.benchmark, {})[name] = protocol
     for benchmark, protocols in by_benchmark.items():
         yield Part(benchmark, protocols)
 
 
 @cache
-def _suites_places() -> Mapping[str, Traversable]:
+def _suite_files() -> Mapping[str, Traversable]:
     return dict(sorted(_below(files("choicewise.protocols") / "suites", "")))
 
 
@@ -413,10 +513,7 @@ def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]
             yield f"{prefix}{place.name.removesuffix('.toml')}", place
 
 
-AXES = {axis.name: str(axis.type) for axis in fields(Protocol)}
-
-
-def read_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     """The tables of a user's file.  Raises ProtocolError, naming the file, when it can't be read or isn't TOML."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -427,7 +524,10 @@ def read_file(path: Path) -> dict[str, Any]:
     return parse(text, str(path))
 
 
-def read_user_protocol(table: Mapping[str, Any], path: str, catalogue: Mapping[str, Mapping[str, Any]]) -> Protocol:
+AXES = {axis.name: str(axis.type) for axis in fields(Protocol)}
+
+
+def _read_user_protocol(table: Mapping[str, Any], path: str, catalogue: Mapping[str, Mapping[str, Any]]) -> Protocol:
     """The protocol of a user's file: ``name``, ``about``, ``base`` and the table ``[protocol]``, each optional.
 
     Raises ProtocolError, naming the file, with everything that is wrong in it.
@@ -454,33 +554,6 @@ def read_user_protocol(table: Mapping[str, Any], path: str, catalogue: Mapping[s
     return protocol
 
 
-def inherit(name: str, tables: Mapping[str, Mapping[str, Any]], heirs: tuple[str, ...] = ()) -> Protocol:
-    """The protocol of the file ``name``: the axes it states, then those of its ``base``, then the defaults.
-
-    ``tables`` holds every file by name; ``heirs`` are the names that inherit from this one.  Raises ProtocolError,
-    naming the files, for an unknown base and for a base that inherits from its own heir.
-    """
-    if name in heirs:
-        raise ProtocolError(f"{' inherits from '.join((*heirs, name))}; a base must not inherit from its heirs")
-    if name not in tables:
-        raise ProtocolError(f"{heirs[-1]}: base {name!r} is not in the catalogue; {did_you_mean(name, tables)}")
-    table = tables[name]
-    base = inherit(table["base"], tables, (*heirs, name)) if "base" in table else None
-    return read_axes(table.get("protocol", {}), name, base)
-
-
-def read_axes(axes: object, where: str, base: Protocol | None = None) -> Protocol:
-    """The protocol that a table of axes spells; axes that are left out are those of ``base``, else the defaults.
-
-    TOML has no null: an axis that does not apply is ``"-"``, as in a signature, and ``choices = "any"`` takes items
-    with any number of choices.  Raises ProtocolError, saying ``where``, with everything that is wrong.
-    """
-    try:
-        return _read_axes(axes, base)
-    except ProtocolError as error:
-        raise error.within(where) from error
-
-
 def _read_axes(axes: object, base: Protocol | None) -> Protocol:
     if not isinstance(axes, Mapping):
         raise ProtocolError(f"protocol is {axes!r}; it must be a table, [protocol] on a line of its own")
@@ -503,117 +576,3 @@ def _values(axes: Mapping[str, object]) -> dict[str, Any]:
         name: None if value == "-" and "None" in AXES[name] else value for name, value in axes.items() if name in AXES
     }
     return values | ({"choices": None} if values.get("choices") == "any" else {})
-
-
-AVERAGES = ("mean", "none")
-"""What is made of the parts: their plain mean, or nothing, where the suite is only a name for all of them."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a suite has one number of.
-
-    ``benchmark``: the name of its data.  ``protocols``: by name; where there are several, the best counts (and all are
-    shown).  ``unscored``: why it can't be scored here, empty where it can; then it has no protocols.
-    """
-
-    benchmark: str
-    protocols: Mapping[str, Protocol]
-    unscored: str = ""
-
-
-@dataclass(frozen=True)
-class Suite:
-    """The parts whose numbers are published together, in the order in which they are shown.
-
-    ``average``: one of :data:`AVERAGES`.  ``normalised``: every value counts from guessing (0) to all right (1) before
-    it is averaged, by subject where the protocol averages over subjects.
-    """
-
-    name: str
-    title: str
-    citation: str
-    source: str
-    about: str
-    parts: tuple[Part, ...]
-    normalised: bool
-    average: str
-
-    @property
-    def protocols(self) -> dict[str, Protocol]:
-        """The protocols of all parts, by name."""
-        return {name: protocol for part in self.parts for name, protocol in part.protocols.items()}
-
-
-CHAT_MARK = "+"
-"""Between a name and the form of the chat, as in ``mmlu/harness+turns:acc``."""
-
-FORMS = ("turns", "message")
-"""Shots as turns of the chat, or everything in one message of the user (axis ``chat``)."""
-
-
-def begins(protocol: Protocol) -> bool:
-    """Whether the proposal is what the assistant has begun to say.
-
-    It is where all choices share it, as ``gen_prefix`` in lm-evaluation-harness; one that names the choice belongs to
-    what the user says, as in its tasks of several inputs.  After a chain of thought the assistant speaks already.
-    """
-    proposal = protocol.proposal
-    return bool(proposal) and "chains" not in READINGS[protocol.reading].takes and not names_choice(proposal)
-
-
-def names_choice(template: str) -> bool:
-    """Whether a template differs from choice to choice."""
-    return not holes(template).isdisjoint(("letter", "choice"))
-
-
-def said(protocol: Protocol, template: str) -> str:
-    """``template``, of a continuation or of the answer of a shot, as it stands in a chat.
-
-    It loses the white space it begins with where the assistant begins to speak: that is the space between question and
-    answer in one text, which lm-evaluation-harness leaves out (``target_delimiter`` in ``construct_requests`` and
-    ``Message.to_dict``, lm_eval/api/task.py and utils.py at 4e7e0d4).
-    """
-    if protocol.chat == "none" or "chains" in READINGS[protocol.reading].takes:
-        return template
-    if begins(protocol) and not protocol.proposal[-1].isspace():
-        return template
-    if READINGS[protocol.reading].several:
-        return "\n".join(line.lstrip() for line in template.split("\n"))
-    return template.lstrip()
-
-
-def in_chat(named: Mapping[str, Protocol], form: str | None, system: str | None = None) -> dict[str, Protocol]:
-    """``named``, those without a chat in the ``form`` of one and called after it, all with the ``system`` text.
-
-    A protocol that states its own chat or system text keeps it.  Raises UsageError for a form or a system text that
-    does nothing, and ProtocolError, naming the protocol, for one that can't be a chat.
-    """
-    if form is not None and form not in FORMS:
-        raise UsageError(f"there is no chat {form!r}; it is {' or '.join(FORMS)}")
-    if system is not None and form is None and all(each.chat == "none" for each in named.values()):
-        raise UsageError("a system text needs a chat: turns or message")
-    chats: dict[str, Protocol] = {}
-    for name, protocol in named.items():
-        chat = protocol.chat if form is None or protocol.chat != "none" else form
-        text = protocol.system if chat == "none" or protocol.system is not None else system
-        try:
-            chats[name if chat == protocol.chat else chat_name(name, chat)] = replace(protocol, chat=chat, system=text)
-        except ProtocolError as error:
-            raise ProtocolError(f"{name} can't be a chat: {error}") from error
-    return chats
-
-
-def chat_name(name: str, form: str) -> str:
-    """What a protocol is called in this form of a chat: the form stands before the score."""
-    entry, colon, score = name.rpartition(":")
-    return f"{entry}{CHAT_MARK}{form}:{score}" if colon else f"{name}{CHAT_MARK}{form}"
-
-
-def plain_name(selector: str) -> tuple[str, str | None]:
-    """A selector without the form of a chat, and that form, if it names one."""
-    for form in FORMS:
-        front, mark, back = selector.rpartition(CHAT_MARK + form)
-        if mark and (not back or back.startswith(":")):
-            return front + back, form
-    return selector, None

@@ -14,6 +14,9 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Positions = npt.NDArray[np.int64]
+"""Which rows of a pool, counted from 0."""
+
 
 def draw_helm(answers: pa.StringArray, count: int, seed: int | None) -> Positions:
     """HELM's ``sample_examples``: one example of each answer in turn, frequent answers first.
@@ -45,10 +48,6 @@ def draw_helm(answers: pa.StringArray, count: int, seed: int | None) -> Position
     return np.array(chosen, dtype=np.int64)
 
 
-Positions = npt.NDArray[np.int64]
-"""Which rows of a pool, counted from 0."""
-
-
 def draw(stream: Stream, items: int, pool: int, count: int, seed: int | None) -> Positions:
     """Rows of a pool of ``pool`` for each of ``items``: ``(items, count + spare)`` positions."""
     random, order = Random(seed), list(range(items))
@@ -72,6 +71,18 @@ class Stream:
     spare: int
 
 
+Order = tuple[int, ...]
+"""For every label the option that stands under it."""
+
+
+def _given(options: int, drawn: bool) -> list[Order]:
+    return [tuple(range(options))]
+
+
+def _cyclic(options: int, drawn: bool) -> list[Order]:
+    return [tuple((turn + label) % options for label in range(options)) for turn in range(options)]
+
+
 STREAMS: Mapping[str, Stream] = {
     "harness-v0": Stream(shuffled=True, spare=1),
     "harness-v0-train": Stream(shuffled=True, spare=0),
@@ -90,23 +101,11 @@ The harness has one stream per task; here there is one per subject, which is the
 Today's harness run on several processes has one stream in each, and so other shots; these are those of one process.
 """
 
-Order = tuple[int, ...]
-"""For every label the option that stands under it."""
-
 CONTENT_FREE = ("N/A", "", "[MASK]")
 """Texts that say nothing, in place of the question and of every option (Zhao et al. 2021)."""
 
 MOST = 4
 """Options at most that are shown in every order: there are 24 of 4, and 120 of 5."""
-
-
-def _given(options: int, drawn: bool) -> list[Order]:
-    return [tuple(range(options))]
-
-
-def _cyclic(options: int, drawn: bool) -> list[Order]:
-    return [tuple((turn + label) % options for label in range(options)) for turn in range(options)]
-
 
 VIEWS: Mapping[str, Callable[[int, bool], list[Order]]] = {
     "given": _given,

@@ -21,11 +21,8 @@ from importlib.resources import files
 from typing import Any
 
 from choicewise.data.files import read_list
-from choicewise.data.items import Item, UnusableRow
-from choicewise.errors import DataError, did_you_mean
-
-Preparation = Callable[[Item], Item]
-"""From an item to the item that templates show.  Raises DataError for an item that lacks what it needs."""
+from choicewise.data.items import Item
+from choicewise.errors import DataError, UnusableRow, did_you_mean
 
 
 def bbh(item: Item) -> Item:
@@ -39,14 +36,8 @@ def bbh(item: Item) -> Item:
     return replace(item, fields={**item.fields, "description": known[item.subject]})
 
 
-def cmmlu_subjects(item: Item) -> Item:
-    """The item of CMMLU with the field ``chinese_subject``.  Raises DataError for a subject that CMMLU has not."""
-    return _named(item, "cmmlu")
-
-
-def ceval_subjects(item: Item) -> Item:
-    """The item of C-Eval with the field ``chinese_subject``.  Raises DataError for a subject that C-Eval has not."""
-    return _named(item, "ceval")
+_CONNECTIVES = {"cause": "because", "effect": "therefore"}
+"""What is asked for → the word that leads to it."""
 
 
 def copa(item: Item) -> Item:
@@ -55,9 +46,9 @@ def copa(item: Item) -> Item:
     EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/super_glue/copa/utils.py; the same in 2023 and in lighteval.
     """
     asked = item.fields.get("asks_for")
-    if asked not in CONNECTIVES:
-        raise DataError(f"item {item.id} asks for {asked!r}; it must be {' or '.join(CONNECTIVES)}: correct the item")
-    question = f"{item.question.strip()[:-1]} {CONNECTIVES[asked]}"
+    if asked not in _CONNECTIVES:
+        raise DataError(f"item {item.id} asks for {asked!r}; it must be {' or '.join(_CONNECTIVES)}: correct the item")
+    question = f"{item.question.strip()[:-1]} {_CONNECTIVES[asked]}"
     return replace(item, question=question, choices=tuple(text[:1].lower() + text[1:] for text in item.choices))
 
 
@@ -82,65 +73,21 @@ def gpqa(item: Item) -> Item:
     return replace(item, choices=tuple(_shown(choice) for choice in item.choices))
 
 
-def gpqa_leaderboard(item: Item) -> Item:
-    """The same, and everything in brackets removed, formulae too: lm_eval/tasks/leaderboard/gpqa/utils.py@4e7e0d4."""
-    texts = (choice.strip().replace(" [title]", ". ") for choice in item.choices)
-    return replace(item, choices=tuple(_GPQA_BRACKETS.sub("", text).replace("  ", " ") for text in texts))
-
-
 def hellaswag(item: Item) -> Item:
     """The question is ``label: first part Second part``, stripped and cleaned, and so is every ending.
 
     The second part has its first letter in upper case and all others in lower case, names included.
     EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/hellaswag/utils.py; the same in 2023.
     """
-    if (parts := parts_of(item)) is None:
+    if (parts := _parts_of(item)) is None:
         return item
     label, first, second = parts
     endings = tuple(_cleaned_harness(ending.strip()) for ending in item.choices)
     return replace(item, question=_cleaned_harness(f"{label}: {first} {second.capitalize()}".strip()), choices=endings)
 
 
-def hellaswag_lighteval(item: Item) -> Item:
-    """As :func:`hellaswag`, but nothing is stripped and the question ends with a space.
-
-    huggingface/lighteval@8d9ecd6, src/lighteval/tasks/default_prompts.py.
-    """
-    if (parts := parts_of(item)) is None:
-        return replace(item, question=f"{item.question} ")
-    label, first, second = parts
-    question = _cleaned_harness(f"{label}: {first} {second.capitalize()} ")
-    return replace(item, question=question, choices=tuple(map(_cleaned_harness, item.choices)))
-
-
-def hellaswag_helm(item: Item) -> Item:
-    """The first letter of the second part in upper case; brackets, spaces and endings stay as they are.
-
-    stanford-crfm/helm@cab5d89, src/helm/benchmark/scenarios/commonsense_scenario.py.
-    """
-    if (parts := parts_of(item)) is None:
-        return item
-    label, first, second = parts
-    return replace(item, question=f"{label}: {first} {second[:1].upper()}{second[1:]}")
-
-
-def hellaswag_olmes(item: Item) -> Item:
-    """As :func:`~.hellaswag.hellaswag`, but a full stop before WikiHow's ``[title]`` is not doubled."""
-    if (parts := parts_of(item)) is None:
-        return item
-    endings = tuple(_cleaned_olmes(ending.strip()) for ending in item.choices)
-    return replace(item, question=_cleaned_olmes(_context(*parts).strip()), choices=endings)
-
-
-def hellaswag_olmes_listed(item: Item) -> Item:
-    """The prompt is cleaned as one text: the context keeps a space at its end, and an ending has none at its beginning.
-
-    What stands before an ending in the prompt, the full stop and space of its label, takes part in the cleaning.
-    """
-    if (parts := parts_of(item)) is None:
-        return item
-    endings = tuple(_cleaned_olmes(f". {ending}").removeprefix(". ") for ending in item.choices)
-    return replace(item, question=_cleaned_olmes(_context(*parts).lstrip()), choices=endings)
+_BLANK = "  _  ."
+"""How a question ends that its answer completes."""
 
 
 def race(item: Item) -> Item:
@@ -152,7 +99,76 @@ def race(item: Item) -> Item:
     return _after_article(item, slice(None, -len(_BLANK) + 1))
 
 
-def race_v0(item: Item) -> Item:
+def sciq(item: Item) -> Item:
+    """The passage without white space at its start; a line that is there even when the item has no passage.
+
+    EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/sciq/sciq.yaml.
+    """
+    return _with_passage(item, item.fields.get("support", "").lstrip() + "\n")
+
+
+def _cmmlu_subjects(item: Item) -> Item:
+    """The item of CMMLU with the field ``chinese_subject``.  Raises DataError for a subject that CMMLU has not."""
+    return _named(item, "cmmlu")
+
+
+def _ceval_subjects(item: Item) -> Item:
+    """The item of C-Eval with the field ``chinese_subject``.  Raises DataError for a subject that C-Eval has not."""
+    return _named(item, "ceval")
+
+
+_GPQA_BRACKETS = re.compile(r"\[.*?\]")
+
+
+def _gpqa_leaderboard(item: Item) -> Item:
+    """The same, and everything in brackets removed, formulae too: lm_eval/tasks/leaderboard/gpqa/utils.py@4e7e0d4."""
+    texts = (choice.strip().replace(" [title]", ". ") for choice in item.choices)
+    return replace(item, choices=tuple(_GPQA_BRACKETS.sub("", text).replace("  ", " ") for text in texts))
+
+
+def _hellaswag_lighteval(item: Item) -> Item:
+    """As :func:`hellaswag`, but nothing is stripped and the question ends with a space.
+
+    huggingface/lighteval@8d9ecd6, src/lighteval/tasks/default_prompts.py.
+    """
+    if (parts := _parts_of(item)) is None:
+        return replace(item, question=f"{item.question} ")
+    label, first, second = parts
+    question = _cleaned_harness(f"{label}: {first} {second.capitalize()} ")
+    return replace(item, question=question, choices=tuple(map(_cleaned_harness, item.choices)))
+
+
+def _hellaswag_helm(item: Item) -> Item:
+    """The first letter of the second part in upper case; brackets, spaces and endings stay as they are.
+
+    stanford-crfm/helm@cab5d89, src/helm/benchmark/scenarios/commonsense_scenario.py.
+    """
+    if (parts := _parts_of(item)) is None:
+        return item
+    label, first, second = parts
+    return replace(item, question=f"{label}: {first} {second[:1].upper()}{second[1:]}")
+
+
+def _hellaswag_olmes(item: Item) -> Item:
+    """As :func:`~.hellaswag.hellaswag`, but a full stop before WikiHow's ``[title]`` is not doubled."""
+    if (parts := _parts_of(item)) is None:
+        return item
+    endings = tuple(_cleaned_olmes(ending.strip()) for ending in item.choices)
+    return replace(item, question=_cleaned_olmes(_context(*parts).strip()), choices=endings)
+
+
+def _hellaswag_olmes_listed(item: Item) -> Item:
+    """The prompt is cleaned as one text: the context keeps a space at its end, and an ending has none at its beginning.
+
+    What stands before an ending in the prompt, the full stop and space of its label, takes part in the cleaning.
+    """
+    if (parts := _parts_of(item)) is None:
+        return item
+    endings = tuple(_cleaned_olmes(f". {ending}").removeprefix(". ") for ending in item.choices)
+    return replace(item, question=_cleaned_olmes(_context(*parts).lstrip()), choices=endings)
+
+
+def _race_v0(item: Item) -> Item:
     """The same, but of an earlier question with a blank nothing stays except the blank itself, `` _  .``.
 
     An error of the source, @b281b09, lm_eval/tasks/race.py, which lighteval@8d9ecd6 has, too.
@@ -160,7 +176,7 @@ def race_v0(item: Item) -> Item:
     return _after_article(item, slice(-len(_BLANK) + 1, None))
 
 
-def redux_ok(item: Item) -> Item:
+def _redux_ok(item: Item) -> Item:
     """The item itself.  Raises DataError for one with another verdict (``error_type``) than ``ok``.
 
     Gema et al., 2024, arXiv:2406.04127; a dataset that holds nothing else may lack the field.
@@ -172,15 +188,7 @@ def redux_ok(item: Item) -> Item:
     return item
 
 
-def sciq(item: Item) -> Item:
-    """The passage without white space at its start; a line that is there even when the item has no passage.
-
-    EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/sciq/sciq.yaml.
-    """
-    return _with_passage(item, item.fields.get("support", "").lstrip() + "\n")
-
-
-def sciq_v0(item: Item) -> Item:
+def _sciq_v0(item: Item) -> Item:
     """The same, but no line where the item has no passage: the whole prompt is stripped.
 
     EleutherAI/lm-evaluation-harness@b281b09, lm_eval/tasks/sciq.py; lighteval likewise.
@@ -188,44 +196,11 @@ def sciq_v0(item: Item) -> Item:
     return _with_passage(item, (item.fields.get("support", "") + "\n").lstrip())
 
 
-PREPARATIONS: Mapping[str, Preparation] = {
-    "none": lambda item: item,
-    "gap": gap,
-    "hellaswag-olmes": hellaswag_olmes,
-    "hellaswag-olmes-listed": hellaswag_olmes_listed,
-    "hellaswag": hellaswag,
-    "hellaswag-lighteval": hellaswag_lighteval,
-    "hellaswag-helm": hellaswag_helm,
-    "copa": copa,
-    "sciq": sciq,
-    "sciq-v0": sciq_v0,
-    "race": race,
-    "race-v0": race_v0,
-    "cmmlu-subjects": cmmlu_subjects,
-    "ceval-subjects": ceval_subjects,
-    "redux-ok": redux_ok,
-    "gpqa": gpqa,
-    "gpqa-leaderboard": gpqa_leaderboard,
-    "bbh": bbh,
-}
-"""Every preparation; a preparation whose source changes gets a second name."""
-
-SHOWS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("hellaswag", "hellaswag-lighteval", "hellaswag-helm", "hellaswag-olmes", "hellaswag-olmes-listed"),
-        ("activity_label", "ctx_a", "ctx_b"),
-    ),
-    "copa": ("asks_for",),
-    **dict.fromkeys(("sciq", "sciq-v0"), ("support",)),
-    **dict.fromkeys(("race", "race-v0"), ("article", "problems")),
-}
-"""Preparation → the item's fields that it puts into the question, or into fields that templates show."""
-
-_TITLE, _HELLASWAG_OLMES_BRACKETS = re.compile(r"\.? \[title\]"), re.compile(r"\[.*?\]")
-
-
 def _context(label: str, first: str, second: str) -> str:
     return f"{label}: {first} {second.capitalize()}"
+
+
+_TITLE, _HELLASWAG_OLMES_BRACKETS = re.compile(r"\.? \[title\]"), re.compile(r"\[.*?\]")
 
 
 def _cleaned_olmes(text: str) -> str:
@@ -257,20 +232,11 @@ def _exams() -> Mapping[str, Mapping[str, str]]:
     )
 
 
-CONNECTIVES = {"cause": "because", "effect": "therefore"}
-"""What is asked for → the word that leads to it."""
-
-_GPQA_BRACKETS = re.compile(r"\[.*?\]")
-
-
 def _shown(choice: str) -> str:
     return choice.strip().replace(" [title]", ". ").replace("  ", " ")
 
 
-_HELLASWAG_BRACKETS = re.compile(r"\[.*?\]")
-
-
-def parts_of(item: Item) -> tuple[str, str, str] | None:
+def _parts_of(item: Item) -> tuple[str, str, str] | None:
     """Activity label and both parts of the context; None where others have put them together."""
     names = ("activity_label", "ctx_a", "ctx_b")
     missing = [name for name in names if name not in item.fields]
@@ -282,13 +248,12 @@ def parts_of(item: Item) -> tuple[str, str, str] | None:
     return label, first, second
 
 
+_HELLASWAG_BRACKETS = re.compile(r"\[.*?\]")
+
+
 def _cleaned_harness(text: str) -> str:
     """WikiHow's titles as sentences, other brackets removed, pairs of spaces made one."""
     return _HELLASWAG_BRACKETS.sub("", text.replace(" [title]", ". ")).replace("  ", " ")
-
-
-_BLANK = "  _  ."
-"""How a question ends that its answer completes."""
 
 
 def _after_article(item: Item, kept: slice) -> Item:
@@ -314,3 +279,40 @@ def _solved(problem: Mapping[str, Any], kept: slice) -> str:
 
 def _with_passage(item: Item, passage: str) -> Item:
     return replace(item, fields={**item.fields, "passage": passage})
+
+
+Preparation = Callable[[Item], Item]
+"""From an item to the item that templates show.  Raises DataError for an item that lacks what it needs."""
+
+PREPARATIONS: Mapping[str, Preparation] = {
+    "none": lambda item: item,
+    "gap": gap,
+    "hellaswag-olmes": _hellaswag_olmes,
+    "hellaswag-olmes-listed": _hellaswag_olmes_listed,
+    "hellaswag": hellaswag,
+    "hellaswag-lighteval": _hellaswag_lighteval,
+    "hellaswag-helm": _hellaswag_helm,
+    "copa": copa,
+    "sciq": sciq,
+    "sciq-v0": _sciq_v0,
+    "race": race,
+    "race-v0": _race_v0,
+    "cmmlu-subjects": _cmmlu_subjects,
+    "ceval-subjects": _ceval_subjects,
+    "redux-ok": _redux_ok,
+    "gpqa": gpqa,
+    "gpqa-leaderboard": _gpqa_leaderboard,
+    "bbh": bbh,
+}
+"""Every preparation; a preparation whose source changes gets a second name."""
+
+SHOWS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("hellaswag", "hellaswag-lighteval", "hellaswag-helm", "hellaswag-olmes", "hellaswag-olmes-listed"),
+        ("activity_label", "ctx_a", "ctx_b"),
+    ),
+    "copa": ("asks_for",),
+    **dict.fromkeys(("sciq", "sciq-v0"), ("support",)),
+    **dict.fromkeys(("race", "race-v0"), ("article", "problems")),
+}
+"""Preparation → the item's fields that it puts into the question, or into fields that templates show."""

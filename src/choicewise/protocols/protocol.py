@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -28,6 +26,26 @@ from choicewise.protocols.readings import (
     SELECT,
     Reading,
 )
+from choicewise.util.jsonio import json_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What is made of the scores of all items.
+
+    ``predicted``: whether an item's credit says that the predicted choice is right, and nothing else.
+    ``counted``: whether an item's credit is 0, 1 or a part of a tie, so that the number is a proportion of the items.
+    ``share``: whether the number is a share of 1 of which more is better.  Else the credits are log-likelihoods in nats
+    and the number is exp(-mean), of which less is better.
+    ``likelihood``: whether the scores must be the log-likelihoods of the choices.
+    """
+
+    about: str
+    predicted: bool = False
+    counted: bool = True
+    share: bool = True
+    likelihood: bool = False
+
 
 SAMPLERS = (
     *("first", "first-overall", "helm", "harness-v0", "harness-v0-train", "harness", "harness-spare"),
@@ -56,25 +74,6 @@ CORRECTED = ("heal", "word", "bytes")
 
 BOUNDARIES = ("joint", "moved-space", "separate", "count", "lcp", "last-token", *CORRECTED)
 """Every policy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """What is made of the scores of all items.
-
-    ``predicted``: whether an item's credit says that the predicted choice is right, and nothing else.
-    ``counted``: whether an item's credit is 0, 1 or a part of a tie, so that the number is a proportion of the items.
-    ``share``: whether the number is a share of 1 of which more is better.  Else the credits are log-likelihoods in nats
-    and the number is exp(-mean), of which less is better.
-    ``likelihood``: whether the scores must be the log-likelihoods of the choices.
-    """
-
-    about: str
-    predicted: bool = False
-    counted: bool = True
-    share: bool = True
-    likelihood: bool = False
-
 
 METRICS: Mapping[str, Metric] = {
     "acc": Metric("the share of items with the right choice", predicted=True),
@@ -164,7 +163,7 @@ class Protocol:
         problems = axis_problems({axis.name: getattr(self, axis.name) for axis in fields(self)})
         if problems:
             raise ProtocolError.about(problems)
-        check_consistency(self)
+        _check_consistency(self)
 
     def __hash__(self) -> int:
         """Of the digest, which is computed once: every request looks its protocol up."""
@@ -188,7 +187,7 @@ class Protocol:
             for value in [getattr(self, axis.name)]
             if axis.metadata["stage"] in stages and ("before" not in axis.metadata or value != axis.metadata["before"])
         }
-        return hashlib.sha256(json.dumps(axes, sort_keys=True).encode()).hexdigest()
+        return json_digest(axes)
 
 
 def axis_problems(values: Mapping[str, object]) -> list[str]:
@@ -196,6 +195,73 @@ def axis_problems(values: Mapping[str, object]) -> list[str]:
     axes = [axis for axis in fields(Protocol) if axis.name in values]
     checked = ((axis.name, _problem(str(axis.type), axis.metadata["allowed"], values[axis.name])) for axis in axes)
     return [f"protocol axis {name} {problem}" for name, problem in checked if problem is not None]
+
+
+def stop_texts(stop: str | None) -> tuple[str, ...]:
+    """One a line; but a value that begins with a line break is one text."""
+    if stop is None:
+        return ()
+    return (stop,) if stop.startswith("\n") else tuple(stop.split("\n"))
+
+
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+def holes(template: str) -> frozenset[str]:
+    """The names of the holes in ``template``."""
+    return frozenset(match[1] for match in _PIECE.finditer(template) if match[1] is not None)
+
+
+def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> str:
+    """``template`` with every ``{name}`` replaced by ``holes[name]`` and ``{{``, ``}}`` by one brace.
+
+    Text that is filled in is never read again, even if it holds braces.  Raises ProtocolError, naming ``axis``, when
+    a hole is unknown or a brace stands alone.
+    """
+
+    filled = []
+    for text, name in _pieces(template):
+        if name is None:
+            filled.append(text)
+        elif name in holes:
+            filled.append(holes[name])
+        elif name in ("{", "}"):
+            raise ProtocolError(f"protocol axis {axis} has a lone {name!r}; write {name * 2!r} for a literal brace")
+        else:
+            known = ", ".join(f"{{{hole}}}" for hole in holes)
+            raise ProtocolError(f"protocol axis {axis} has a hole {text} that nothing fills; known are {known}")
+    return "".join(filled)
+
+
+def begins(protocol: Protocol) -> bool:
+    """Whether the proposal is what the assistant has begun to say.
+
+    It is where all choices share it, as ``gen_prefix`` in lm-evaluation-harness; one that names the choice belongs to
+    what the user says, as in its tasks of several inputs.  After a chain of thought the assistant speaks already.
+    """
+    proposal = protocol.proposal
+    return bool(proposal) and "chains" not in READINGS[protocol.reading].takes and not names_choice(proposal)
+
+
+def names_choice(template: str) -> bool:
+    """Whether a template differs from choice to choice."""
+    return not holes(template).isdisjoint(("letter", "choice"))
+
+
+def said(protocol: Protocol, template: str) -> str:
+    """``template``, of a continuation or of the answer of a shot, as it stands in a chat.
+
+    It loses the white space it begins with where the assistant begins to speak: that is the space between question and
+    answer in one text, which lm-evaluation-harness leaves out (``target_delimiter`` in ``construct_requests`` and
+    ``Message.to_dict``, lm_eval/api/task.py and utils.py at 4e7e0d4).
+    """
+    if protocol.chat == "none" or "chains" in READINGS[protocol.reading].takes:
+        return template
+    if begins(protocol) and not protocol.proposal[-1].isspace():
+        return template
+    if READINGS[protocol.reading].several:
+        return "\n".join(line.lstrip() for line in template.split("\n"))
+    return template.lstrip()
 
 
 def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | None:
@@ -212,22 +278,7 @@ def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | 
     return None
 
 
-SEEDED = ("helm", *STREAMS)
-"""Samplers that draw at random."""
-
-NEUTRAL: Mapping[str, Any] = {
-    **dict.fromkeys(("header", "option", "answer", "proposal", "separator"), ""),
-    **dict.fromkeys(("quirk", "strip", "sampler"), "none"),
-    "question": "{question}",
-    "continuation": "{choice}",
-    "choices": None,
-    "shots": 0,
-    "shot_split": None,
-}
-"""The axes that render, as they stand where ``requests`` were rendered elsewhere; of ``choices`` there may be one."""
-
-
-def check_consistency(protocol: Protocol) -> None:
+def _check_consistency(protocol: Protocol) -> None:
     """ProtocolError for every combination that would silently mean nothing."""
     of_answers = (_score, _requests, _reading, _chains, _decision, _metric)
     checks = (*of_answers, _optional_axes, _chat, _boundary, _views, _shots)
@@ -244,6 +295,18 @@ def _score(protocol: Protocol, reading: Reading) -> Iterator[str]:
         )
     if protocol.score not in reading.scores:
         yield f"reading {protocol.reading} has no score {protocol.score}; it has {', '.join(reading.scores)}"
+
+
+NEUTRAL: Mapping[str, Any] = {
+    **dict.fromkeys(("header", "option", "answer", "proposal", "separator"), ""),
+    **dict.fromkeys(("quirk", "strip", "sampler"), "none"),
+    "question": "{question}",
+    "continuation": "{choice}",
+    "choices": None,
+    "shots": 0,
+    "shot_split": None,
+}
+"""The axes that render, as they stand where ``requests`` were rendered elsewhere; of ``choices`` there may be one."""
 
 
 def _requests(protocol: Protocol, reading: Reading) -> Iterator[str]:
@@ -388,6 +451,10 @@ def _views(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"views full shows the orders of at most {MOST} choices, not {protocol.choices}; use cyclic"
 
 
+SEEDED = ("helm", *STREAMS)
+"""Samplers that draw at random."""
+
+
 def _shots(protocol: Protocol, reading: Reading) -> Iterator[str]:
     if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
         yield f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them"
@@ -395,49 +462,6 @@ def _shots(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"sampler {protocol.sampler} draws at random and needs a seed"
     if protocol.choices is not None and protocol.choices > len(protocol.letters):
         yield f"{protocol.choices} choices need as many letters; letters is {protocol.letters!r}"
-
-
-COUNTING = ("joint", "count")
-"""Policies that count the context's tokens off, so that a token across its end takes text from the continuation."""
-
-APART = "apart"
-"""What stands in for those after a null context that holds the space of its continuations; no value of the axis."""
-
-
-def stop_texts(stop: str | None) -> tuple[str, ...]:
-    """One a line; but a value that begins with a line break is one text."""
-    if stop is None:
-        return ()
-    return (stop,) if stop.startswith("\n") else tuple(stop.split("\n"))
-
-
-_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-
-
-def holes(template: str) -> frozenset[str]:
-    """The names of the holes in ``template``."""
-    return frozenset(match[1] for match in _PIECE.finditer(template) if match[1] is not None)
-
-
-def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> str:
-    """``template`` with every ``{name}`` replaced by ``holes[name]`` and ``{{``, ``}}`` by one brace.
-
-    Text that is filled in is never read again, even if it holds braces.  Raises ProtocolError, naming ``axis``, when
-    a hole is unknown or a brace stands alone.
-    """
-
-    filled = []
-    for text, name in _pieces(template):
-        if name is None:
-            filled.append(text)
-        elif name in holes:
-            filled.append(holes[name])
-        elif name in ("{", "}"):
-            raise ProtocolError(f"protocol axis {axis} has a lone {name!r}; write {name * 2!r} for a literal brace")
-        else:
-            known = ", ".join(f"{{{hole}}}" for hole in holes)
-            raise ProtocolError(f"protocol axis {axis} has a hole {text} that nothing fills; known are {known}")
-    return "".join(filled)
 
 
 @lru_cache(maxsize=1024)
@@ -452,3 +476,13 @@ def _pieces(template: str) -> list[tuple[str, str | None]]:
         pieces.append((piece[0], None) if piece in ("{{", "}}") else (piece, piece if name is None else name))
         end = match.end()
     return [piece for piece in (*pieces, (template[end:], None)) if piece != ("", None)]
+
+
+COUNTING = ("joint", "count")
+"""Policies that count the context's tokens off, so that a token across its end takes text from the continuation."""
+
+APART = "apart"
+"""What stands in for those after a null context that holds the space of its continuations; no value of the axis."""
+
+FORMS = ("turns", "message")
+"""Shots as turns of the chat, or everything in one message of the user (axis ``chat``)."""

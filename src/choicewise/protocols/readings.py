@@ -12,33 +12,6 @@ from functools import partial
 
 from choicewise.questions import Blanks, Cosine, Generation, MaskedLoss, Mass, Rendition, Sampling, Span
 
-SUMS = (
-    *("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare", "word_mean"),
-    *("token_power_0.5", "gnmt_0.6"),
-)
-"""Scores that need no more than a continuation's log-likelihood and its length."""
-
-TOKENWISE = ("arithmetic_mean", "harmonic_mean", "least_likely", "first_token", "greedy")
-"""Scores that look at a continuation's tokens one by one."""
-
-ACROSS = ("first_divergent", "constrained_greedy", "locally_renormalised")
-"""Scores that compare the choices of an item as continuations of one context."""
-
-CONDITIONAL = ("pmi", "dc_pmi", "normalised_pmi", "domain_conditional")
-"""Scores that compare a continuation with the same one after a null context."""
-
-SELECT = (
-    *("token_length_normalized", "token_length_normalized_with_prompt", "greedy_token_selection"),
-    "unconditional_likelihood_normalized",
-)
-"""What SGLang's select compares: scores of what the reading of that name observes, and of nothing else."""
-
-OVER_CHAINS = ("marginal", "vote")
-"""What is made of an option's probabilities after several chains of thought."""
-
-SCORES = (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)
-"""Every score by name; :mod:`choicewise.scoring.scores` finds its function by this name."""
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -78,6 +51,33 @@ class Reading:
         """Whether a choice has several continuations."""
         return self.lines != (1, 1)
 
+
+SUMS = (
+    *("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare", "word_mean"),
+    *("token_power_0.5", "gnmt_0.6"),
+)
+"""Scores that need no more than a continuation's log-likelihood and its length."""
+
+TOKENWISE = ("arithmetic_mean", "harmonic_mean", "least_likely", "first_token", "greedy")
+"""Scores that look at a continuation's tokens one by one."""
+
+CONDITIONAL = ("pmi", "dc_pmi", "normalised_pmi", "domain_conditional")
+"""Scores that compare a continuation with the same one after a null context."""
+
+SELECT = (
+    *("token_length_normalized", "token_length_normalized_with_prompt", "greedy_token_selection"),
+    "unconditional_likelihood_normalized",
+)
+"""What SGLang's select compares: scores of what the reading of that name observes, and of nothing else."""
+
+OVER_CHAINS = ("marginal", "vote")
+"""What is made of an option's probabilities after several chains of thought."""
+
+ACROSS = ("first_divergent", "constrained_greedy", "locally_renormalised")
+"""Scores that compare the choices of an item as continuations of one context."""
+
+SCORES = (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)
+"""Every score by name; :mod:`choicewise.scoring.scores` finds its function by this name."""
 
 _CORRECTED = frozenset({"shots", "correction"})
 

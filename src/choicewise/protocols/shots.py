@@ -29,11 +29,6 @@ from choicewise.protocols.protocol import Protocol
 
 Shots = tuple[Item, ...]
 
-FRESH = tuple(STREAMS)
-"""Samplers that draw other shots for every item."""
-
-_CONTENT = attrgetter("question", "choices", "gold")
-
 
 def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: range | None = None) -> list[Shots]:
     """The shots of the items of ``subject`` in the protocol's split, in file order, or of those at positions ``asked``.
@@ -66,20 +61,6 @@ def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: range | No
     return [tuple(pool[:count])] * len(asked)
 
 
-def _chosen(protocol: Protocol, subject: str) -> Shots:
-    """The first examples of the curated set that the protocol names; DataError where it has too few.
-
-    In the name ``{subject}`` stands for the subject; DataError for one that has no set.
-    """
-    examples = curated((protocol.shot_split or "").replace("{subject}", subject))
-    if len(examples) < protocol.shots:
-        raise DataError(
-            f"the curated set {protocol.shot_split} has {len(examples)} examples, and the protocol asks for "
-            f"{protocol.shots} shots; use a protocol file with fewer shots or another sampler"
-        )
-    return examples[: protocol.shots]
-
-
 def shown_to_themselves(
     protocol: Protocol, dataset: Dataset, subject: str, items: Sequence[Item], start: int
 ) -> Iterator[Item]:
@@ -99,9 +80,58 @@ def shown_to_themselves(
             yield items[place]
 
 
+_CONTENT = attrgetter("question", "choices", "gold")
+
+
 def is_same(item: Item, other: Item) -> bool:
     """Whether two items ask the same: question, choices, answer, and every further text of more than one word."""
     return _CONTENT(item) == _CONTENT(other) and _further_texts(item) == _further_texts(other)
+
+
+def curated(name: str) -> tuple[Item, ...]:
+    """The examples of the set ``name``, in their published order.  Raises DataError if there is no such set."""
+    if name not in _sets():
+        raise DataError(f"no set of curated examples is called {name!r}; {did_you_mean(name, _sets())}")
+    return _read(name)
+
+
+_SHARE = 0.05
+"""Of the items with as many choices each, at least one (5 %: Zheng et al. 2024)."""
+
+_latest: dict[tuple[str, str, int], frozenset[str]] = {}
+"""The last draw, by digest of the dataset, split and seed: every block of items asks for it again."""
+
+
+def drawn_items(data: Dataset, split: str, seed: int) -> frozenset[str]:
+    """The ids of the drawn items of ``split``: those whose hashes with ``seed`` are the smallest of their kind.
+
+    So neither the order of the items nor which of them a run is about changes the draw.
+    """
+    key = data.digest, split, seed
+    if (latest := _latest.get(key)) is None:  # threads that draw others may clear it at any time
+        hashes: dict[int, list[tuple[bytes, str]]] = {}
+        for item in data.splits.get(split, ()):
+            text = f"{seed}|{item.id}".encode(errors="surrogatepass")
+            hashes.setdefault(len(item.choices), []).append((hashlib.blake2b(text, digest_size=8).digest(), item.id))
+        drawn = (sorted(kind)[: max(1, math.floor(_SHARE * len(kind)))] for kind in hashes.values())
+        latest = frozenset(id_ for kind in drawn for _, id_ in kind)
+        _latest.clear()
+        _latest[key] = latest
+    return latest
+
+
+def _chosen(protocol: Protocol, subject: str) -> Shots:
+    """The first examples of the curated set that the protocol names; DataError where it has too few.
+
+    In the name ``{subject}`` stands for the subject; DataError for one that has no set.
+    """
+    examples = curated((protocol.shot_split or "").replace("{subject}", subject))
+    if len(examples) < protocol.shots:
+        raise DataError(
+            f"the curated set {protocol.shot_split} has {len(examples)} examples, and the protocol asks for "
+            f"{protocol.shots} shots; use a protocol file with fewer shots or another sampler"
+        )
+    return examples[: protocol.shots]
 
 
 def _further_texts(item: Item) -> set[str]:
@@ -143,16 +173,6 @@ def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:
     return pool
 
 
-_KEYS = ("id", "question", "choices", "answer", "subject")
-
-
-def curated(name: str) -> tuple[Item, ...]:
-    """The examples of the set ``name``, in their published order.  Raises DataError if there is no such set."""
-    if name not in _sets():
-        raise DataError(f"no set of curated examples is called {name!r}; {did_you_mean(name, _sets())}")
-    return _read(name)
-
-
 @cache
 def _sets() -> tuple[str, ...]:
     """The name of every set."""
@@ -167,31 +187,13 @@ def _read(name: str) -> tuple[Item, ...]:
     return tuple(_item(json.loads(line)) for line in text.splitlines())
 
 
+_KEYS = ("id", "question", "choices", "answer", "subject")
+
+
 def _item(row: dict[str, Any]) -> Item:
     fields = {key: value for key, value in row.items() if key not in _KEYS}
     return Item(row["id"], row["question"], tuple(row["choices"]), (row["answer"],), row.get("subject", ""), fields)
 
 
-SHARE = 0.05
-"""Of the items with as many choices each, at least one (5 %: Zheng et al. 2024)."""
-
-_latest: dict[tuple[str, str, int], frozenset[str]] = {}
-"""The last draw, by digest of the dataset, split and seed: every block of items asks for it again."""
-
-
-def drawn_items(data: Dataset, split: str, seed: int) -> frozenset[str]:
-    """The ids of the drawn items of ``split``: those whose hashes with ``seed`` are the smallest of their kind.
-
-    So neither the order of the items nor which of them a run is about changes the draw.
-    """
-    key = data.digest, split, seed
-    if (latest := _latest.get(key)) is None:  # threads that draw others may clear it at any time
-        hashes: dict[int, list[tuple[bytes, str]]] = {}
-        for item in data.splits.get(split, ()):
-            text = f"{seed}|{item.id}".encode(errors="surrogatepass")
-            hashes.setdefault(len(item.choices), []).append((hashlib.blake2b(text, digest_size=8).digest(), item.id))
-        drawn = (sorted(kind)[: max(1, math.floor(SHARE * len(kind)))] for kind in hashes.values())
-        latest = frozenset(id_ for kind in drawn for _, id_ in kind)
-        _latest.clear()
-        _latest[key] = latest
-    return latest
+FRESH = tuple(STREAMS)
+"""Samplers that draw other shots for every item."""

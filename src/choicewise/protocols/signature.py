@@ -60,35 +60,12 @@ def axis_differences(left: Protocol, right: Protocol) -> list[tuple[str, str, st
     return [(name, _spell(one), _spell(other)) for name, one, other in values if one != other]
 
 
-def _spell(value: str | int | None) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, int):
-        return str(value)
-    if value == "-":
-        return "%2D"
-    return "".join(char if char.isprintable() and char not in "%|" else quote(char) for char in value)
-
-
 def read_axis(name: str, spelled: str) -> str | int | None:
     """The value of the axis ``name`` that is spelled so; ProtocolError where there is no such axis or value."""
     types = {axis.name: str(axis.type) for axis in fields(Protocol)}
     if name not in types:
         raise ProtocolError(f"{name!r} names no axis; {did_you_mean(name, types)}")
     return _read(name, types[name], spelled)
-
-
-def _read(name: str, annotation: str, spelled: str) -> str | int | None:
-    if spelled == "-" and "None" in annotation:
-        return None
-    if "int" in annotation:
-        if not (spelled.isascii() and spelled.isdigit()):
-            raise ProtocolError(f"signature axis {name} is {spelled!r}; it must be a whole number")
-        return int(spelled)
-    try:
-        return unquote(spelled, errors="strict")
-    except UnicodeDecodeError as error:
-        raise ProtocolError(f"signature axis {name} holds bytes that are not UTF-8: {spelled!r}") from error
 
 
 RENDERED = "rendered requests"
@@ -134,3 +111,26 @@ def unused_by(protocols: Mapping[str, Protocol], content: Iterable[str]) -> dict
         groups.setdefault(unused(protocol, content), []).append(name)
     groups.pop((), None)
     return groups
+
+
+def _spell(value: str | int | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return str(value)
+    if value == "-":
+        return "%2D"
+    return "".join(char if char.isprintable() and char not in "%|" else quote(char) for char in value)
+
+
+def _read(name: str, annotation: str, spelled: str) -> str | int | None:
+    if spelled == "-" and "None" in annotation:
+        return None
+    if "int" in annotation:
+        if not (spelled.isascii() and spelled.isdigit()):
+            raise ProtocolError(f"signature axis {name} is {spelled!r}; it must be a whole number")
+        return int(spelled)
+    try:
+        return unquote(spelled, errors="strict")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"signature axis {name} holds bytes that are not UTF-8: {spelled!r}") from error

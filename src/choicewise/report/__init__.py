@@ -1,1 +1,4 @@
-"""Numbers as text for the terminal: tables and sentences."""
+"""Numbers as text for the terminal: tables and sentences.
+
+``tables.py`` prints the rows; ``findings.py`` says in sentences what is striking about them.
+"""

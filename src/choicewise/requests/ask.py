@@ -1,22 +1,33 @@
-"""How every reading asks: a table of askers and the three forms."""
+"""What each reading asks about a request: the table of askers, their forms, and who uses them.
+
+A form is what is asked about scored tokens: a span, the model's own loss, blanks or a rendition.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
-from typing import Any, NamedTuple
-from typing import Protocol as Structural
+from typing import Any
 
 import numpy as np
 
-from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.protocols.protocol import APART, COUNTING, Protocol, stop_texts
+from choicewise.protocols.protocol import COUNTING, Protocol, stop_texts
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Rendition, Sampling, Span
-from choicewise.records import GENERATED, RequestRow, SpanRow
+from choicewise.records import GENERATED
+from choicewise.requests.prepared import (
+    Answerer,
+    BlockQuestion,
+    ChoiceGroup,
+    NullGroup,
+    PreparedBlock,
+    PromptRows,
+    fit_requests,
+    one_context,
+)
 from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.boundary import (
     ChoiceQuestion,
@@ -29,7 +40,6 @@ from choicewise.tokens.boundary import (
     package_spans,
     select_spans,
 )
-from choicewise.tokens.byte_coverings import TokenQuestion
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 
@@ -54,303 +64,13 @@ class Asker:
         raise ProtocolError(f"reading {prompt.protocol.reading} has no score that compares with a null context")
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceGroup:
-    """Continuations of one context.  ``places``: the (choice, part) that each of them belongs to.
-
-    ``own``: whether the context is another than the request's.  ``gold``: which of them an oracle would prefer.
-    """
-
-    context: str
-    own: bool
-    continuations: tuple[str, ...]
-    places: tuple[tuple[int, int], ...]
-    gold: tuple[int, ...]
-
-
-def one_context(request: Request, context: str) -> ChoiceGroup:
-    """All texts of all choices after ``context``."""
-    places = _places(tuple(map(len, request.parts)))
-    texts = tuple(text for texts in request.parts for text in texts)
-    right = tuple(index for index, (choice, _) in enumerate(places) if choice in request.gold)
-    return ChoiceGroup(context, False, texts, places, right)
-
-
-@lru_cache(maxsize=1024)
-def _places(parts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The places of choices with so many ``parts``; nearly all requests have the same."""
-    return tuple((choice, part) for choice, count in enumerate(parts) for part in range(count))
-
-
-class NullGroup(NamedTuple):
-    """Continuations that are asked together after a null context; equal groups are the same questions.
-
-    ``spaced``: whether the null context holds the space that the continuations begin with after their own context.
-    """
-
-    continuations: tuple[str, ...]
-    places: tuple[tuple[int, int], ...]
-    spaced: bool
-
-    @classmethod
-    def of(cls, group: ChoiceGroup, null: str) -> NullGroup:
-        """The continuations of ``group`` after ``null``.
-
-        White space that ends ``null`` stands there instead of at the start of a continuation, so that both sides have
-        the same text but for that space (Brown et al. 2020, "Answer: ").  Where the context of ``group`` ends with
-        white space, too, the continuations stay as they are.
-        """
-        space = null[len(null.rstrip()) :]
-        bare = group.context == group.context.rstrip()
-        texts = tuple(text.removeprefix(space) for text in group.continuations) if bare else group.continuations
-        return cls(texts, group.places, texts != group.continuations)
-
-    def may_differ(self, choices: Sequence[ChoiceQuestion]) -> bool:
-        """Whether ``choices``, as they are asked after the null context, may score other text than after their own.
-
-        Tokens do not reach over the space that a continuation begins with, so few requests must be looked at again.
-        """
-        spaces = all(text[:1].isspace() for text in self.continuations)
-        return not self.spaced and (not spaces or any(choice.merged for choice in choices))
-
-    def policy(self, boundary: str) -> str:
-        """How the continuations are located: one that lacks its space has the tokens that it has by itself."""
-        return APART if self.spaced and boundary in COUNTING else boundary
-
-
-BlockQuestion = TokenQuestion | Conclusion
-"""Everything that a block may ask: a conclusion becomes a span when its generation is there."""
-
-_NO_CHOICE = ChoiceQuestion(None)
-"""Of a question that no boundary policy made: it has no flags and no corrections."""
-
-
-class Answerer(Structural):
-    """What preparing needs to know of a model: its tokenizer and its window (input tokens)."""
-
-    @property
-    def window(self) -> int:
-        """The most input tokens."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """From texts to the model's tokens."""
-
-
-class PromptRows:
-    """Adds the rows and questions of one protocol's prompt to ``block``.
-
-    ``limit``: the most input tokens, the model's window or the protocol's own limit where that is lower.
-    ``encodings``: the tokens of the texts, which all prompts of the block share.
-    """
-
-    def __init__(self, block: PreparedBlock, protocol: Protocol, model: Answerer) -> None:
-        self.block = block
-        self.protocol = protocol
-        self.limit = model.window if protocol.limit is None else min(protocol.limit, model.window)
-        self.encodings = block.encodings(model.tokenizer, protocol.bos, READINGS[protocol.reading].enclosed)
-
-    def add_request(self, fitted: FittedRequest, tokens_dropped: int = 0) -> None:
-        """The row of a request that is asked; ``tokens_dropped``: the greatest number over its choices."""
-        request, item = fitted.request, fitted.request.item
-        texts = (fitted.context, request.continuations, request.options)
-        counts = (fitted.shots, fitted.shots_dropped, tokens_dropped)
-        row = RequestRow(self.protocol.prompt_digest, item.id, item.subject, item.gold, *texts, *counts)
-        self.block.requests.append(row)
-
-    def add_span(
-        self,
-        item: str,
-        place: tuple[int, int],
-        question: BlockQuestion | None,
-        *,
-        null: str | None = None,
-        context: str | None = None,
-        continuation: str = "",
-        choice: ChoiceQuestion = _NO_CHOICE,
-    ) -> None:
-        """Ask ``question``, and the row that says what it answers.
-
-        ``place``: its choice and its part of that choice.  ``choice``: flags, corrections, tokens dropped, why missing.
-        """
-        key = before = after = None
-        tokens = 0
-        if question is not None:
-            key, tokens = self._want(question), _context_tokens(question)
-            self.block.inputs += question.inputs
-        if choice.before is not None:
-            before = self._want(choice.before)
-        if choice.after is not None:
-            after = self._want(choice.after)
-        row = SpanRow(
-            self.protocol.prompt_digest,
-            item,
-            *place,
-            null,
-            context,
-            continuation,
-            key,
-            tokens,
-            choice.tokens_dropped,
-            before,
-            after,
-            choice.merged,
-            choice.noncanonical,
-            choice.lossy,
-            choice.unknown,
-            choice.bos,
-            choice.missing,
-        )
-        self.block.spans.append(row)
-
-    def last_spans(self, count: int) -> tuple[list[SpanRow], int]:
-        """The last ``count`` spans and their inputs."""
-        rows = self.block.spans[-count:]
-        return rows, sum(self.block.wanted[row.key].inputs for row in rows if row.key is not None)
-
-    def repeat_spans(self, item: str, rows: Sequence[SpanRow], inputs: int) -> None:
-        """Add the same spans for ``item`` under this prompt; other items and prompts have them, too."""
-        prompt = self.protocol.prompt_digest
-        self.block.spans += [SpanRow(prompt, item, *row[2:]) for row in rows]
-        self.block.inputs += inputs
-
-    def _want(self, question: BlockQuestion) -> str:
-        """Register a question; its key."""
-        key = question.key
-        self.block.wanted.setdefault(key, question)
-        self.block.deepest = max(self.block.deepest, question.inputs)
-        return key
-
-
-def _context_tokens(question: BlockQuestion) -> int:
-    """Tokens before the scored ones; those of a generation that a conclusion follows are not counted."""
-    match question:
-        case Span():
-            return len(question.context)
-        case MaskedLoss():
-            return len(question.span.context)
-        case Cosine():
-            return len(question.left)
-        case Blanks():
-            return int(question.places[0])
-        case Rendition():
-            return len(question.source)
-        case Conclusion():
-            return len(question.generation.context) + len(question.span.context)
-        case _:
-            return len(question.context)
-
-
-@dataclass
-class PreparedBlock:
-    """Rows of the run folder's ``requests`` and ``spans`` tables, and the unique questions to the model by key.
-
-    ``inputs``: tokens when every choice of every protocol is a sequence of its own, as usually asked.  ``deepest``:
-    those of the longest question.  ``null_choices``: choices after null contexts, by how they are asked.  ``repeated``:
-    likewise, the spans that several prompts and items share, with their inputs.
-    """
-
-    requests: list[RequestRow] = field(default_factory=list)
-    spans: list[SpanRow] = field(default_factory=list)
-    wanted: dict[str, BlockQuestion] = field(default_factory=dict)
-    inputs: int = 0
-    deepest: int = 0
-    null_choices: dict[Hashable, dict[NullGroup, list[ChoiceQuestion]]] = field(default_factory=dict)
-    repeated: dict[Hashable, dict[NullGroup, tuple[list[SpanRow], int]]] = field(default_factory=dict)
-    _encodings: dict[tuple[str, bool], Encodings] = field(default_factory=dict)
-
-    def add(self, protocol: Protocol, requests: Sequence[Request], model: Answerer) -> None:
-        """Fit and tokenize ``requests`` of one protocol, and ask them as its reading asks."""
-        prompt, reading = PromptRows(self, protocol, model), ASKERS[protocol.reading]
-        fitted = fit_requests(prompt, requests, reading.reserve(prompt, requests))
-        for each in fitted:
-            if each.missing is not None:
-                self.refuse(protocol, each.request.item, each.missing)
-        reading.ask(prompt, [each for each in fitted if each.missing is None])
-
-    def add_null(self, protocol: Protocol, null: str, requests: Sequence[Request], model: Answerer) -> None:
-        """Ask for the continuations of ``requests`` after the ``null`` context, each distinct text once."""
-        ASKERS[protocol.reading].ask_null(PromptRows(self, protocol, model), null, requests)
-
-    def want_ranks(self, start: int) -> None:
-        """Ask for the ranks of the tokens of all spans from the row ``start`` on."""
-        for row in self.spans[start:]:
-            question = None if row.key is None else self.wanted[row.key]
-            if isinstance(question, Span):
-                question.ranked = True
-
-    def encodings(self, tokenizer: Tokenizer, bos: str, enclosed: bool = False) -> Encodings:
-        """The tokens of texts of the block so far, with what ``bos`` adds; ``enclosed`` as there."""
-        how = bos, enclosed
-        if how not in self._encodings:
-            self._encodings[how] = Encodings(tokenizer, bos, enclosed)
-        return self._encodings[how]
-
-    def forget_sequences(self) -> None:
-        """Free the tokens of whole texts, which hardly two prompts share and which are long."""
-        for encodings in self._encodings.values():
-            encodings.sequences.clear()
-
-    def forget_texts(self) -> None:
-        """Free what only preparing needs."""
-        self._encodings.clear()
-        self.null_choices.clear()
-        self.repeated.clear()
-
-    def refuse(self, protocol: Protocol, item: Item, reason: str) -> None:
-        """Remember an item that can't be asked under a protocol, and why."""
-        row = RequestRow(protocol.prompt_digest, item.id, item.subject, item.gold, missing=reason)
-        self.requests.append(row)
-
-
-def fit_requests(prompt: PromptRows, requests: Sequence[Request], reserve: Sequence[int]) -> list[FittedRequest]:
-    """One FittedRequest per request, in order, by the protocol's policy (axis ``fit``).
-
-    ``reserve[i]`` input tokens must stay free after the context of request ``i``: the longest continuation minus its
-    last token, or the tokens to generate.
-
-    Everything is counted once in one batch, and only what is too long again, with one shot fewer each time.
-    ``cut-start`` leaves the context unchanged: the oldest tokens are dropped, and counted, once the texts are tokens.
-    """
-    policy, limit = prompt.protocol.fit, prompt.limit
-    drops = policy.startswith("drop-last-shot")
-    fitted = [FittedRequest(request, request.context(), len(request.shots)) for request in requests]
-    for index, tokens in enumerate(reserve):
-        if tokens >= limit:
-            fitted[index] = _missing(requests[index], f"the answer alone takes {tokens} of {limit} tokens")
-    uncounted = [] if policy == "cut-start" else [index for index, tokens in enumerate(reserve) if tokens < limit]
-    while uncounted:
-        contexts = prompt.encodings.contexts([fitted[index].context for index in uncounted])
-        counts, uncounted = zip(uncounted, map(len, contexts), strict=True), []
-        for index, tokens in counts:
-            request, shots, room = requests[index], fitted[index].shots, limit - reserve[index]
-            if tokens <= room:
-                continue
-            if drops and shots:
-                dropped = len(request.shots) - shots + 1
-                fitted[index] = FittedRequest(request, request.context(shots - 1), shots - 1, dropped)
-                uncounted.append(index)
-            elif policy == "drop-last-shot-then-cut-end":
-                fitted[index] = replace(fitted[index], cut_end=True)
-            else:
-                without = " without any shot" if drops else ""
-                answer = f"{limit} minus {reserve[index]} for the answer"
-                fitted[index] = _missing(request, f"{tokens} tokens{without}, {room} fit ({answer})")
-    return fitted
-
-
-def _missing(request: Request, reason: str) -> FittedRequest:
-    """Nothing can be asked; the context has all its shots, for whoever reads why."""
-    return FittedRequest(request, request.context(), len(request.shots), missing=f"too long: {reason}")
-
-
-class ChainOfThoughtAsker(Asker):
+class _ChainOfThoughtAsker(Asker):
     """Asks for the chains, and for every choice after each of them."""
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """A chain, and the longest text after it minus its last token, which is no input."""
         chain = prompt.protocol.new_tokens or 0
-        return [chain + tokens - 1 for tokens in longest_after_query(prompt.encodings, requests)]
+        return [chain + tokens - 1 for tokens in _longest_after_query(prompt.encodings, requests)]
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """Part r of a choice is the choice after chain r; the chains are the parts of no choice."""
@@ -361,7 +81,7 @@ class ChainOfThoughtAsker(Asker):
         located = choice_questions_batch(encodings, protocol.boundary, contexts, texts, gold)
         for each, tokens, choices in zip(fitted, prompt_tokens, located, strict=True):
             prompt.add_request(each)
-            after_prompt = [_after_prompt(choice, tokens) for choice in choices]
+            after_prompt = [_chain_of_thought_choice(choice, tokens) for choice in choices]
             item, own = each.request.item.id, each.request.proposals[0]  # the choices' own context lacks the chain
             for number in range(protocol.chains or 0):
                 sampling = Sampling.of(protocol.seed or 0, item, number)
@@ -372,7 +92,7 @@ class ChainOfThoughtAsker(Asker):
                     prompt.add_span(item, (index, number), question, context=own, continuation=text, choice=choice)
 
 
-def _after_prompt(choice: ChoiceQuestion, prompt: Ids) -> ChoiceQuestion:
+def _chain_of_thought_choice(choice: ChoiceQuestion, prompt: Ids) -> ChoiceQuestion:
     """The part of a choice that follows ``prompt``, where a chain comes between."""
     if not isinstance(choice.span, Span):
         return choice
@@ -387,7 +107,7 @@ def longest(encodings: Encodings, texts: Sequence[Sequence[str]]) -> list[int]:
     return [max((len(encodings.plain[text]) for text in group), default=0) for group in texts]
 
 
-def longest_after_query(encodings: Encodings, requests: Sequence[Request]) -> list[int]:
+def _longest_after_query(encodings: Encodings, requests: Sequence[Request]) -> list[int]:
     """For each request the tokens of its longest proposal and its longest continuation, encoded by themselves."""
     proposals = longest(encodings, [request.proposals for request in requests])
     continuations = longest(encodings, [[text for part in request.parts for text in part] for request in requests])
@@ -398,13 +118,13 @@ Preferred = Callable[[int, bool], tuple[int, ...]]
 """From the number of answers about a choice, and whether the choice is right, to the answers an oracle gives."""
 
 
-def shared_context(request: Request, context: str) -> list[ChoiceGroup]:
+def _shared_context(request: Request, context: str) -> list[ChoiceGroup]:
     """All choices after the fitted ``context``, which ends with the query, and again after each further view.
 
     Where the protocol has a proposal, each choice comes after a context of its own.
     """
     if request.proposals:
-        return own_contexts(request, context, lambda parts, right: tuple(range(parts)) if right else ())
+        return _own_contexts(request, context, lambda parts, right: tuple(range(parts)) if right else ())
     groups = [one_context(request, context)]
     for number, view in enumerate(request.views, start=1):
         right = request.gold if view.content else ()  # an oracle knows nothing of what has no content
@@ -414,7 +134,7 @@ def shared_context(request: Request, context: str) -> list[ChoiceGroup]:
     return groups
 
 
-def own_contexts(request: Request, context: str, preferred: Preferred) -> list[ChoiceGroup]:
+def _own_contexts(request: Request, context: str, preferred: Preferred) -> list[ChoiceGroup]:
     """The parts of each choice after the fitted ``context`` and the choice's own proposal."""
     groups = []
     for choice, (proposal, parts) in enumerate(zip(request.proposals, request.parts, strict=True)):
@@ -442,7 +162,7 @@ class Form:
         return choice.span
 
 
-SPANS = Form()
+_SPANS = Form()
 """The form of most readings."""
 
 
@@ -456,9 +176,9 @@ class ChoiceAsker(Asker):
     choice: (part, text, span).  ``check``: ProtocolError for tokens that the reading can't use.
     """
 
-    groups: Callable[[Request, str], list[ChoiceGroup]] = shared_context
+    groups: Callable[[Request, str], list[ChoiceGroup]] = _shared_context
     locate: Callable[[Encodings, str, str, bool | None], ChoiceQuestion] | None = None
-    form: Form = SPANS
+    form: Form = _SPANS
     parts: Callable[[ChoiceQuestion, Tokenizer], Iterator[tuple[int, str, Span]]] = lambda choice, tokenizer: iter(())
     check: Callable[[Protocol, ChoiceGroup, Sequence[ChoiceQuestion]], None] | None = None
 
@@ -468,7 +188,7 @@ class ChoiceAsker(Asker):
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """What the longest text after the query takes."""
-        longest = longest_after_query(prompt.encodings, requests)
+        longest = _longest_after_query(prompt.encodings, requests)
         return [self.form.reserve(prompt.encodings, tokens) for tokens in longest]
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
@@ -557,7 +277,7 @@ def comparable(
     ]
 
 
-class RenditionForm(Form):
+class _RenditionForm(Form):
     """The context, in what the tokenizer encloses it with, for the encoder; the continuation for the decoder."""
 
     def reserve(self, encodings: Encodings, tokens: int) -> int:
@@ -588,7 +308,7 @@ class RenditionForm(Form):
         return Rendition(source, choice.span.continuation, choice.span.gold)
 
 
-class LossForm(Form):
+class _LossForm(Form):
     """The model's own loss on each span, of which the last token is an input, too."""
 
     def reserve(self, encodings: Encodings, tokens: int) -> int:
@@ -606,7 +326,7 @@ class LossForm(Form):
         return MaskedLoss(choice.span) if isinstance(choice.span, Span) else choice.span
 
 
-def _groups(request: Request, context: str) -> list[ChoiceGroup]:
+def _noisy_channel_groups(request: Request, context: str) -> list[ChoiceGroup]:
     """The query as the continuation of each proposal; nothing of the fitted context but the header stands before it."""
     return [
         ChoiceGroup(request.header + proposal, True, (request.query,), ((choice, 0),), (0,) * (choice in request.gold))
@@ -614,7 +334,7 @@ def _groups(request: Request, context: str) -> list[ChoiceGroup]:
     ]
 
 
-class NoisyChannelAsker(ChoiceAsker):
+class _NoisyChannelAsker(ChoiceAsker):
     """Scores the query itself, so that only the proposals need room beside it."""
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
@@ -623,7 +343,7 @@ class NoisyChannelAsker(ChoiceAsker):
 
 
 @dataclass(frozen=True)
-class BlanksForm(Form):
+class _BlanksForm(Form):
     """Context and continuation as one text in what the tokenizer encloses it with, each scored token hidden in turn.
 
     ``within_word``: whether the later tokens of its word are hidden with it, too (Kauf & Ivanova 2023).
@@ -657,16 +377,16 @@ class BlanksForm(Form):
         ends = places + 1
         if self.within_word:
             whole = continuation if choice.noncanonical else context + continuation
-            ends = len(before) + word_ends(encodings.words(whole, len(scored)))
+            ends = len(before) + _word_ends(encodings.words(whole, len(scored)))
         return Blanks(text, places, ends.astype(np.int32), mask, choice.span.gold)
 
 
-def word_ends(words: Ids) -> Ids:
+def _word_ends(words: Ids) -> Ids:
     """For each token the place after the last token of its word, from the number of the word of each."""
     return np.searchsorted(words, words, side="right").astype(np.int32)
 
 
-def refuse_overlap(protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]) -> None:
+def _refuse_overlap(protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]) -> None:
     """ProtocolError where the tokens of one answer begin those of another: P of the one then includes the other."""
     for left, right in combinations(range(len(choices)), 2):
         first, second = choices[left].span, choices[right].span
@@ -681,28 +401,23 @@ def refuse_overlap(protocol: Protocol, group: ChoiceGroup, choices: Sequence[Cho
             )
 
 
-# An oracle gives a right choice the highest rating, a wrong one the lowest.
-
-
-def _parts(choice: ChoiceQuestion, tokenizer: Tokenizer) -> Iterator[tuple[int, str, Span]]:
+def _select_parts(choice: ChoiceQuestion, tokenizer: Tokenizer) -> Iterator[tuple[int, str, Span]]:
     for part, span in enumerate(choice.parts, start=1):
         if span is not None:
             yield part, tokenizer.decode(span.continuation), span
 
 
-def _ends(choice: ChoiceQuestion, tokenizer: Tokenizer) -> Iterator[tuple[int, str, Span]]:
+def _package_parts(choice: ChoiceQuestion, tokenizer: Tokenizer) -> Iterator[tuple[int, str, Span]]:
     """Part 1 + j is EOS in the place of token j."""
     if isinstance(choice.span, Span) and tokenizer.eos_id is not None:
         for part, end in enumerate(ends_before(choice.span, tokenizer.eos_id), start=1):
             yield part, "", end
 
 
-# An oracle gives the first answer (yes) about a right choice, the second (no) about a wrong one.
-
-EMPTY = "an empty choice has no hidden state of its own to compare"
+_EMPTY = "an empty choice has no hidden state of its own to compare"
 
 
-class EmbeddingAsker(Asker):
+class _EmbeddingAsker(Asker):
     """Asks how similar the context and each continuation are, each as a text of its own."""
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
@@ -718,11 +433,11 @@ class EmbeddingAsker(Asker):
             prompt.add_request(each)
             for choice, text in enumerate(each.request.continuations):
                 cosine = Cosine(context, encodings.context(text), choice in item.gold) if text else None
-                asked = ChoiceQuestion(None, missing=None if text else EMPTY)
+                asked = ChoiceQuestion(None, missing=None if text else _EMPTY)
                 prompt.add_span(item.id, (choice, 0), cosine, continuation=text, choice=asked)
 
 
-class GenerateAsker(Asker):
+class _GenerateAsker(Asker):
     """Asks for one generation per request."""
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
@@ -748,6 +463,46 @@ class GenerateAsker(Asker):
             prompt.add_span(item.id, (GENERATED, 0), question, choice=ChoiceQuestion(None, tokens_dropped=dropped))
 
 
+ASKERS: dict[str, Asker] = {
+    "chain-of-thought": _ChainOfThoughtAsker(),
+    "embedding": _EmbeddingAsker(),
+    "encoder-decoder": ChoiceAsker(form=_RenditionForm()),
+    "generate": _GenerateAsker(),
+    "loglikelihood": ChoiceAsker(),
+    "masked": ChoiceAsker(form=_LossForm()),
+    "noisy-channel": _NoisyChannelAsker(groups=_noisy_channel_groups),
+    "pseudo-loglikelihood": ChoiceAsker(form=_BlanksForm()),
+    "pseudo-loglikelihood-within-word": ChoiceAsker(form=_BlanksForm(within_word=True)),
+    "rating": ChoiceAsker(
+        groups=partial(_own_contexts, preferred=lambda labels, right: (labels - 1,) if right else (0,)),
+        check=_refuse_overlap,
+    ),
+    "select": ChoiceAsker(locate=select_spans, parts=_select_parts),
+    "spellings": ChoiceAsker(),
+    "surprisal": ChoiceAsker(locate=char_spans),
+    "surprisal-package": ChoiceAsker(locate=package_spans, parts=_package_parts),
+    "yes-no": ChoiceAsker(
+        groups=partial(_own_contexts, preferred=lambda answers, right: (0,) if right else (1,)), check=_refuse_overlap
+    ),
+}
+"""How each reading of :data:`choicewise.protocols.readings.READINGS` asks."""
+
+
+def add_requests(block: PreparedBlock, protocol: Protocol, requests: Sequence[Request], model: Answerer) -> None:
+    """Fit and tokenize ``requests`` of one protocol, and ask them as its reading asks."""
+    prompt, reading = PromptRows(block, protocol, model), ASKERS[protocol.reading]
+    fitted = fit_requests(prompt, requests, reading.reserve(prompt, requests))
+    for each in fitted:
+        if each.missing is not None:
+            block.refuse(protocol, each.request.item, each.missing)
+    reading.ask(prompt, [each for each in fitted if each.missing is None])
+
+
+def add_null(block: PreparedBlock, protocol: Protocol, null: str, requests: Sequence[Request], model: Answerer) -> None:
+    """Ask for the continuations of ``requests`` after the ``null`` context, each distinct text once."""
+    ASKERS[protocol.reading].ask_null(PromptRows(block, protocol, model), null, requests)
+
+
 def rendered_line(request: Request, reading: str) -> dict[str, Any]:
     """A request as a line of :func:`read_rendered`: the texts that ``reading`` sends, before they are fitted.
 
@@ -765,28 +520,3 @@ def rendered_line(request: Request, reading: str) -> dict[str, Any]:
     if "chains" in READINGS[reading].takes:
         line["proposal"] = request.proposals[0]
     return line
-
-
-ASKERS: dict[str, Asker] = {
-    "chain-of-thought": ChainOfThoughtAsker(),
-    "embedding": EmbeddingAsker(),
-    "encoder-decoder": ChoiceAsker(form=RenditionForm()),
-    "generate": GenerateAsker(),
-    "loglikelihood": ChoiceAsker(),
-    "masked": ChoiceAsker(form=LossForm()),
-    "noisy-channel": NoisyChannelAsker(groups=_groups),
-    "pseudo-loglikelihood": ChoiceAsker(form=BlanksForm()),
-    "pseudo-loglikelihood-within-word": ChoiceAsker(form=BlanksForm(within_word=True)),
-    "rating": ChoiceAsker(
-        groups=partial(own_contexts, preferred=lambda labels, right: (labels - 1,) if right else (0,)),
-        check=refuse_overlap,
-    ),
-    "select": ChoiceAsker(locate=select_spans, parts=_parts),
-    "spellings": ChoiceAsker(),
-    "surprisal": ChoiceAsker(locate=char_spans),
-    "surprisal-package": ChoiceAsker(locate=package_spans, parts=_ends),
-    "yes-no": ChoiceAsker(
-        groups=partial(own_contexts, preferred=lambda answers, right: (0,) if right else (1,)), check=refuse_overlap
-    ),
-}
-"""How each reading of :data:`choicewise.protocols.readings.READINGS` asks."""

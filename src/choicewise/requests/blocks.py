@@ -18,7 +18,8 @@ from choicewise.protocols.protocol import CORRECTED, Protocol
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
 from choicewise.protocols.shots import FRESH, sample
 from choicewise.records import Place
-from choicewise.requests.ask import Answerer, PreparedBlock
+from choicewise.requests.ask import add_null, add_requests
+from choicewise.requests.prepared import Answerer, PreparedBlock
 from choicewise.requests.render import Refusal, RenderedRequests, RequestSource, TemplateSource
 from choicewise.requests.request import Problems, Request
 from choicewise.tokens.chat_template import ChatTemplate
@@ -53,24 +54,14 @@ def prepare_block(
                     prepared.refuse(ask.protocol, request.item, str(request.reason))
         before = len(prepared.spans)
         if ask.null is None:
-            prepared.add(ask.protocol, requests[digest], model)
+            add_requests(prepared, ask.protocol, requests[digest], model)
         else:
-            prepared.add_null(ask.protocol, ask.null, requests[digest], model)
+            add_null(prepared, ask.protocol, ask.null, requests[digest], model)
         if ask.ranked:
             prepared.want_ranks(before)
         prepared.forget_sequences()
     prepared.forget_texts()
     return prepared
-
-
-BLOCK_TOKENS = 16_000_000
-"""What the requests of a block hold in memory, by an estimate, in tokens of 8 bytes with their text: some 130 MB."""
-
-CHARACTERS = 3
-"""Of one token, in the estimate: few, so that blocks are rather too small."""
-
-ROW_TOKENS, REQUEST_TOKENS = 175, 250
-"""As many tokens take the memory of a choice (its question, key and row), and of a request beside its text."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +126,10 @@ def list_sections(
     ]
 
 
+BLOCK_TOKENS = 16_000_000
+"""What the requests of a block hold in memory, by an estimate, in tokens of 8 bytes with their text: some 130 MB."""
+
+
 def cut_blocks(
     section: Section, start: int, stop: int, asks: Sequence[Ask], data: Dataset, rendered: Sequence[RenderedRequests]
 ) -> Iterator[Block]:
@@ -153,64 +148,16 @@ def cut_blocks(
         yield Block(section.split, section.subject, start + first, items[first:end], asks, work)
 
 
-@dataclass
-class _Cost:
-    """What asking costs, judged by the requests of one item.
-
-    Tokens in memory: ``held`` by an item, and ``held_by_character`` for each character of it.  Characters to compute:
-    ``shared`` by a block, ``fresh`` for each item beside its own text, which stands in so many ``contexts``; its
-    choices follow so many ``nulls``.
-    """
-
-    held: float = 1.0
-    held_by_character: float = 0.0
-    shared: int = 0
-    fresh: int = 0
-    contexts: int = 0
-    nulls: int = 0
-
-
-def _cost(
-    section: Section,
-    start: int,
-    own: int,
-    asks: Sequence[Ask],
-    data: Dataset,
-    rendered: Sequence[RenderedRequests],
-) -> _Cost:
-    """The cost of ``asks``, judged by item ``start``, which has ``own`` characters."""
-    cost = _Cost()
-    for ask in asks:
-        source = request_source(ask.protocol, data, rendered)
-        for request in source.requests(section.subject, section.items[start : start + 1], start):
-            if not isinstance(request, Request):
-                continue
-            rows = sum(map(len, request.parts)) + sum(len(view.continuations) for view in request.views)
-            cost.held += rows * ROW_TOKENS
-            if ask.null is not None:
-                cost.nulls += 1
-                continue
-            around, texts = max(len(request.text()) - own, 0), (len(request.proposals) or 1) + len(request.views)
-            cost.held += texts * (around / CHARACTERS + REQUEST_TOKENS)
-            cost.held_by_character += texts / CHARACTERS
-            cost.contexts += texts
-            if ask.protocol.sampler in FRESH:
-                cost.fresh += around
-            else:
-                cost.shared += around
-    return cost
-
-
-TRIED: Final = 10
-"""Items by which a protocol is found to fit a dataset."""
-
-
 def askable(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
     """Entry of the catalogue → why its first protocol can't ask one of ``items``; nothing where it can ask all.
 
     What a protocol can ask need not be what it was published for.
     """
     return {entry.name: _refused(next(iter(entry.protocols.values())), dataset, items) for entry in entries()}
+
+
+TRIED: Final = 10
+"""Items by which a protocol is found to fit a dataset."""
 
 
 def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None = None) -> str:
@@ -225,18 +172,6 @@ def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None 
         return reason.message
     refusals = [each for each in asked if isinstance(each, Refusal)]
     return refusals[0].reason.message if len(refusals) == len(asked) else ""
-
-
-def _refused(protocol: Protocol, dataset: Dataset, items: Sequence[Item]) -> str:
-    try:
-        source = TemplateSource(with_split(protocol, dataset), dataset)
-        for item in items:
-            for request in source.requests(item.subject, [item]):
-                if isinstance(request, Refusal):
-                    return request.reason.message
-    except ChoicewiseError as refused:
-        return refused.message
-    return ""
 
 
 def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
@@ -315,3 +250,70 @@ def request_source(
         f"the requests {protocol.requests[:12]} of a protocol were rendered elsewhere and are not at hand; "
         "pass them to evaluate(rendered=[...])"
     )
+
+
+@dataclass
+class _Cost:
+    """What asking costs, judged by the requests of one item.
+
+    Tokens in memory: ``held`` by an item, and ``held_by_character`` for each character of it.  Characters to compute:
+    ``shared`` by a block, ``fresh`` for each item beside its own text, which stands in so many ``contexts``; its
+    choices follow so many ``nulls``.
+    """
+
+    held: float = 1.0
+    held_by_character: float = 0.0
+    shared: int = 0
+    fresh: int = 0
+    contexts: int = 0
+    nulls: int = 0
+
+
+CHARACTERS = 3
+"""Of one token, in the estimate: few, so that blocks are rather too small."""
+
+ROW_TOKENS, REQUEST_TOKENS = 175, 250
+"""As many tokens take the memory of a choice (its question, key and row), and of a request beside its text."""
+
+
+def _cost(
+    section: Section,
+    start: int,
+    own: int,
+    asks: Sequence[Ask],
+    data: Dataset,
+    rendered: Sequence[RenderedRequests],
+) -> _Cost:
+    """The cost of ``asks``, judged by item ``start``, which has ``own`` characters."""
+    cost = _Cost()
+    for ask in asks:
+        source = request_source(ask.protocol, data, rendered)
+        for request in source.requests(section.subject, section.items[start : start + 1], start):
+            if not isinstance(request, Request):
+                continue
+            rows = sum(map(len, request.parts)) + sum(len(view.continuations) for view in request.views)
+            cost.held += rows * ROW_TOKENS
+            if ask.null is not None:
+                cost.nulls += 1
+                continue
+            around, texts = max(len(request.text()) - own, 0), (len(request.proposals) or 1) + len(request.views)
+            cost.held += texts * (around / CHARACTERS + REQUEST_TOKENS)
+            cost.held_by_character += texts / CHARACTERS
+            cost.contexts += texts
+            if ask.protocol.sampler in FRESH:
+                cost.fresh += around
+            else:
+                cost.shared += around
+    return cost
+
+
+def _refused(protocol: Protocol, dataset: Dataset, items: Sequence[Item]) -> str:
+    try:
+        source = TemplateSource(with_split(protocol, dataset), dataset)
+        for item in items:
+            for request in source.requests(item.subject, [item]):
+                if isinstance(request, Refusal):
+                    return request.reason.message
+    except ChoicewiseError as refused:
+        return refused.message
+    return ""

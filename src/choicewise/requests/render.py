@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +15,14 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.files import read_text
 from choicewise.data.items import Item
 from choicewise.errors import DataError
-from choicewise.protocols.catalogue import begins, names_choice, said
 from choicewise.protocols.draws import CONTENT_FREE, DRAWING, MOST, VIEWS, Order
 from choicewise.protocols.preparations import PREPARATIONS
-from choicewise.protocols.protocol import NEUTRAL, Protocol, fill
+from choicewise.protocols.protocol import NEUTRAL, Protocol, begins, fill, names_choice, said
 from choicewise.protocols.readings import READINGS
 from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
 from choicewise.requests.request import Chat, Request, Turn, View, joined
 from choicewise.tokens.chat_template import ChatTemplate
+from choicewise.util.jsonio import lines_digest
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,10 @@ class RenderedRequests:
     @cached_property
     def digest(self) -> str:
         """sha256 over item, contexts, continuations and gold of every request, in order."""
-        digest = hashlib.sha256()
-        for request in self.requests_by_item.values():
-            texts = [request.item.id, request.item.subject, request.query, request.proposals, request.continuations]
-            digest.update(json.dumps([*texts, request.gold]).encode() + b"\n")
-        return digest.hexdigest()
+        return lines_digest(
+            [each.item.id, each.item.subject, each.query, each.proposals, each.continuations, each.gold]
+            for each in self.requests_by_item.values()
+        )
 
     @property
     def dataset(self) -> Dataset:
@@ -92,42 +90,6 @@ def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequ
     return RenderedRequests(name, by_item)
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{path}, line {number}: no JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise DataError(f"{path}, line {number}: no JSON object")
-            yield row
-
-
-def _request(row: dict[str, Any], number: int) -> Request:
-    for key, meaning in (("choices", "several texts of a choice"), ("proposal", "a sampled chain of thought")):
-        if key in row:
-            raise ValueError(f"its key {key} says that it is asked with {meaning}; render it with another protocol")
-    continuations = _texts(row["continuations"])
-    contexts = _texts(row["contexts"]) if "contexts" in row else ()
-    context = "" if contexts else row["context"]
-    gold = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
-    if not isinstance(context, str) or (contexts and len(contexts) != len(continuations)):
-        raise ValueError("it needs a context, or as many contexts as continuations")
-    if not gold or not all(isinstance(index, int) and 0 <= index < len(continuations) for index in gold):
-        raise ValueError(f"gold {gold} does not index its {len(continuations)} continuations")
-    subject = str(row.get("subject") or "")
-    item = Item(str(row.get("item", number)), context, continuations, tuple(sorted(gold)), subject)
-    parts = tuple((continuation,) for continuation in continuations)
-    return Request(item, "", (), context, "", continuations, continuations, item.gold, parts, contexts)
-
-
-def _texts(values: Sequence[Any]) -> tuple[str, ...]:
-    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
-        raise TypeError("continuations and contexts are lists of texts")
-    return tuple(values)
-
-
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """An item that can't be asked, and why."""
@@ -164,7 +126,7 @@ class TemplateSource:
             yield subject, problem
         for item in items:
             try:
-                check_choices(self.protocol, item)
+                _check_choices(self.protocol, item)
                 PREPARATIONS[self.protocol.prepare](item)
             except DataError as problem:
                 yield item.id, problem
@@ -210,15 +172,6 @@ def unrefused(given: Iterable[Request | Refusal]) -> Iterator[Request]:
         yield request
 
 
-PANDAS_NA = frozenset(
-    [
-        *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
-        *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
-    ]
-)
-"""Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print as ``nan``."""
-
-
 def render(
     protocol: Protocol,
     item: Item,
@@ -253,6 +206,42 @@ def render(
         views=tuple(_views(protocol, item, question, options, drawn)),
         chat=None if protocol.chat == "none" else _chat(protocol, header, shots, template),
     )
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{path}, line {number}: no JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{path}, line {number}: no JSON object")
+            yield row
+
+
+def _request(row: dict[str, Any], number: int) -> Request:
+    for key, meaning in (("choices", "several texts of a choice"), ("proposal", "a sampled chain of thought")):
+        if key in row:
+            raise ValueError(f"its key {key} says that it is asked with {meaning}; render it with another protocol")
+    continuations = _texts(row["continuations"])
+    contexts = _texts(row["contexts"]) if "contexts" in row else ()
+    context = "" if contexts else row["context"]
+    gold = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
+    if not isinstance(context, str) or (contexts and len(contexts) != len(continuations)):
+        raise ValueError("it needs a context, or as many contexts as continuations")
+    if not gold or not all(isinstance(index, int) and 0 <= index < len(continuations) for index in gold):
+        raise ValueError(f"gold {gold} does not index its {len(continuations)} continuations")
+    subject = str(row.get("subject") or "")
+    item = Item(str(row.get("item", number)), context, continuations, tuple(sorted(gold)), subject)
+    parts = tuple((continuation,) for continuation in continuations)
+    return Request(item, "", (), context, "", continuations, continuations, item.gold, parts, contexts)
+
+
+def _texts(values: Sequence[Any]) -> tuple[str, ...]:
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        raise TypeError("continuations and contexts are lists of texts")
+    return tuple(values)
 
 
 def _chat(protocol: Protocol, header: str, shots: Sequence[Item], template: ChatTemplate | None) -> Chat:
@@ -316,9 +305,18 @@ def _labelled(protocol: Protocol, item: Item, options: Sequence[str]) -> list[di
     return [{**item.fields, **letter, "choice": option} for letter, option in zip(letters, options, strict=False)]
 
 
+PANDAS_NA = frozenset(
+    [
+        *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+        *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+    ]
+)
+"""Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print as ``nan``."""
+
+
 def _shown(protocol: Protocol, item: Item) -> tuple[Item, str, tuple[str, ...]]:
     """The prepared item, and its question and choices as the protocol shows them."""
-    check_choices(protocol, item)
+    _check_choices(protocol, item)
     item = PREPARATIONS[protocol.prepare](item)
     question, options = item.question, item.choices
     if protocol.quirk == "pandas-na":
@@ -331,7 +329,7 @@ def _shown(protocol: Protocol, item: Item) -> tuple[Item, str, tuple[str, ...]]:
     return item, question, options
 
 
-def check_choices(protocol: Protocol, item: Item) -> None:
+def _check_choices(protocol: Protocol, item: Item) -> None:
     """DataError, naming the item, when it has not the number of choices that the protocol expects."""
     number, letters = len(item.choices), protocol.letters
     if protocol.choices not in (None, number):

@@ -151,7 +151,7 @@ def joined(system: str | None, header: str, separator: str) -> str:
     return system + ("" if system[-1].isspace() or header[0].isspace() else separator) + header
 
 
-EXAMPLES = 3
+_EXAMPLES = 3
 """Items that are named where many are wrong in the same way."""
 
 
@@ -169,7 +169,7 @@ class Problems:
             kind = text.replace(name, "").replace(repr(subject), "")
             self._counts.setdefault(kind, Counter())[prompt] += 1
             examples = self._examples.setdefault(kind, [])
-            if len(examples) < EXAMPLES and text not in examples:
+            if len(examples) < _EXAMPLES and text not in examples:
                 examples.append(text)
 
     def refuse(self, dataset: str) -> None:

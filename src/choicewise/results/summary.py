@@ -22,7 +22,6 @@ from warnings import warn
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from choicewise.errors import StoreError
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, Fault, FileRecord, Manifest, Remedy
@@ -44,7 +43,7 @@ from choicewise.store.tables import (
     read_metadata,
 )
 from choicewise.util.files import locked, new_file
-from choicewise.util.tables import open_parquet, unpacked
+from choicewise.util.tables import open_parquet, unpacked, write_parquet
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -293,7 +292,7 @@ def _write_summary(folder: Path, manifest: Manifest, outcomes: Sequence[_Stored]
     """Replace the file, and return it by name, to be listed in the manifest.  StoreError where it can't be written."""
     table = _table(outcomes).replace_schema_metadata({_KEY: state(manifest).encode()})
     with new_file(folder / SUMMARY) as partial:
-        pq.write_table(table, partial, compression="zstd", write_statistics=False)
+        write_parquet(partial, table, statistics=False)
         return {SUMMARY: file_record(partial)}
 
 

@@ -23,8 +23,8 @@ from choicewise.engine import Sequences
 from choicewise.models.model import SERVER, Model, SelfCheck
 from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Rendition, Span
 from choicewise.records import ObservationRow, RequestRow, SpanRow
-from choicewise.requests.ask import BlockQuestion, PreparedBlock
 from choicewise.requests.blocks import Block, prepare_block
+from choicewise.requests.prepared import BlockQuestion, PreparedBlock
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.work import observe
 from choicewise.store.folder import Keys, TokenCounter

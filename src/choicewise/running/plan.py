@@ -14,8 +14,8 @@ from choicewise.engine import build
 from choicewise.models.model import Model
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Rendition, Span
-from choicewise.requests.ask import BlockQuestion, PreparedBlock
 from choicewise.requests.blocks import prepare_block
+from choicewise.requests.prepared import BlockQuestion, PreparedBlock
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.executor import cut_shards, shard_tokens
 from choicewise.running.progress import Progress

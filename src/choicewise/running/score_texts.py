@@ -41,7 +41,7 @@ def score_texts(
     and its normalised form compare it with its log-likelihood after the empty context.  ``dc_pmi`` and
     ``domain_conditional`` take the one after ``premise``, a text that names the domain and not the question (such as
     " the answer is:"), and are left out without one; white space that ends it stands there instead of before a choice
-    (:class:`~choicewise.requests.ask.NullGroup`).  These scores are NaN where a token straddles one of
+    (:class:`~choicewise.requests.prepared.NullGroup`).  These scores are NaN where a token straddles one of
     the contexts under ``joint`` or ``count``, so that other text is scored there.
 
     ``boundary`` (:mod:`choicewise.tokens.boundary`) says which tokens are scored, by default ``lcp``, or the first that

@@ -24,8 +24,9 @@ from choicewise.protocols.catalogue import in_chat, resolve, suite, suite_names
 from choicewise.protocols.protocol import COUNTING, Protocol
 from choicewise.protocols.readings import READINGS, supported_readings
 from choicewise.protocols.signature import signature
-from choicewise.requests.ask import ASKERS, ChoiceAsker, ChoiceGroup, Form, NullGroup, comparable
+from choicewise.requests.ask import ASKERS, ChoiceAsker, Form, comparable
 from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split
+from choicewise.requests.prepared import ChoiceGroup, NullGroup
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.work import Work
 from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch

@@ -24,8 +24,8 @@ from choicewise.errors import ChoicewiseError, MissingData, StoreError, UsageErr
 from choicewise.models.model import SERVER, Model
 from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.models.server.address import ServerAddress
-from choicewise.protocols.catalogue import FORMS, Suite, resolve, suites_of
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.catalogue import Suite, resolve, suites_of
+from choicewise.protocols.protocol import FORMS, Protocol
 from choicewise.protocols.signature import signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.summary import keep_summary

@@ -21,7 +21,6 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import supported_readings
 from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Question, Span, TokenScores
 from choicewise.records import ObservationRow, ServerRecord
-from choicewise.requests.ask import BlockQuestion
 from choicewise.requests.blocks import (
     Ask,
     Block,
@@ -35,6 +34,7 @@ from choicewise.requests.blocks import (
     unsupported,
     with_split,
 )
+from choicewise.requests.prepared import BlockQuestion
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import Problems
 from choicewise.results.run import by_reason, refused_lines

@@ -35,73 +35,6 @@ def calibrated_range(
     return np.where(either, np.nan, low), np.where(either, np.nan, high)
 
 
-def share_range(scores: Range) -> Range:
-    """The lowest and the highest log share of each label: it alone up and all others down, and the reverse."""
-    low, high = np.empty_like(scores[0]), np.empty_like(scores[0])
-    with np.errstate(invalid="ignore"):
-        for label in range(low.shape[-1]):
-            for own, others, shares in ((*scores, low), (*reversed(scores), high)):
-                total = others.copy()
-                total[..., label] = own[..., label]
-                shares[..., label] = own[..., label] - np.logaddexp.reduce(total, axis=-1)
-    # what is impossible has no share, even where all others may be impossible, too
-    low = np.where(np.isnan(low) & (scores[0] == -np.inf) & ~np.isnan(high), -np.inf, low)
-    return low, high
-
-
-def _calibrated_range(name: str, views: str, observed: Range) -> Range:
-    """Of items with the same number of options: float64 [items, views, options] to [items, options], twice."""
-    given = _each(observed, lambda each: each[:, 0])
-    if name == "batch":
-        return _without(given, _mean_of_known(share_range(given)))
-    if name == "contextual":
-        return _without(given, _view_mean(_each(observed, lambda each: each[:, 1:])))
-    orders = option_orders(views, observed[0].shape[2], observed[0].shape[1])
-    if orders is None:
-        return _each(given, lambda each: np.full_like(each, np.nan))
-    ordered = _each(observed, lambda each: each[:, : len(orders)])
-    if name == "permutation":
-        return _view_mean(ordered)
-    by_label = _each(ordered, lambda each: np.take_along_axis(each, orders[None], axis=-1))
-    mean_shares = _each(share_range(by_label), lambda each: each.mean(axis=1))
-    return _without(given, _mean_of_known(share_range(mean_shares)))
-
-
-def _each(ends: Range, function: Callable[[Floats], Floats]) -> Range:
-    return function(ends[0]), function(ends[1])
-
-
-def _view_mean(scores: Range) -> Range:
-    views = scores[0].shape[1]
-    return _each(share_range(scores), lambda each: np.logaddexp.reduce(each, axis=1) - np.log(views))
-
-
-def _without(scores: Range, prior: Range) -> Range:
-    """A score is lowest where its prior is highest."""
-    shares = share_range(scores)
-    return shares[0] - prior[1], shares[1] - prior[0]
-
-
-def _mean_of_known(shares: Range) -> Range:
-    """Over the rows that are not missing, float64 [labels] each; NaN when all are."""
-    known = ~np.isnan(shares[0] + shares[1]).any(axis=-1)
-    count = int(known.sum())
-    if not count:
-        return _each(shares, lambda each: np.full(each.shape[-1], np.nan))
-    return _each(shares, lambda each: np.logaddexp.reduce(each[known], axis=0) - np.log(count))
-
-
-NOISE: Mapping[str, float] = {"none": 1.0, "permutation": 2.0, "batch": 3.0, "contextual": 3.0, "pride": 3.0}
-"""The most that a score moves relative to the others of its item, per nat that every log-probability may be off.
-
-A share moves by 2, its own nat and that of the sum.  The options of one context have the same sum, which leaves 1, but
-a mean over contexts has a sum for each.  A prior is such a mean: 1 + 2.
-"""
-
-ACROSS_ITEMS = ("batch", "pride")
-"""Calibrations in which the result of an item depends on other items."""
-
-
 def log_shares(scores: Floats) -> Floats:
     """log softmax over the labels, float64 as ``scores``: each row's probabilities sum to 1."""
     with np.errstate(invalid="ignore"):  # labels that are all impossible have no shares: NaN, missing
@@ -178,11 +111,67 @@ def order_predictions(
         others = np.where(np.arange(rows.shape[1]) == best[..., None], -np.inf, observed).max(axis=-1)
         unsure = (others > lowest.max(axis=-1)) | np.isnan(observed).any(axis=-1)
         best = np.where(unsure, -1, best)
-        orders = option_orders(views, rows.shape[1], len(parts))
+        orders = _option_orders(views, rows.shape[1], len(parts))
         if orders is not None:
             best[len(orders) :] = best[0]
             predictions[:, items] = best
     return predictions
+
+
+def _share_range(scores: Range) -> Range:
+    """The lowest and the highest log share of each label: it alone up and all others down, and the reverse."""
+    low, high = np.empty_like(scores[0]), np.empty_like(scores[0])
+    with np.errstate(invalid="ignore"):
+        for label in range(low.shape[-1]):
+            for own, others, shares in ((*scores, low), (*reversed(scores), high)):
+                total = others.copy()
+                total[..., label] = own[..., label]
+                shares[..., label] = own[..., label] - np.logaddexp.reduce(total, axis=-1)
+    # what is impossible has no share, even where all others may be impossible, too
+    low = np.where(np.isnan(low) & (scores[0] == -np.inf) & ~np.isnan(high), -np.inf, low)
+    return low, high
+
+
+def _calibrated_range(name: str, views: str, observed: Range) -> Range:
+    """Of items with the same number of options: float64 [items, views, options] to [items, options], twice."""
+    given = _each(observed, lambda each: each[:, 0])
+    if name == "batch":
+        return _without(given, _mean_of_known(_share_range(given)))
+    if name == "contextual":
+        return _without(given, _view_mean(_each(observed, lambda each: each[:, 1:])))
+    orders = _option_orders(views, observed[0].shape[2], observed[0].shape[1])
+    if orders is None:
+        return _each(given, lambda each: np.full_like(each, np.nan))
+    ordered = _each(observed, lambda each: each[:, : len(orders)])
+    if name == "permutation":
+        return _view_mean(ordered)
+    by_label = _each(ordered, lambda each: np.take_along_axis(each, orders[None], axis=-1))
+    mean_shares = _each(_share_range(by_label), lambda each: each.mean(axis=1))
+    return _without(given, _mean_of_known(_share_range(mean_shares)))
+
+
+def _each(ends: Range, function: Callable[[Floats], Floats]) -> Range:
+    return function(ends[0]), function(ends[1])
+
+
+def _view_mean(scores: Range) -> Range:
+    views = scores[0].shape[1]
+    return _each(_share_range(scores), lambda each: np.logaddexp.reduce(each, axis=1) - np.log(views))
+
+
+def _without(scores: Range, prior: Range) -> Range:
+    """A score is lowest where its prior is highest."""
+    shares = _share_range(scores)
+    return shares[0] - prior[1], shares[1] - prior[0]
+
+
+def _mean_of_known(shares: Range) -> Range:
+    """Over the rows that are not missing, float64 [labels] each; NaN when all are."""
+    known = ~np.isnan(shares[0] + shares[1]).any(axis=-1)
+    count = int(known.sum())
+    if not count:
+        return _each(shares, lambda each: np.full(each.shape[-1], np.nan))
+    return _each(shares, lambda each: np.logaddexp.reduce(each[known], axis=0) - np.log(count))
 
 
 def _calibrated(name: str, views: str, observed: Floats) -> Floats:
@@ -192,7 +181,7 @@ def _calibrated(name: str, views: str, observed: Floats) -> Floats:
         return batch(given)
     if name == "contextual":  # with the content-free inputs of each item, which differ where header or shots do
         return without(given, view_mean(observed[:, 1:]))
-    orders = option_orders(views, observed.shape[2], observed.shape[1])
+    orders = _option_orders(views, observed.shape[2], observed.shape[1])
     if orders is None:
         return np.full_like(given, np.nan)
     ordered = observed[:, : len(orders)]
@@ -201,7 +190,7 @@ def _calibrated(name: str, views: str, observed: Floats) -> Floats:
     return without(given, label_prior(np.take_along_axis(ordered, orders[None], axis=-1)))
 
 
-def option_orders(views: str, options: int, most: int) -> Integers | None:
+def _option_orders(views: str, options: int, most: int) -> Integers | None:
     """For every order the option under each label, int64 [orders, options]; None where there are more than ``most``."""
     if views == "full" and options > MOST:
         return None  # not listed first, because 12 options have half a billion orders
@@ -215,3 +204,14 @@ def _log_mean_of_known(shares: Floats) -> Floats:
     if not len(known):
         return np.full(shares.shape[-1], np.nan)
     return np.asarray(np.logaddexp.reduce(known, axis=0) - np.log(len(known)), dtype=np.float64)
+
+
+NOISE: Mapping[str, float] = {"none": 1.0, "permutation": 2.0, "batch": 3.0, "contextual": 3.0, "pride": 3.0}
+"""The most that a score moves relative to the others of its item, per nat that every log-probability may be off.
+
+A share moves by 2, its own nat and that of the sum.  The options of one context have the same sum, which leaves 1, but
+a mean over contexts has a sum for each.  A prior is such a mean: 1 + 2.
+"""
+
+ACROSS_ITEMS = ("batch", "pride")
+"""Calibrations in which the result of an item depends on other items."""

@@ -1,8 +1,6 @@
-"""How every reading becomes one number per choice: a table of combiners.
+"""How each reading's observations become one number per choice: the table of combiners, and what they compute.
 
-``parts`` holds the scored tokens, the prompt's last token where ``select`` asked for it and subtracted it again, and
-the scored tokens but the first, each given those alone; the last two may be missing.  All scores: float64 [rows], NaN
-where missing.
+All scores are float64 [rows], one row per item and choice, NaN where missing.
 """
 
 from __future__ import annotations
@@ -125,28 +123,6 @@ class Combiner:
         return not_known(scores, in_item[item])
 
 
-def _scores(protocol: Recipe, observed: Observed) -> Floats:
-    if protocol.calibration == "none":
-        return observed.scores(protocol.score, protocol.null, protocol.outside)
-    return calibrated(protocol.calibration, protocol.views, observed.part_sums, observed.item_offsets)
-
-
-def _range(protocol: Recipe, observed: Observed) -> Range:
-    if protocol.calibration == "none":
-        return observed.score_range(protocol.score, protocol.null, protocol.outside)
-    parts = observed.part_lows, observed.part_sums
-    return calibrated_range(protocol.calibration, protocol.views, parts, observed.item_offsets)
-
-
-LOGLIKELIHOOD = Combiner(
-    _scores,
-    lambda protocol, observed: observed.continuations() if protocol.calibration == "none" else None,
-    ranges=_range,
-)
-
-NOISY_CHANNEL = Combiner(LOGLIKELIHOOD.scores, ranges=LOGLIKELIHOOD.ranges)
-
-
 def marginal(parts: Sequence[Continuations]) -> Floats:
     """log (1/R) Σ_r P(option | context, chain r) in nats: self-consistency (Wang et al. 2023), Rao-Blackwellised.
 
@@ -169,44 +145,6 @@ def vote(parts: Sequence[Continuations]) -> Floats:
     return total / len(parts)
 
 
-def marginal_range(parts: Sequence[Continuations]) -> Range:
-    """The lowest and the highest that :func:`marginal` may be."""
-    return marginal([part.lowest() for part in parts]), marginal(parts)
-
-
-def vote_range(parts: Sequence[Continuations]) -> Range:
-    """The lowest and the highest that :func:`vote` may be: the votes that are sure, and all that are possible."""
-    item = row_of(parts[0].item_offsets)
-    sure, possible = np.zeros(len(item)), np.zeros(len(item))
-    for part in parts:
-        low, high, offsets = part.lowest().sums, part.sums, part.item_offsets
-        best = reduce_rows(np.maximum, low, offsets)[item]  # NaN when any option is
-        at_top, rival = low == best, high >= best
-        rivals = reduce_rows(np.add, rival, offsets)[item]
-        # none is above what is surely at the top, so that the worst is a tie of them all
-        settled = (reduce_rows(np.add, high > best, offsets) == 0)[item] | (rivals == 1)
-        missing = np.where(np.isnan(best), np.nan, 0.0)
-        tops = reduce_rows(np.add, at_top, offsets)[item]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            sure += np.where(settled & at_top, 1 / rivals, 0.0) + missing
-            possible += np.where(rival, np.where(at_top & settled, 1 / tops, 1.0), 0.0) + missing
-    return sure / len(parts), possible / len(parts)
-
-
-OVER_CHAINS = {"marginal": marginal, "vote": vote}
-"""By the name of the score."""
-
-RANGES = {"marginal": marginal_range, "vote": vote_range}
-"""Likewise, their bounds."""
-
-CHAIN_OF_THOUGHT = Combiner(
-    lambda protocol, observed: OVER_CHAINS[protocol.score](observed.parts()),
-    ranges=lambda protocol, observed: RANGES[protocol.score](observed.parts()),
-)
-
-EMBEDDING = Combiner(lambda protocol, observed: observed.values())
-
-
 def said_options(generated: Continuations, options: Sequence[Sequence[str]], item_offsets: Integers) -> Continuations:
     """The tokens that say an option, one row per (item, choice); every row but that of the option said is missing.
 
@@ -221,7 +159,7 @@ def said_options(generated: Continuations, options: Sequence[Sequence[str]], ite
     for item, texts in enumerate(options):
         first, start = item_offsets[item], generated.offsets[item]
         text[first : first + len(texts)] = texts
-        choice, count = _longest_said(generated, item, texts)
+        choice, count = _generate_longest(generated, item, texts)
         if count:
             counts[first + choice] = count
             said[start : start + count] = True
@@ -241,7 +179,7 @@ def option_match(said: Continuations, gold: Mask) -> Decisions:
         rows = range(said.item_offsets[item], said.item_offsets[item + 1])
         for chosen in (row for row in rows if said.counts[row]):
             prediction[item] = chosen - said.item_offsets[item]
-            credit[item] = any(gold[row] for row in rows if _bare(said, row) == _bare(said, chosen))
+            credit[item] = any(gold[row] for row in rows if _said_text(said, row) == _said_text(said, chosen))
     return Decisions.uncompared(prediction, credit)
 
 
@@ -275,46 +213,6 @@ def compare(rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence
     return Decisions.uncompared(np.where(right == 1, 0, -1), right)
 
 
-def _bare(said: Continuations, row: int) -> str:
-    return (said.text[row] or "").strip()
-
-
-def _longest_said(generated: Continuations, item: int, texts: Sequence[str]) -> tuple[int, int]:
-    """The option that the item's text says, and how many tokens it takes; 0 tokens where it says none."""
-    text = generated.text[item] or ""
-    bare, whole = [option.strip() for option in texts], [option.rstrip() for option in texts]
-    said = [choice for choice, option in enumerate(bare) if option and text.startswith((option, whole[choice]))]
-    if not said:
-        return 0, 0
-    choice = max(said, key=lambda choice: len(bare[choice]))
-    end = len((whole[choice] if text.startswith(whole[choice]) else bare[choice]).encode())
-    ends = np.cumsum(generated.sizes[generated.offsets[item] : generated.offsets[item + 1]]).tolist()
-    return choice, ends.index(end) + 1 if end in ends else 0
-
-
-def _decide(protocol: Recipe, observed: Observed) -> tuple[Floats | None, Decisions]:
-    if protocol.decision == "letter-match":
-        return None, letter_match(observed.generated(), observed.options(), observed.gold, protocol.letters)
-    if protocol.decision == "option-match":
-        said = _options(observed)
-        return SCORES[protocol.score](said), option_match(said, observed.right)
-    if protocol.decision in NUMBERS:
-        return None, compare(protocol.decision, observed.generated(), observed.options())
-    choices = [end - start for start, end in pairwise(observed.item_offsets.tolist())]
-    return None, extract(protocol.decision, observed.generated(), observed.gold, choices, protocol.letters)
-
-
-def _retrieved(protocol: Recipe, observed: Observed) -> Continuations | None:
-    return _options(observed) if protocol.decision == "option-match" else None
-
-
-def _options(observed: Observed) -> Continuations:
-    return said_options(observed.generation(), observed.expected(), observed.item_offsets)
-
-
-GENERATE = Combiner(lambda protocol, observed: SCORES[protocol.score](_options(observed)), _retrieved, _decide)
-
-
 def expected_rating(parts: Sequence[Continuations]) -> Floats:
     """Σ r · softmax_r(log P(label r)), between 1 and the number of labels (Tsvilodub et al. 2024)."""
     sums = np.stack([part.sums for part in parts])
@@ -334,20 +232,12 @@ def rating_range(parts: Sequence[Continuations]) -> Range:
     highs = np.stack([expected_rating([*lowest[:cut], *parts[cut:]]) for cut in cuts])
     with np.errstate(invalid="ignore"):
         missing = np.where(np.isnan(np.sum([part.sums for part in parts], axis=0)), np.nan, 0.0)
-    return _least(np.fmin, lows) + missing, _least(np.fmax, highs) + missing
+    return _rating_bound(np.fmin, lows) + missing, _rating_bound(np.fmax, highs) + missing
 
-
-def _least(ufunc: np.ufunc, values: Floats) -> Floats:
-    """Of the vertices that have a rating: where all labels are impossible there is none."""
-    return np.asarray(ufunc.reduce(values, axis=0), dtype=np.float64)
-
-
-RATING = Combiner(
-    lambda protocol, observed: expected_rating(observed.parts()),
-    ranges=lambda protocol, observed: rating_range(observed.parts()),
-)
 
 Parts = Sequence[Continuations]
+"""What ``select`` asks of each choice: the scored tokens, the prompt's last token where it was asked for and subtracted
+again, and the scored tokens but the first, each given those alone; the last two may be missing."""
 
 
 def token_length_normalized(parts: Parts) -> Floats:
@@ -358,7 +248,7 @@ def token_length_normalized(parts: Parts) -> Floats:
     """
     tokens = parts[0].counts + (parts[1].counts if len(parts) > 1 else 0)
     total = token_length_normalized_with_prompt(parts) * tokens
-    return per(total - _sums(parts, 1), parts[0].counts.astype(np.float64))
+    return per(total - _select_sums(parts, 1), parts[0].counts.astype(np.float64))
 
 
 def token_length_normalized_with_prompt(parts: Parts) -> Floats:
@@ -367,12 +257,12 @@ def token_length_normalized_with_prompt(parts: Parts) -> Floats:
     They answer one token further back, with no log-probability for it, so that ``select`` subtracts nothing.
     """
     counted = sum(np.nan_to_num(part.reduce(np.add, part.logprobs != 0)) for part in parts[:2])
-    return per(parts[0].sums + _sums(parts, 1), np.asarray(counted))
+    return per(parts[0].sums + _select_sums(parts, 1), np.asarray(counted))
 
 
 def unconditional_likelihood_normalized(parts: Parts) -> Floats:
     """Mean over tokens of log P(token | context) - log P(token | the choice's tokens before it); 0 for the first."""
-    return per(parts[0].sums - _sums(parts, 2), parts[0].counts.astype(np.float64))
+    return per(parts[0].sums - _select_sums(parts, 2), parts[0].counts.astype(np.float64))
 
 
 def greedy_token_selection(parts: Parts) -> Floats:
@@ -387,36 +277,8 @@ def greedy_token_selection(parts: Parts) -> Floats:
         if end > start and not np.isnan(observed.token_sums[start:end]).any():
             splits = observed.offsets[start + 1 : end] - observed.offsets[start]
             logprobs = observed.logprobs[observed.offsets[start] : observed.offsets[end]].astype(np.float64)
-            scores[start:end] = _remaining(np.split(logprobs, splits))
+            scores[start:end] = _select_remaining(np.split(logprobs, splits))
     return scores
-
-
-def _remaining(choices: Sequence[Floats]) -> list[float]:
-    longest = max(map(len, choices))
-    padded = [np.concatenate([choice, np.full(longest - len(choice), choice.mean())]) for choice in choices]
-    remaining = list(range(len(choices)))
-    for place in range(longest):
-        best = max(padded[index][place] for index in remaining)
-        remaining = [index for index in remaining if padded[index][place] == best]
-    return [float(index in remaining) for index in range(len(choices))]
-
-
-def _sums(parts: Parts, number: int) -> Floats:
-    """Sums of a part, 0 where there is none of it; NaN where the model gave no number."""
-    if number >= len(parts):
-        return np.zeros(len(parts[0].text))
-    return np.where(parts[number].counts > 0, parts[number].sums, 0.0)
-
-
-SELECT: dict[str, Callable[[Parts], Floats]] = {
-    "token_length_normalized": token_length_normalized,
-    "token_length_normalized_with_prompt": token_length_normalized_with_prompt,
-    "greedy_token_selection": greedy_token_selection,
-    "unconditional_likelihood_normalized": unconditional_likelihood_normalized,
-}
-"""By the name of the score, which is SGLang's name of the method."""
-
-SELECT_COMBINER = Combiner(lambda protocol, observed: SELECT[protocol.score](observed.parts()))
 
 
 def log_sum(parts: Sequence[Continuations]) -> Floats:
@@ -426,26 +288,10 @@ def log_sum(parts: Sequence[Continuations]) -> Floats:
     """
     total = np.full(len(parts[0].text), -np.inf)
     for place, part in enumerate(parts):
-        counted = np.array([not _held(parts, place, row) for row in range(len(part.text))], dtype=np.bool_)
+        counted = np.array([not _spelling_held(parts, place, row) for row in range(len(part.text))], dtype=np.bool_)
         with np.errstate(invalid="ignore"):  # a missing spelling stays NaN: what it would have added is not known
             total = np.logaddexp(total, np.where(counted, part.token_sums, -np.inf))
     return total
-
-
-def _held(parts: Sequence[Continuations], place: int, row: int) -> bool:
-    """Whether the tokens of a spelling begin with those of another: of a shorter one, or of an equal one before it."""
-    own = parts[place].token_ids(row)
-    others = ((number, part.token_ids(row)) for number, part in enumerate(parts) if number != place)
-    return any(own[: len(other)] == other and (len(other) < len(own) or number < place) for number, other in others)
-
-
-SPELLINGS = Combiner(
-    lambda protocol, observed: log_sum(observed.parts()),
-    ranges=lambda protocol, observed: (
-        log_sum([part.lowest() for part in observed.parts()]),
-        log_sum(observed.parts()),
-    ),
-)
 
 
 def without_end(parts: Sequence[Continuations]) -> Continuations:
@@ -464,12 +310,6 @@ def without_end(parts: Sequence[Continuations]) -> Continuations:
     return replace(observed, logprobs=logprobs.astype(np.float32), totals=None)
 
 
-SURPRISAL_PACKAGE = Combiner(
-    lambda protocol, observed: SCORES[protocol.score](without_end(observed.parts())),
-    lambda protocol, observed: without_end(observed.parts()),
-)
-
-
 def difference(parts: Sequence[Continuations]) -> Floats:
     """log P(first answer) - log P(second answer), in nats: of Yes and No the log-odds of Yes (Kadavath et al. 2022)."""
     with np.errstate(invalid="ignore"):  # of two impossible answers neither is likelier: NaN, missing
@@ -483,27 +323,166 @@ def difference_range(parts: Sequence[Continuations]) -> Range:
     return np.where(either, np.nan, low), np.where(either, np.nan, high)
 
 
-YES_NO = Combiner(
-    lambda protocol, observed: difference(observed.parts()),
-    ranges=lambda protocol, observed: difference_range(observed.parts()),
+def _loglikelihood_scores(protocol: Recipe, observed: Observed) -> Floats:
+    if protocol.calibration == "none":
+        return observed.scores(protocol.score, protocol.null, protocol.outside)
+    return calibrated(protocol.calibration, protocol.views, observed.part_sums, observed.item_offsets)
+
+
+def _loglikelihood_range(protocol: Recipe, observed: Observed) -> Range:
+    if protocol.calibration == "none":
+        return observed.score_range(protocol.score, protocol.null, protocol.outside)
+    parts = observed.part_lows, observed.part_sums
+    return calibrated_range(protocol.calibration, protocol.views, parts, observed.item_offsets)
+
+
+def _marginal_range(parts: Sequence[Continuations]) -> Range:
+    """The lowest and the highest that :func:`marginal` may be."""
+    return marginal([part.lowest() for part in parts]), marginal(parts)
+
+
+def _vote_range(parts: Sequence[Continuations]) -> Range:
+    """The lowest and the highest that :func:`vote` may be: the votes that are sure, and all that are possible."""
+    item = row_of(parts[0].item_offsets)
+    sure, possible = np.zeros(len(item)), np.zeros(len(item))
+    for part in parts:
+        low, high, offsets = part.lowest().sums, part.sums, part.item_offsets
+        best = reduce_rows(np.maximum, low, offsets)[item]  # NaN when any option is
+        at_top, rival = low == best, high >= best
+        rivals = reduce_rows(np.add, rival, offsets)[item]
+        # none is above what is surely at the top, so that the worst is a tie of them all
+        settled = (reduce_rows(np.add, high > best, offsets) == 0)[item] | (rivals == 1)
+        missing = np.where(np.isnan(best), np.nan, 0.0)
+        tops = reduce_rows(np.add, at_top, offsets)[item]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            sure += np.where(settled & at_top, 1 / rivals, 0.0) + missing
+            possible += np.where(rival, np.where(at_top & settled, 1 / tops, 1.0), 0.0) + missing
+    return sure / len(parts), possible / len(parts)
+
+
+def _said_text(said: Continuations, row: int) -> str:
+    return (said.text[row] or "").strip()
+
+
+def _generate_longest(generated: Continuations, item: int, texts: Sequence[str]) -> tuple[int, int]:
+    """The option that the item's text says, and how many tokens it takes; 0 tokens where it says none."""
+    text = generated.text[item] or ""
+    bare, whole = [option.strip() for option in texts], [option.rstrip() for option in texts]
+    said = [choice for choice, option in enumerate(bare) if option and text.startswith((option, whole[choice]))]
+    if not said:
+        return 0, 0
+    choice = max(said, key=lambda choice: len(bare[choice]))
+    end = len((whole[choice] if text.startswith(whole[choice]) else bare[choice]).encode())
+    ends = np.cumsum(generated.sizes[generated.offsets[item] : generated.offsets[item + 1]]).tolist()
+    return choice, ends.index(end) + 1 if end in ends else 0
+
+
+def _generate_decisions(protocol: Recipe, observed: Observed) -> tuple[Floats | None, Decisions]:
+    if protocol.decision == "letter-match":
+        return None, letter_match(observed.generated(), observed.options(), observed.gold, protocol.letters)
+    if protocol.decision == "option-match":
+        said = _generate_options(observed)
+        return SCORES[protocol.score](said), option_match(said, observed.right)
+    if protocol.decision in NUMBERS:
+        return None, compare(protocol.decision, observed.generated(), observed.options())
+    choices = [end - start for start, end in pairwise(observed.item_offsets.tolist())]
+    return None, extract(protocol.decision, observed.generated(), observed.gold, choices, protocol.letters)
+
+
+def _generate_retrieved(protocol: Recipe, observed: Observed) -> Continuations | None:
+    return _generate_options(observed) if protocol.decision == "option-match" else None
+
+
+def _generate_options(observed: Observed) -> Continuations:
+    return said_options(observed.generation(), observed.expected(), observed.item_offsets)
+
+
+def _rating_bound(ufunc: np.ufunc, values: Floats) -> Floats:
+    """Of the vertices that have a rating: where all labels are impossible there is none."""
+    return np.asarray(ufunc.reduce(values, axis=0), dtype=np.float64)
+
+
+def _select_remaining(choices: Sequence[Floats]) -> list[float]:
+    longest = max(map(len, choices))
+    padded = [np.concatenate([choice, np.full(longest - len(choice), choice.mean())]) for choice in choices]
+    remaining = list(range(len(choices)))
+    for place in range(longest):
+        best = max(padded[index][place] for index in remaining)
+        remaining = [index for index in remaining if padded[index][place] == best]
+    return [float(index in remaining) for index in range(len(choices))]
+
+
+def _select_sums(parts: Parts, number: int) -> Floats:
+    """Sums of a part, 0 where there is none of it; NaN where the model gave no number."""
+    if number >= len(parts):
+        return np.zeros(len(parts[0].text))
+    return np.where(parts[number].counts > 0, parts[number].sums, 0.0)
+
+
+def _spelling_held(parts: Sequence[Continuations], place: int, row: int) -> bool:
+    """Whether the tokens of a spelling begin with those of another: of a shorter one, or of an equal one before it."""
+    own = parts[place].token_ids(row)
+    others = ((number, part.token_ids(row)) for number, part in enumerate(parts) if number != place)
+    return any(own[: len(other)] == other and (len(other) < len(own) or number < place) for number, other in others)
+
+
+_LOGLIKELIHOOD = Combiner(
+    _loglikelihood_scores,
+    lambda protocol, observed: observed.continuations() if protocol.calibration == "none" else None,
+    ranges=_loglikelihood_range,
 )
 
+OVER_CHAINS = {"marginal": marginal, "vote": vote}
+"""By the name of the score."""
+
+RANGES = {"marginal": _marginal_range, "vote": _vote_range}
+"""Likewise, their bounds."""
+
+SELECT: dict[str, Callable[[Parts], Floats]] = {
+    "token_length_normalized": token_length_normalized,
+    "token_length_normalized_with_prompt": token_length_normalized_with_prompt,
+    "greedy_token_selection": greedy_token_selection,
+    "unconditional_likelihood_normalized": unconditional_likelihood_normalized,
+}
+"""By the name of the score, which is SGLang's name of the method."""
 
 COMBINERS: dict[str, Combiner] = {
-    "chain-of-thought": CHAIN_OF_THOUGHT,
-    "embedding": EMBEDDING,
-    "encoder-decoder": LOGLIKELIHOOD,
-    "generate": GENERATE,
-    "loglikelihood": LOGLIKELIHOOD,
-    "masked": LOGLIKELIHOOD,
-    "noisy-channel": NOISY_CHANNEL,
-    "pseudo-loglikelihood": LOGLIKELIHOOD,
-    "pseudo-loglikelihood-within-word": LOGLIKELIHOOD,
-    "rating": RATING,
-    "select": SELECT_COMBINER,
-    "spellings": SPELLINGS,
-    "surprisal": LOGLIKELIHOOD,
-    "surprisal-package": SURPRISAL_PACKAGE,
-    "yes-no": YES_NO,
+    "chain-of-thought": Combiner(
+        lambda protocol, observed: OVER_CHAINS[protocol.score](observed.parts()),
+        ranges=lambda protocol, observed: RANGES[protocol.score](observed.parts()),
+    ),
+    "embedding": Combiner(lambda protocol, observed: observed.values()),
+    "encoder-decoder": _LOGLIKELIHOOD,
+    "generate": Combiner(
+        lambda protocol, observed: SCORES[protocol.score](_generate_options(observed)),
+        _generate_retrieved,
+        _generate_decisions,
+    ),
+    "loglikelihood": _LOGLIKELIHOOD,
+    "masked": _LOGLIKELIHOOD,
+    "noisy-channel": Combiner(_loglikelihood_scores, ranges=_loglikelihood_range),
+    "pseudo-loglikelihood": _LOGLIKELIHOOD,
+    "pseudo-loglikelihood-within-word": _LOGLIKELIHOOD,
+    "rating": Combiner(
+        lambda protocol, observed: expected_rating(observed.parts()),
+        ranges=lambda protocol, observed: rating_range(observed.parts()),
+    ),
+    "select": Combiner(lambda protocol, observed: SELECT[protocol.score](observed.parts())),
+    "spellings": Combiner(
+        lambda protocol, observed: log_sum(observed.parts()),
+        ranges=lambda protocol, observed: (
+            log_sum([part.lowest() for part in observed.parts()]),
+            log_sum(observed.parts()),
+        ),
+    ),
+    "surprisal": _LOGLIKELIHOOD,
+    "surprisal-package": Combiner(
+        lambda protocol, observed: SCORES[protocol.score](without_end(observed.parts())),
+        lambda protocol, observed: without_end(observed.parts()),
+    ),
+    "yes-no": Combiner(
+        lambda protocol, observed: difference(observed.parts()),
+        ranges=lambda protocol, observed: difference_range(observed.parts()),
+    ),
 }
 """How the observations of each reading of :data:`choicewise.protocols.readings.READINGS` are combined."""

@@ -16,38 +16,16 @@ from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.observed import Continuations, Floats, Integers, Mask, Range, reduce_rows, row_of
 
+TIES: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
+    "first": lambda first_is_right, right, tops: first_is_right,
+    "split": lambda first_is_right, right, tops: right / tops,
+    "wrong": lambda first_is_right, right, tops: np.where(tops > 1, 0.0, first_is_right),
+}
+"""Credit from (is the first tied choice right, how many tied choices are right, how many tie), each [items].
 
-def decided(protocol: Protocol, scores: Floats, item_offsets: Integers, right: Mask) -> Decisions:
-    """What follows from the ``scores`` [rows], of which item i has those between its offsets."""
-    if protocol.decision == "greedy-match":
-        return greedy_match(scores, item_offsets, right)
-    return CREDITS[protocol.metric](scores, item_offsets, right, protocol.ties)
-
-
-def decided_between(protocol: Protocol, scores: Range, item_offsets: Integers, right: Mask) -> Decisions:
-    """The same from the lowest and the highest that every score may be.
-
-    An item is decided where one choice is the best whatever the others are; one that is equal to a bound counts as the
-    best, since an upper bound is reached in a tie at most.  All other items with a bound are missing.  Credits that are
-    no comparison of scores need every score.
-    """
-    low, high = scores
-    decisions = decided(protocol, low, item_offsets, right)
-    among = compared(protocol.metric, item_offsets, right)
-    bounds = among & (low < high)
-    if protocol.decision == "greedy-match" or CREDITS[protocol.metric] not in _COMPARING:
-        return _missing(decisions, np.nan_to_num(reduce_rows(np.maximum, bounds, item_offsets)) > 0)
-    item = row_of(item_offsets)
-    best = reduce_rows(np.maximum, np.where(among, low, -np.inf), item_offsets)[item]
-    above, at_top = among & (high > best), among & (low == best)
-    tops, aboves, both = (reduce_rows(np.add, rows, item_offsets) for rows in (at_top, above, at_top & above))
-    alone = (tops == 1) & (aboves == 1) & (both == 1)
-    rival = reduce_rows(np.maximum, np.where(among & ~at_top, high, -np.inf), item_offsets)
-    bounded = np.nan_to_num(reduce_rows(np.maximum, bounds, item_offsets)) > 0
-    with np.errstate(invalid="ignore"):
-        least = reduce_rows(np.maximum, np.where(among, low, -np.inf), item_offsets) - rival
-    margin = np.where(bounded & ~decisions.tied & ~np.isnan(decisions.margin), least, decisions.margin)
-    return _missing(replace(decisions, margin=margin), (np.nan_to_num(aboves) > 0) & ~alone)
+first: as numpy.argmax.  split: |gold ∩ top| / |top|, HELM's multiple_choice_separate (basic_metrics.py@cab5d89:788).
+wrong: a tie is no answer.
+"""
 
 
 def argmax(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Decisions:
@@ -74,37 +52,6 @@ def argmax(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Dec
         tied=tied,
         margin=np.where(missing | (np.diff(item_offsets) < 2), np.nan, margin),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Decisions:
-    """What was decided for each item; all arrays have shape [items].
-
-    ``prediction``: index of the predicted choice, the first of those that tie; -1 when there is none, because the
-    item is missing or the generated text names no choice.  ``credit``: between 0 and 1, or a log-likelihood in nats
-    where the metric is no share of 1; NaN when the item is missing.
-    ``tied``: several choices share the top score.  ``margin``: the best score minus the second best, in the score's
-    own unit; 0 when tied, NaN when missing or without a second choice.
-    """
-
-    prediction: Integers
-    credit: Floats
-    tied: Mask
-    margin: Floats
-
-    @classmethod
-    def uncompared(cls, prediction: Integers, credit: Floats) -> Decisions:
-        """Without ties and margins, because no scores were compared."""
-        return cls(prediction, credit, np.zeros(len(credit), dtype=np.bool_), np.full(len(credit), np.nan))
-
-    @property
-    def missing(self) -> Mask:
-        """Items that could not be decided and count neither as right nor as wrong."""
-        return np.isnan(self.credit)
-
-
-Credited = Callable[[Floats, Integers, Mask, str], Decisions]
-"""From scores and which rows are right [rows], the items' offsets and the tie rule to decisions."""
 
 
 def mc1(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Decisions:
@@ -161,17 +108,68 @@ CREDITS: Mapping[str, Credited] = {
 }
 """By the name of the metric."""
 
+
+def decided(protocol: Protocol, scores: Floats, item_offsets: Integers, right: Mask) -> Decisions:
+    """What follows from the ``scores`` [rows], of which item i has those between its offsets."""
+    if protocol.decision == "greedy-match":
+        return greedy_match(scores, item_offsets, right)
+    return CREDITS[protocol.metric](scores, item_offsets, right, protocol.ties)
+
+
 _COMPARING = (argmax, CREDITS["mc1"])
 
 
-def _missing(decisions: Decisions, items: Mask) -> Decisions:
-    """The same without the decisions about ``items``."""
-    return Decisions(
-        prediction=np.where(items, -1, decisions.prediction),
-        credit=np.where(items, np.nan, decisions.credit),
-        tied=decisions.tied & ~items,
-        margin=np.where(items, np.nan, decisions.margin),
-    )
+def decided_between(protocol: Protocol, scores: Range, item_offsets: Integers, right: Mask) -> Decisions:
+    """The same from the lowest and the highest that every score may be.
+
+    An item is decided where one choice is the best whatever the others are; one that is equal to a bound counts as the
+    best, since an upper bound is reached in a tie at most.  All other items with a bound are missing.  Credits that are
+    no comparison of scores need every score.
+    """
+    low, high = scores
+    decisions = decided(protocol, low, item_offsets, right)
+    among = compared(protocol.metric, item_offsets, right)
+    bounds = among & (low < high)
+    if protocol.decision == "greedy-match" or CREDITS[protocol.metric] not in _COMPARING:
+        return _missing(decisions, np.nan_to_num(reduce_rows(np.maximum, bounds, item_offsets)) > 0)
+    item = row_of(item_offsets)
+    best = reduce_rows(np.maximum, np.where(among, low, -np.inf), item_offsets)[item]
+    above, at_top = among & (high > best), among & (low == best)
+    tops, aboves, both = (reduce_rows(np.add, rows, item_offsets) for rows in (at_top, above, at_top & above))
+    alone = (tops == 1) & (aboves == 1) & (both == 1)
+    rival = reduce_rows(np.maximum, np.where(among & ~at_top, high, -np.inf), item_offsets)
+    bounded = np.nan_to_num(reduce_rows(np.maximum, bounds, item_offsets)) > 0
+    with np.errstate(invalid="ignore"):
+        least = reduce_rows(np.maximum, np.where(among, low, -np.inf), item_offsets) - rival
+    margin = np.where(bounded & ~decisions.tied & ~np.isnan(decisions.margin), least, decisions.margin)
+    return _missing(replace(decisions, margin=margin), (np.nan_to_num(aboves) > 0) & ~alone)
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What was decided for each item; all arrays have shape [items].
+
+    ``prediction``: index of the predicted choice, the first of those that tie; -1 when there is none, because the
+    item is missing or the generated text names no choice.  ``credit``: between 0 and 1, or a log-likelihood in nats
+    where the metric is no share of 1; NaN when the item is missing.
+    ``tied``: several choices share the top score.  ``margin``: the best score minus the second best, in the score's
+    own unit; 0 when tied, NaN when missing or without a second choice.
+    """
+
+    prediction: Integers
+    credit: Floats
+    tied: Mask
+    margin: Floats
+
+    @classmethod
+    def uncompared(cls, prediction: Integers, credit: Floats) -> Decisions:
+        """Without ties and margins, because no scores were compared."""
+        return cls(prediction, credit, np.zeros(len(credit), dtype=np.bool_), np.full(len(credit), np.nan))
+
+    @property
+    def missing(self) -> Mask:
+        """Items that could not be decided and count neither as right nor as wrong."""
+        return np.isnan(self.credit)
 
 
 def compared(metric: str, item_offsets: Integers, gold: Mask) -> Mask:
@@ -223,18 +221,6 @@ def greedy_match(greedy: Floats, item_offsets: Integers, gold: Mask) -> Decision
     return Decisions.uncompared(prediction, np.where(missing, np.nan, credit))
 
 
-TIES: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
-    "first": lambda first_is_right, right, tops: first_is_right,
-    "split": lambda first_is_right, right, tops: right / tops,
-    "wrong": lambda first_is_right, right, tops: np.where(tops > 1, 0.0, first_is_right),
-}
-"""Credit from (is the first tied choice right, how many tied choices are right, how many tie), each [items].
-
-first: as numpy.argmax.  split: |gold ∩ top| / |top|, HELM's multiple_choice_separate (basic_metrics.py@cab5d89:788).
-wrong: a tie is no answer.
-"""
-
-
 def letter_match(
     texts: Sequence[str | None], options: Sequence[Sequence[str]], gold: Sequence[Sequence[int]], letters: str
 ) -> Decisions:
@@ -274,12 +260,6 @@ def limited(observed: Continuations, top: int, logprob: float) -> Continuations:
     return replace(observed, logprobs=logprobs, totals=None, token_counts=None, all_greedy=None, at_most=at_most)
 
 
-OUTSIDE: dict[str, Callable[[Continuations], Continuations]] = {
-    "keep": lambda observed: observed,
-    "top100=-100": partial(limited, top=100, logprob=-100.0),
-}
-
-
 def choice_distribution(scores: Floats, item_offsets: Integers, temperature: float = 1.0) -> Floats:
     """softmax(scores / temperature) within each item, float64 [rows]; NaN for an item with a missing choice.
 
@@ -300,3 +280,22 @@ def option_mass(sums: Floats, item_offsets: Integers) -> Floats:
     equal or one is the start of another, because each counts in full.
     """
     return reduce_rows(np.add, np.exp(sums), item_offsets)
+
+
+def _missing(decisions: Decisions, items: Mask) -> Decisions:
+    """The same without the decisions about ``items``."""
+    return Decisions(
+        prediction=np.where(items, -1, decisions.prediction),
+        credit=np.where(items, np.nan, decisions.credit),
+        tied=decisions.tied & ~items,
+        margin=np.where(items, np.nan, decisions.margin),
+    )
+
+
+Credited = Callable[[Floats, Integers, Mask, str], Decisions]
+"""From scores and which rows are right [rows], the items' offsets and the tie rule to decisions."""
+
+OUTSIDE: dict[str, Callable[[Continuations], Continuations]] = {
+    "keep": lambda observed: observed,
+    "top100=-100": partial(limited, top=100, logprob=-100.0),
+}

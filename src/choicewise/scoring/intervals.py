@@ -91,10 +91,6 @@ def normal(mean: float, error: float, level: float = 0.95) -> tuple[float, float
     return mean - half, mean + half
 
 
-FEWEST = 10
-"""Clusters from which on a standard error is clustered; of fewer it would come out too small."""
-
-
 def standard_error(values: Floats) -> float:
     """sd / √n with sd over n - 1; NaN for fewer than two values."""
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
@@ -206,10 +202,6 @@ def credit_range(
     return np.where(scored, least, np.nan), np.where(scored, most, np.nan), open_ & scored
 
 
-_AT_ONCE = 50
-"""Draws that are computed together."""
-
-
 ALIKE = 1e-9
 """Values that differ by no more, absolutely and relatively, are equal: their sums were rounded in another order."""
 
@@ -240,6 +232,10 @@ class RankIntervals:
     missing: int
 
 
+_AT_ONCE = 50
+"""Draws that are computed together."""
+
+
 def rank_intervals(credits: Floats, draws: int = 2000, seed: int = 0, level: float = 0.95) -> RankIntervals:
     """Percentile bootstrap of ranks by mean credit; ``credits`` float64 [models, items], NaN for missing.
 
@@ -257,3 +253,7 @@ def rank_intervals(credits: Floats, draws: int = 2000, seed: int = 0, level: flo
     drawn = np.concatenate([ranks(part @ kinds.T / n) for part in parts])
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0, method="inverted_cdf").astype(np.int64)
     return RankIntervals(rank, low, high, n, missing)
+
+
+FEWEST = 10
+"""Clusters from which on a standard error is clustered; of fewer it would come out too small."""

@@ -14,7 +14,9 @@ import numpy.typing as npt
 from choicewise.errors import StoreError
 
 Floats = npt.NDArray[np.float64]
+
 Integers = npt.NDArray[np.int64]
+
 Mask = npt.NDArray[np.bool_]
 
 
@@ -116,15 +118,6 @@ class Continuations:
         return reduce_rows(ufunc, values, self.offsets)
 
 
-def _check_offsets(name: str, offsets: Integers, end: int) -> None:
-    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < 0).any():
-        raise StoreError(f"{name} of the observed continuations must rise from 0 to {end}; check the run folder")
-
-
-Range = tuple[Floats, Floats]
-"""The lowest and the highest that every score may be, float64 [rows] each: the same where it is known."""
-
-
 @dataclass(frozen=True, eq=False)
 class Lows:
     """Of ``count`` scores those that are not known: ``values`` [unknown], the lowest that they may be, at ``places``.
@@ -158,6 +151,10 @@ class Lows:
         return low
 
 
+Range = tuple[Floats, Floats]
+"""The lowest and the highest that every score may be, float64 [rows] each: the same where it is known."""
+
+
 def not_known(scores: Floats, bounds: Floats) -> Range:
     """The scores but for those where ``bounds`` (bool or 0 and 1, [rows]) says that they are made of upper bounds."""
     known = np.where(bounds, np.nan, scores)
@@ -189,3 +186,8 @@ def by_length(offsets: Integers) -> Iterator[tuple[Integers, Integers]]:
     for length in np.unique(lengths[lengths > 0]).tolist():
         rows = np.flatnonzero(lengths == length)
         yield rows, offsets[:-1][rows][:, None] + np.arange(length)
+
+
+def _check_offsets(name: str, offsets: Integers, end: int) -> None:
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < 0).any():
+        raise StoreError(f"{name} of the observed continuations must rise from 0 to {end}; check the run folder")

@@ -44,8 +44,6 @@ LACKS = (
 
 _TEXT, _COUNT, _FLAG, _NULL, _TOKENS, _EMPTY = range(1, len(LACKS))
 
-_Given = tuple[Continuations, Continuations | None]
-
 _SUPPLIED: dict[int, Callable[[Continuations, Continuations | None], _Given]] = {
     _TEXT: lambda observed, null: (replace(observed, text=[text or "x" for text in observed.text]), null),
     _COUNT: lambda observed, null: (replace(observed, token_counts=np.ones(len(observed.text))), null),
@@ -78,7 +76,7 @@ COMPARING = ("constrained_greedy", "locally_renormalised")
 ``greedy`` looks at ranks alone, of which a bound does not take anything away.
 """
 
-NULL_ALONE = ("domain_conditional",)
+_NULL_ALONE = ("domain_conditional",)
 """Scores that rise with the log-likelihood after the null context; all others fall."""
 
 
@@ -99,13 +97,13 @@ def score_range(score: Score, observed: Continuations, null: Continuations | Non
     if null is None:
         low, high = score(lowest), score(highest)
     else:
-        after = (null.lowest(), null) if score.name in NULL_ALONE else (null, null.lowest())
+        after = (null.lowest(), null) if score.name in _NULL_ALONE else (null, null.lowest())
         low, high = score(lowest, after[0]), score(highest, after[1])
     either = np.isnan(low) | np.isnan(high)
     return np.where(either, np.nan, low), np.where(either, np.nan, high)
 
 
-TOKEN_SENSITIVITY = {
+_TOKEN_SENSITIVITY = {
     "arithmetic_mean": 1.0,
     "harmonic_mean": 1.0,
     "least_likely": 1.0,
@@ -114,11 +112,11 @@ TOKEN_SENSITIVITY = {
 }
 """Units of the score per nat of error in the log-likelihood, all of which one token can carry; NaN for a yes or no."""
 
-TRIE_SENSITIVITY = {"first_divergent": 1.0, "locally_renormalised": 2.0, "constrained_greedy": np.nan}
+_TRIE_SENSITIVITY = {"first_divergent": 1.0, "locally_renormalised": 2.0, "constrained_greedy": np.nan}
 """Units of the score per nat of error in the log-likelihoods: all of it in one token, 2 where the errors of the other
 choices count too, NaN for a yes or no."""
 
-FIXED: dict[str, float] = {**TOKEN_SENSITIVITY, **TRIE_SENSITIVITY}
+FIXED: dict[str, float] = {**_TOKEN_SENSITIVITY, **_TRIE_SENSITIVITY}
 """Sensitivity of scores that look at single tokens: it can't be computed from an error spread over all tokens."""
 
 _STEP = 1e-3
@@ -137,16 +135,6 @@ def sensitivity(name: str, score: Score, observed: Continuations, null: Continua
     )
     with np.errstate(invalid="ignore"):  # an impossible continuation stays impossible: not known
         return np.abs(moved - still) / _STEP
-
-
-def _moved(observed: Continuations, nats: float) -> Continuations:
-    """Every continuation with √tokens * ``nats`` more log-likelihood, spread evenly over its tokens; float64."""
-    added = nats * np.sqrt(observed.counts)
-    step = added / np.maximum(observed.counts, 1)
-    moved = observed.logprobs.astype(np.float64) + step[row_of(observed.offsets)]
-    # of how many tokens a total without tokens is the sum is not known
-    totals = None if observed.totals is None else np.where(observed.counts > 0, observed.totals + added, np.nan)
-    return replace(observed, logprobs=moved, totals=totals)  # type: ignore[arg-type]  # float32 would round the step away
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +173,6 @@ def pmi(observed: Continuations, null: Continuations) -> Floats:
     """S(context) - S(null context), in nats (Brown et al. 2020; OLMES acc_uncond)."""
     with np.errstate(invalid="ignore"):  # two impossible continuations have no difference: NaN, missing
         return observed.sums - null.sums
-
-
-dc_pmi = pmi
-"""PMI with a domain premise as the null context: S(context) - S(domain premise) (Holtzman et al. 2021, DC-PMI)."""
 
 
 def normalised_pmi(observed: Continuations, null: Continuations) -> Floats:
@@ -292,11 +276,6 @@ def words(observed: Continuations) -> Floats:
     return _measured(observed, lambda text: len(text.split()))
 
 
-def _measured(observed: Continuations, length: Callable[[str], int]) -> Floats:
-    """``length`` of every text, float64 [rows]; NaN where the text is not known."""
-    return np.array([np.nan if text is None else length(text) for text in observed.text], dtype=np.float64)
-
-
 def arithmetic_mean(observed: Continuations) -> Floats:
     """log of the mean token probability, log (1/n) Σ exp ℓ (Tsvilodub et al. 2024; lm-scorer's mean)."""
     return observed.reduce(np.logaddexp, observed.logprobs) - np.log(np.maximum(observed.counts, 1))
@@ -372,6 +351,21 @@ def constrained_greedy(observed: Continuations) -> Floats:
     return np.where(np.isnan(refused), np.nan, refused == 0)
 
 
+def _moved(observed: Continuations, nats: float) -> Continuations:
+    """Every continuation with √tokens * ``nats`` more log-likelihood, spread evenly over its tokens; float64."""
+    added = nats * np.sqrt(observed.counts)
+    step = added / np.maximum(observed.counts, 1)
+    moved = observed.logprobs.astype(np.float64) + step[row_of(observed.offsets)]
+    # of how many tokens a total without tokens is the sum is not known
+    totals = None if observed.totals is None else np.where(observed.counts > 0, observed.totals + added, np.nan)
+    return replace(observed, logprobs=moved, totals=totals)  # type: ignore[arg-type]  # float32 would round the step away
+
+
+def _measured(observed: Continuations, length: Callable[[str], int]) -> Floats:
+    """``length`` of every text, float64 [rows]; NaN where the text is not known."""
+    return np.array([np.nan if text is None else length(text) for text in observed.text], dtype=np.float64)
+
+
 def _sum_over_path(observed: Continuations, step: Callable[[Floats], npt.NDArray[Any]]) -> Floats:
     """Per choice the sum, over its tokens, of what ``step`` gives them among the tokens that the choices allow there.
 
@@ -403,13 +397,6 @@ def _sum_over_path(observed: Continuations, step: Callable[[Floats], npt.NDArray
     return scores
 
 
-def _score(name: str) -> Score:
-    """The score of a name; a decimal number that ends it is the function's exponent."""
-    stem, _, exponent = name.rpartition("_")
-    function = partial(_FUNCTIONS[stem], alpha=float(exponent)) if "." in exponent else _FUNCTIONS[name]
-    return Score(name, function, name in CONDITIONAL)
-
-
 _FUNCTIONS: dict[str, Callable[..., Floats]] = {
     "sum": sum,
     "token_mean": token_mean,
@@ -434,5 +421,17 @@ _FUNCTIONS: dict[str, Callable[..., Floats]] = {
     "domain_conditional": domain_conditional,
 }
 
+
+def _score(name: str) -> Score:
+    """The score of a name; a decimal number that ends it is the function's exponent."""
+    stem, _, exponent = name.rpartition("_")
+    function = partial(_FUNCTIONS[stem], alpha=float(exponent)) if "." in exponent else _FUNCTIONS[name]
+    return Score(name, function, name in CONDITIONAL)
+
+
+_Given = tuple[Continuations, Continuations | None]
+
+dc_pmi = pmi
+"""PMI with a domain premise as the null context: S(context) - S(domain premise) (Holtzman et al. 2021, DC-PMI)."""
 
 SCORES = {name: _score(name) for name in (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)}

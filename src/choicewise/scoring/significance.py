@@ -17,9 +17,6 @@ from choicewise.scoring.decide import Decisions, guess
 from choicewise.scoring.intervals import ALIKE, clustered_error, standard_error, two_sided
 from choicewise.scoring.observed import Floats, Integers, Mask, by_length, reduce_rows, row_of
 
-HALF = 0.5
-"""Below so much probability an item's labels hold little of it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Validity:
@@ -36,6 +33,10 @@ class Validity:
     constant: bool
     most_common: float
     tie_rate: float
+
+
+SIGNIFICANT = 0.01
+"""Warnings that are the outcome of a test are raised below this p-value."""
 
 
 def validity(decisions: Decisions, item_offsets: Integers, gold: Mask, metric: str = "acc") -> Validity:
@@ -55,7 +56,7 @@ def validity(decisions: Decisions, item_offsets: Integers, gold: Mask, metric: s
     most_common = float(np.bincount(predicted).max() / len(predicted)) if len(predicted) else math.nan
     choices, right = np.diff(item_offsets)[known], reduce_rows(np.add, gold, item_offsets)[known]
     hit = gold[item_offsets[:-1][known] + predicted]
-    constant = most_common == 1.0 and constant_p(choices, right, hit) < SIGNIFICANT
+    constant = most_common == 1.0 and _constant_p(choices, right, hit) < SIGNIFICANT
     return Validity(chance, at_chance, constant, most_common, float(decisions.tied[scored].mean()))
 
 
@@ -71,6 +72,10 @@ def guessing_p(credit: Floats, chance: Floats) -> float:
 
     right = math.floor(float(credit.sum()) + 1e-9)
     return float(bdtrc(right - 1, len(credit), float(chance.mean()))) if right else 1.0
+
+
+HALF = 0.5
+"""Below so much probability an item's labels hold little of it."""
 
 
 def low_mass_rate(mass: Floats, threshold: float = HALF) -> float:
@@ -112,14 +117,6 @@ def fit(probabilities: Floats, counts: Floats, item_offsets: Integers) -> Fit:
     return Fit(likelihood, _pearson(predicted, shares), int(known.sum()), float(people.sum()))
 
 
-def _pearson(left: Floats, right: Floats) -> float:
-    if not len(left):
-        return math.nan
-    x, y = left - left.mean(), right - right.mean()
-    spread = math.sqrt(float((x**2).sum()) * float((y**2).sum()))
-    return float((x * y).sum()) / spread if spread else math.nan
-
-
 def holm(p: npt.ArrayLike) -> Floats:
     """Adjusted p-values in the order given (Holm 1979); rejecting those ≤ α errs anywhere with probability ≤ α."""
     values = np.asarray(p, dtype=np.float64)
@@ -157,20 +154,6 @@ def length_p(correlations: Floats) -> float:
     spread = math.sqrt(float(np.square(correlations).sum()))
     beyond = max(0.0, abs(float(correlations.sum())) - 1)
     return math.erfc(beyond / spread / math.sqrt(2)) if spread else math.nan
-
-
-def _correlations(scores: Floats, lengths: Floats) -> Floats:
-    """The same of items with equally many choices: float64 [items] from [items, choices]."""
-    left, right = _ranks(scores), _ranks(lengths)
-    spread = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-    return np.divide((left * right).sum(axis=1), spread, out=np.full(len(left), np.nan), where=spread > 0)
-
-
-def _ranks(values: Floats) -> Floats:
-    """Average ranks within each row minus their mean, float64 [items, choices].  A row with a NaN is NaN."""
-    left, right = values[:, :, None], values[:, None, :]
-    ranks = ((left > right) - (left < right).astype(np.float64)).sum(axis=2) / 2
-    return np.where(np.isnan(values).any(axis=1, keepdims=True), np.nan, ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +206,6 @@ def sign_agreement(left: Floats, right: Floats) -> Agreement:
     return Agreement(*(int((signs == sign).sum()) for sign in (1, -1, 0)))
 
 
-def _mean(values: Floats) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Left mean minus right mean over the ``n`` items both scored; ``missing``: items that at least one did not score.
@@ -275,16 +253,6 @@ def minimum_detectable_effect(sd: float, n: int, level: float = 0.95, power: flo
     return (two_sided(level) + NormalDist().inv_cdf(power)) * sd / math.sqrt(n)
 
 
-SIGNIFICANT = 0.01
-"""Warnings that are the outcome of a test are raised below this p-value."""
-
-FEWEST = 20
-"""Items with a prediction from which on positions are tested."""
-
-EXACT = 1 << 14
-"""Most outcomes of which the distribution is computed exactly: some milliseconds."""
-
-
 @dataclass(frozen=True, slots=True)
 class PositionBias:
     """How unevenly the model treats the positions.
@@ -301,6 +269,10 @@ class PositionBias:
     chi_square: float
     p: float
     n: int
+
+
+FEWEST = 20
+"""Items with a prediction from which on positions are tested."""
 
 
 def position_bias(predictions: Integers, gold: Integers) -> PositionBias:
@@ -324,6 +296,132 @@ def position_bias(predictions: Integers, gold: Integers) -> PositionBias:
     return PositionBias(
         tuple(recalls.tolist()), float(recalls[used].std()), chi_square, p if n >= FEWEST else math.nan, n
     )
+
+
+def permutation_consistency(predictions: Integers) -> float:
+    """Share of items with the same prediction in every order of the options; NaN when no item has all predictions.
+
+    ``predictions``: the option chosen, by its index in the item, int64 [orders, items]; an item with -1 in any
+    order does not count.
+    """
+    known = (predictions >= 0).all(axis=0)
+    same = (predictions == predictions[:1]).all(axis=0)
+    return float(same[known].mean()) if known.any() else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class SignFlip:
+    """``left_only``, ``right_only``: items only one of the two has right; ``by_tie``: items whose credits differ in
+    another way, because a tie is split or credits are any numbers; ``p``: two-sided, NaN without items that both
+    scored; ``exact``: computed from the distribution itself, not from its normal limit."""
+
+    left_only: int
+    right_only: int
+    by_tie: int
+    p: float
+    exact: bool
+
+    @property
+    def differing(self) -> int:
+        """Items whose credits differ: only they have a sign to flip."""
+        return self.left_only + self.right_only + self.by_tie
+
+
+_STEPS = 10**8
+"""Most additions for which the distribution is computed exactly: a fraction of a second."""
+
+
+def sign_flip(left: Floats, right: Floats, steps: int = _STEPS) -> SignFlip:
+    """P(|Σ ± d| ≥ |Σ d|) for the differences d of the credits [items], NaN for missing, every sign equally likely.
+
+    The permutation test of paired values (Fisher 1935).  Where all credits are 0 or 1 it is McNemar's exact test.
+    If that takes more than ``steps`` additions, or where credits are no parts of a tie but any numbers, ``p`` is from
+    the normal limit of the same distribution.
+    """
+    left_only = int(((left == 1) & (right == 0)).sum())
+    right_only = int(((left == 0) & (right == 1)).sum())
+    both = ~(np.isnan(left) | np.isnan(right))
+    plain = both.any() and all(np.isin(side[both], (0, 1)).all() for side in (left, right))
+    if plain and steps:
+        return SignFlip(left_only, right_only, 0, _binomial_tail(left_only, right_only), True)
+    if not (_fractions(left[both]) and _fractions(right[both])):
+        signed = (left - right)[both]
+        spread = math.sqrt(float(np.square(signed).sum()))
+        p = math.erfc(abs(float(signed.sum())) / spread / math.sqrt(2)) if spread else 1.0
+        return SignFlip(left_only, right_only, int((signed != 0).sum()) - left_only - right_only, p, False)
+    differences = integer_differences(left[both], right[both])
+    observed, largest = abs(sum(differences)), sum(map(abs, differences))
+    exact = len(differences) * ((largest - observed) // 2 + 1) <= steps
+    p = (exact_tail if exact else normal_tail)(differences) if both.any() else math.nan
+    return SignFlip(left_only, right_only, len(differences) - left_only - right_only, p, exact)
+
+
+_LARGEST = 1000
+"""Largest denominator of a credit: a tie among that many choices.  Such fractions differ by far more than floats do."""
+
+
+def integer_differences(left: Floats, right: Floats) -> list[int]:
+    """left - right where they differ, in the greatest unit that makes all of them whole numbers."""
+    values, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
+    credits = [Fraction(value).limit_denominator(_LARGEST) for value in values.tolist()]
+    scale = math.lcm(*(credit.denominator for credit in credits))
+    multiples = np.array([int(credit * scale) for credit in credits], dtype=object)[positions]
+    differences = [difference for difference in multiples[: len(left)] - multiples[len(left) :] if difference]
+    unit = math.gcd(*differences)
+    return [difference // unit for difference in differences]
+
+
+def exact_tail(differences: Sequence[int]) -> float:
+    """The two-sided p-value of whole differences other than 0, from the distribution of their sum over all signs.
+
+    A sum over signs is the largest one minus twice the part that is flipped, so it takes P(flipped part = 0, 1, ...) up
+    to the lower tail.
+    """
+    edge = (sum(map(abs, differences)) - abs(sum(differences))) // 2
+    flipped = np.zeros(edge + 1)
+    flipped[0] = 1.0
+    for size in map(abs, differences):
+        if size <= edge:
+            flipped[size:] += flipped[:-size]
+        flipped /= 2
+    return min(1.0, 2 * float(flipped.sum()))
+
+
+def normal_tail(differences: Sequence[int]) -> float:
+    """The normal limit of :func:`exact_tail`, with a continuity correction of 1: neighbouring sums differ by 2."""
+    sd = math.sqrt(sum(difference**2 for difference in differences))
+    return math.erfc(max(0, abs(sum(differences)) - 1) / sd / math.sqrt(2)) if sd else 1.0
+
+
+def _pearson(left: Floats, right: Floats) -> float:
+    if not len(left):
+        return math.nan
+    x, y = left - left.mean(), right - right.mean()
+    spread = math.sqrt(float((x**2).sum()) * float((y**2).sum()))
+    return float((x * y).sum()) / spread if spread else math.nan
+
+
+def _correlations(scores: Floats, lengths: Floats) -> Floats:
+    """The same of items with equally many choices: float64 [items] from [items, choices]."""
+    left, right = _ranks(scores), _ranks(lengths)
+    spread = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
+    return np.divide((left * right).sum(axis=1), spread, out=np.full(len(left), np.nan), where=spread > 0)
+
+
+def _ranks(values: Floats) -> Floats:
+    """Average ranks within each row minus their mean, float64 [items, choices].  A row with a NaN is NaN."""
+    left, right = values[:, :, None], values[:, None, :]
+    ranks = ((left > right) - (left < right).astype(np.float64)).sum(axis=2) / 2
+    return np.where(np.isnan(values).any(axis=1, keepdims=True), np.nan, ranks)
+
+
+def _mean(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+EXACT = 1 << 14
+"""Most outcomes of which the distribution is computed exactly: some milliseconds."""
 
 
 def _homogeneity(counts: Integers) -> tuple[float, float]:
@@ -360,7 +458,7 @@ def _binomial(size: int) -> Floats:
     return np.diff(bdtr(np.arange(size + 1), size, 0.5), prepend=0.0)
 
 
-def constant_p(choices: Integers, right: Floats | Integers, hit: Mask) -> float:
+def _constant_p(choices: Integers, right: Floats | Integers, hit: Mask) -> float:
     """At most how likely a model without a preference predicts the same position for every item.
 
     ``choices`` and ``right``: how many an item has, ``hit``: whether the position is right, [items] each.  Such a model
@@ -376,111 +474,17 @@ def constant_p(choices: Integers, right: Floats | Integers, hit: Mask) -> float:
     return min(1.0, int(choices.max()) * math.exp(likelihood))
 
 
-def permutation_consistency(predictions: Integers) -> float:
-    """Share of items with the same prediction in every order of the options; NaN when no item has all predictions.
-
-    ``predictions``: the option chosen, by its index in the item, int64 [orders, items]; an item with -1 in any
-    order does not count.
-    """
-    known = (predictions >= 0).all(axis=0)
-    same = (predictions == predictions[:1]).all(axis=0)
-    return float(same[known].mean()) if known.any() else math.nan
-
-
-LARGEST = 1000
-"""Largest denominator of a credit: a tie among that many choices.  Such fractions differ by far more than floats do."""
-
-STEPS = 10**8
-"""Most additions for which the distribution is computed exactly: a fraction of a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class SignFlip:
-    """``left_only``, ``right_only``: items only one of the two has right; ``by_tie``: items whose credits differ in
-    another way, because a tie is split or credits are any numbers; ``p``: two-sided, NaN without items that both
-    scored; ``exact``: computed from the distribution itself, not from its normal limit."""
-
-    left_only: int
-    right_only: int
-    by_tie: int
-    p: float
-    exact: bool
-
-    @property
-    def differing(self) -> int:
-        """Items whose credits differ: only they have a sign to flip."""
-        return self.left_only + self.right_only + self.by_tie
-
-
-def sign_flip(left: Floats, right: Floats, steps: int = STEPS) -> SignFlip:
-    """P(|Σ ± d| ≥ |Σ d|) for the differences d of the credits [items], NaN for missing, every sign equally likely.
-
-    The permutation test of paired values (Fisher 1935).  Where all credits are 0 or 1 it is McNemar's exact test.
-    If that takes more than ``steps`` additions, or where credits are no parts of a tie but any numbers, ``p`` is from
-    the normal limit of the same distribution.
-    """
-    left_only = int(((left == 1) & (right == 0)).sum())
-    right_only = int(((left == 0) & (right == 1)).sum())
-    both = ~(np.isnan(left) | np.isnan(right))
-    plain = both.any() and all(np.isin(side[both], (0, 1)).all() for side in (left, right))
-    if plain and steps:
-        return SignFlip(left_only, right_only, 0, binomial_tail(left_only, right_only), True)
-    if not (_fractions(left[both]) and _fractions(right[both])):
-        signed = (left - right)[both]
-        spread = math.sqrt(float(np.square(signed).sum()))
-        p = math.erfc(abs(float(signed.sum())) / spread / math.sqrt(2)) if spread else 1.0
-        return SignFlip(left_only, right_only, int((signed != 0).sum()) - left_only - right_only, p, False)
-    differences = integer_differences(left[both], right[both])
-    observed, largest = abs(sum(differences)), sum(map(abs, differences))
-    exact = len(differences) * ((largest - observed) // 2 + 1) <= steps
-    p = (exact_tail if exact else normal_tail)(differences) if both.any() else math.nan
-    return SignFlip(left_only, right_only, len(differences) - left_only - right_only, p, exact)
-
-
 def _fractions(credits: Floats) -> bool:
     """Whether all credits are whole, or parts of a tie."""
     values = np.unique(credits)
-    if len(values) > LARGEST:
+    if len(values) > _LARGEST:
         return False
-    return all(abs(float(Fraction(value).limit_denominator(LARGEST)) - value) < 1e-9 for value in values.tolist())
+    return all(abs(float(Fraction(value).limit_denominator(_LARGEST)) - value) < 1e-9 for value in values.tolist())
 
 
-def integer_differences(left: Floats, right: Floats) -> list[int]:
-    """left - right where they differ, in the greatest unit that makes all of them whole numbers."""
-    values, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
-    credits = [Fraction(value).limit_denominator(LARGEST) for value in values.tolist()]
-    scale = math.lcm(*(credit.denominator for credit in credits))
-    multiples = np.array([int(credit * scale) for credit in credits], dtype=object)[positions]
-    differences = [difference for difference in multiples[: len(left)] - multiples[len(left) :] if difference]
-    unit = math.gcd(*differences)
-    return [difference // unit for difference in differences]
-
-
-def exact_tail(differences: Sequence[int]) -> float:
-    """The two-sided p-value of whole differences other than 0, from the distribution of their sum over all signs.
-
-    A sum over signs is the largest one minus twice the part that is flipped, so it takes P(flipped part = 0, 1, ...) up
-    to the lower tail.
-    """
-    edge = (sum(map(abs, differences)) - abs(sum(differences))) // 2
-    flipped = np.zeros(edge + 1)
-    flipped[0] = 1.0
-    for size in map(abs, differences):
-        if size <= edge:
-            flipped[size:] += flipped[:-size]
-        flipped /= 2
-    return min(1.0, 2 * float(flipped.sum()))
-
-
-def binomial_tail(left_only: int, right_only: int) -> float:
+def _binomial_tail(left_only: int, right_only: int) -> float:
     """The same as :func:`exact_tail` where all differences are 1 or -1: McNemar's exact test."""
     from scipy.special import bdtr
 
     differing = left_only + right_only
     return min(1.0, 2 * float(bdtr(min(left_only, right_only), differing, 0.5))) if differing else 1.0
-
-
-def normal_tail(differences: Sequence[int]) -> float:
-    """The normal limit of :func:`exact_tail`, with a continuity correction of 1: neighbouring sums differ by 2."""
-    sd = math.sqrt(sum(difference**2 for difference in differences))
-    return math.erfc(max(0, abs(sum(differences)) - 1) / sd / math.sqrt(2)) if sd else 1.0

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,7 +32,7 @@ from choicewise.records import (
     Manifest,
     Remedy,
 )
-from choicewise.store.folder import RunFolder, unlisted_blocks, usable_blocks
+from choicewise.store.folder import unlisted_blocks, usable_blocks
 from choicewise.store.manifest import read_manifest, write_manifest
 from choicewise.store.tables import (
     SCHEMAS,
@@ -43,25 +40,26 @@ from choicewise.store.tables import (
     damage,
     damaged_blocks,
     other_version,
-    read_batches,
     read_columns,
-    read_table,
     unanswered_keys,
 )
 from choicewise.util.files import (
     PARTIAL,
     copy_of,
     disk_errors,
+    move,
     new_file,
     new_folder,
     read_text,
     remove,
-    sync,
     write_text,
 )
 
 Summary = Callable[[Path, Manifest, bool], Fault | None]
 """What is wrong with the summary of a run, of which nothing else is damaged if the last argument says so."""
+
+_ASIDE = "damaged"
+"""The folder inside a run folder that takes what is set aside."""
 
 
 def examine(run: Path, summary: Summary = lambda *_: None) -> Examined:
@@ -75,24 +73,21 @@ def examine(run: Path, summary: Summary = lambda *_: None) -> Examined:
     examined = Examined(str(run), "complete" if manifest.complete else "not complete", lost)
     examined.blocks, faults = len(manifest.blocks), examined.faults
     faults += _copy(run, manifest) if not lost else ()
-    counts, item_faults = _items(run, manifest)
-    faults += item_faults
-    stray = list(stray_faults(run, manifest))
-    broken = file_faults(run, manifest.blocks)
+    faults += _items(run, manifest)
+    stray = list(_stray_faults(run, manifest))
+    broken = _file_faults(run, manifest.blocks)
     harmed = {fault.block for fault in broken}
-    placed = list(place_faults([block for block in manifest.blocks if block.name not in harmed], counts))
-    faults += broken + placed
-    whole = [block for block in manifest.blocks if block.name not in harmed | {fault.block for fault in placed}]
-    faults += double_faults(run, whole)
-    faults += dangling_faults(run, whole, harmed=bool(broken or placed))
+    faults += broken
+    whole = [block for block in manifest.blocks if block.name not in harmed]
+    faults += _dangling_faults(run, whole, harmed=bool(broken))
     faults += stray
     if not harmed:
         examined.unanswered = len(unanswered_keys(run, manifest))
     if (fault := summary(run, manifest, not examined.harmed)) is not None:
         faults.append(fault)
-    if (run / ASIDE).is_dir() and (count := sum(1 for _ in (run / ASIDE).iterdir())):
+    if (run / _ASIDE).is_dir() and (count := sum(1 for _ in (run / _ASIDE).iterdir())):
         problem = f"holds what was set aside before ({count}); delete it when you need it no more"
-        faults.append(Fault("set aside", f"{ASIDE}/", problem, Remedy.none))
+        faults.append(Fault("set aside", f"{_ASIDE}/", problem, Remedy.none))
     return examined
 
 
@@ -118,6 +113,37 @@ def usable_manifest(run: Path) -> tuple[Manifest | None, list[Fault]]:
     return None, [Fault("manifest", MANIFEST, problem, Remedy.by_hand)]
 
 
+WriteFile = Callable[[Path, Manifest], dict[str, FileRecord]]
+"""Writes a file of a run again, and returns it by name; StoreError where it can't."""
+
+
+def repair(run: Path, faults: Sequence[Fault], writers: Mapping[str, WriteFile]) -> Iterator[str]:
+    """Repair what can be, under the lock of the folder; a line about each thing that was done.
+
+    ``writers``: by the names of the files that can be written again.
+    """
+    with disk_errors(run):
+        for fault in faults:
+            if fault.remedy is Remedy.put_back:
+                yield _put_back(run, fault)
+                return  # what else is wrong is judged by the manifest that is there now
+        yield from _ask_again(run, [fault for fault in faults if fault.remedy is Remedy.ask_again])
+        for fault in faults:
+            if not os.path.lexists(run / fault.path) and fault.remedy is not Remedy.write_again:
+                continue  # it went with the block that it lay in
+            match fault.remedy:
+                case Remedy.remove:
+                    remove(run / fault.path)
+                    yield f"{fault.path} was removed: it {fault.problem}"
+                case Remedy.set_aside:
+                    yield f"{fault.path} was set aside as {_set_aside(run, run / fault.path)}: it {fault.problem}"
+                case Remedy.copy:
+                    _copy_in(run / fault.path)
+                    yield f"{fault.path}, which was a link, holds its content now"
+                case Remedy.write_again:
+                    yield _write_again(run, fault, writers[fault.path])
+
+
 def _copy(run: Path, manifest: Manifest) -> list[Fault]:
     """The copy of a manifest that is whole: it counts for nothing, and the next write renews it."""
     name = copy_of(run / MANIFEST).name
@@ -135,55 +161,13 @@ def _said(error: StoreError, path: Path) -> str:
     return error.message.split("; ")[0].removeprefix(f"{path} ")
 
 
-def _items(run: Path, manifest: Manifest) -> tuple[dict[tuple[str, str], int] | None, list[Fault]]:
-    """The items of every subject of every split, and what is wrong with their table."""
+def _items(run: Path, manifest: Manifest) -> list[Fault]:
+    """What is wrong with the item table."""
     path = run / ITEM_FILE
     reason = damage(path, manifest.files.get(ITEM_FILE)) or other_version(path, ITEMS)
     if reason and reason.startswith("can't be read") and path.is_file():
-        return None, [Fault("unreadable", ITEM_FILE, f"{reason}; make it readable", Remedy.by_hand)]
-    if reason:
-        return None, [Fault("item table", ITEM_FILE, reason, Remedy.write_again)]
-    counts: dict[tuple[str, str], int] = {}
-    for batch in read_batches(path, ITEMS, ["split", "subject"]):
-        pairs = pc.value_counts(pc.binary_join_element_wise(batch["split"], batch["subject"], "\n"))
-        for pair in pairs.to_pylist():
-            split, _, subject = pair["values"].partition("\n")
-            counts[split, subject] = counts.get((split, subject), 0) + pair["counts"]
-    return counts, []
-
-
-WriteFile = Callable[[Path, Manifest], dict[str, FileRecord]]
-"""Writes a file of a run again, and returns it by name; StoreError where it can't."""
-
-
-def repair(run: Path, faults: Sequence[Fault], writers: Mapping[str, WriteFile]) -> Iterator[str]:
-    """Repair what can be, under the lock of the folder; a line about each thing that was done.
-
-    ``writers``: by the names of the files that can be written again.
-    """
-    with disk_errors(run):
-        for fault in faults:
-            if fault.remedy is Remedy.put_back:
-                yield _put_back(run, fault)
-                return  # what else is wrong is judged by the manifest that is there now
-        yield from _ask_again(run, [fault for fault in faults if fault.remedy is Remedy.ask_again])
-        # Strays come first: a block that is written again takes nothing foreign along.
-        for fault in sorted(faults, key=lambda fault: fault.remedy is Remedy.leave_out):
-            if not os.path.lexists(run / fault.path) and fault.remedy is not Remedy.write_again:
-                continue  # it went with the block that it lay in
-            match fault.remedy:
-                case Remedy.remove:
-                    remove(run / fault.path)
-                    yield f"{fault.path} was removed: it {fault.problem}"
-                case Remedy.set_aside:
-                    yield f"{fault.path} was set aside as {_set_aside(run, run / fault.path)}: it {fault.problem}"
-                case Remedy.copy:
-                    _copy_in(run / fault.path)
-                    yield f"{fault.path}, which was a link, holds its content now"
-                case Remedy.leave_out:
-                    yield _leave_out(run, fault)
-                case Remedy.write_again:
-                    yield _write_again(run, fault, writers[fault.path])
+        return [Fault("unreadable", ITEM_FILE, f"{reason}; make it readable", Remedy.by_hand)]
+    return [Fault("item table", ITEM_FILE, reason, Remedy.write_again)] if reason else []
 
 
 def _put_back(run: Path, fault: Fault) -> str:
@@ -215,8 +199,7 @@ def _ask_again(run: Path, faults: Sequence[Fault]) -> Iterator[str]:
 def _set_aside(run: Path, path: Path) -> str:
     """Move what is at ``path``, itself a link or not, below ``damaged/``; returns where it is, relative to the run."""
     free = _free(run, path)
-    path.rename(free)
-    sync(path.parent)
+    move(path, free)
     return free.relative_to(run).as_posix()
 
 
@@ -227,7 +210,7 @@ def _copy_aside(run: Path, path: Path) -> str:
 
 
 def _free(run: Path, path: Path) -> Path:
-    folder = run / ASIDE
+    folder = run / _ASIDE
     if folder.is_symlink():
         raise StoreError(f"{folder} is a link; remove it, what is damaged goes there")
     folder.mkdir(exist_ok=True)
@@ -248,17 +231,6 @@ def _copy_in(path: Path) -> None:
             shutil.copyfile(path, partial)
 
 
-def _leave_out(run: Path, fault: Fault) -> str:
-    folder = RunFolder(run, read_manifest(run))
-    name = Path(fault.path).parts[1]
-    (block,) = (block for block in folder.manifest.blocks if block.name == name)
-    path = block_file(run, block, "observations")
-    table = read_table(path, OBSERVATIONS, block.files.get(path.name))
-    first = first_rows(run, folder.manifest.blocks, name)
-    folder.replace_observations(name, table.filter(pa.chunked_array([first])))
-    return f"{len(table) - first.true_count:,} doubled observations of block {name} were left out"
-
-
 def _write_again(run: Path, fault: Fault, write: WriteFile) -> str:
     manifest = read_manifest(run)
     try:
@@ -269,10 +241,7 @@ def _write_again(run: Path, fault: Fault, write: WriteFile) -> str:
     return f"{fault.path} was written again from the {'data' if fault.path == ITEM_FILE else 'observations'}"
 
 
-_KEYS = ("key", "before", "after")
-
-
-def file_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
+def _file_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
     """The blocks that are not what was written."""
     faults = []
     for broken in damaged_blocks(run, blocks):
@@ -286,82 +255,10 @@ def file_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
     return faults
 
 
-def place_faults(blocks: Sequence[BlockRecord], counts: dict[tuple[str, str], int] | None) -> Iterator[Fault]:
-    """Blocks about items that an earlier block was asked about in the same way, or that are not in the item table.
-
-    ``counts``: the items of every subject of every split; None where that is not known.
-    """
-    for place, block in enumerate(blocks):
-        where = f"{BLOCK_FOLDER}/{block.name}"
-        subject = block.split, block.subject
-        if counts is not None and block.stop > counts.get(subject, 0):
-            problem = f"is about items up to {block.stop} of {block.subject} ({block.split}), which has fewer"
-            yield Fault("misplaced block", where, problem, Remedy.ask_again, block.name)
-            continue
-        for other in blocks[:place]:
-            same = (other.split, other.subject) == subject and set(other.asks) & set(block.asks)
-            if same and block.start < other.stop and other.start < block.stop:
-                problem = f"was asked about the same items in the same way as block {other.name}"
-                yield Fault("overlapping block", where, problem, Remedy.ask_again, block.name)
-                break
+_KEYS = ("key", "before", "after")
 
 
-def double_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
-    """Blocks with observations whose key another row has before them."""
-    return [
-        Fault(
-            "doubled observations",
-            f"{BLOCK_FOLDER}/{block.name}/observations.parquet",
-            f"holds {count:,} observations that are there already{_differing(differ)}; the first ones count",
-            Remedy.leave_out,
-        )
-        for block, count, differ in _doubles(run, blocks)
-    ]
-
-
-def _differing(count: int) -> str:
-    return f", {count:,} of them with other numbers" if count else ""
-
-
-def first_rows(run: Path, blocks: Sequence[BlockRecord], name: str) -> pa.Array:
-    """Which observations of block ``name`` no row of it or of an earlier block has before them, bool [rows]."""
-    before = pa.array([], pa.string())
-    for block in blocks:
-        keys = _read(run, block, "observations", ["key"])["key"].combine_chunks()
-        if block.name == name:
-            place = pc.index_in(keys, pc.unique(keys)).to_numpy()
-            first = np.zeros(len(keys), dtype=np.bool_)
-            first[np.unique(place, return_index=True)[1]] = True
-            return pc.and_(pa.array(first), pc.invert(pc.is_in(keys, before)))
-        before = pa.concat_arrays([before, keys])
-    raise KeyError(name)
-
-
-def _doubles(run: Path, blocks: Sequence[BlockRecord]) -> Iterator[tuple[BlockRecord, int, int]]:
-    """Every block with such rows, how many, and how many of them differ from the first one."""
-    every = [_read(run, block, "observations", ["key"])["key"].combine_chunks() for block in blocks]
-    keys = pa.concat_arrays(every) if every else pa.array([], pa.string())
-    if len(keys) == pc.count_distinct(keys).as_py():
-        return
-    seen: dict[str, str] = {}
-    counts = Counter(keys.to_pylist())
-    for block, own in zip(blocks, every, strict=True):
-        if not any(counts[key] > 1 for key in own.to_pylist()):
-            continue
-        table = _read(run, block, "observations", OBSERVATIONS.names)
-        number = differ = 0
-        for row in table.filter(pc.is_in(table["key"], pa.array([k for k in counts if counts[k] > 1]))).to_pylist():
-            key, content = row["key"], repr(row)
-            if key in seen:
-                number += 1
-                differ += seen[key] != content
-            else:
-                seen[key] = content
-        if number:
-            yield block, number, differ
-
-
-def dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> list[Fault]:
+def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> list[Fault]:
     """Blocks with spans that name observations which no block holds.
 
     ``harmed``: whether other blocks are damaged, which may hold them: then they come again with those.
@@ -389,19 +286,13 @@ def _read(run: Path, block: BlockRecord, table: str, columns: Sequence[str]) -> 
     return read_columns(block_file(run, block, table), schema, columns)
 
 
-ASIDE = "damaged"
-"""The folder inside a run folder that takes what is set aside."""
-
-OWN = frozenset({MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER, ASIDE})
+_OWN = frozenset({MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER, _ASIDE})
 """Names in a run folder."""
 
 _FILES = frozenset(f"{table}.parquet" for table in SCHEMAS)
-_PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib", ".dill")
-_AHEAD = 3600
-"""Seconds that a file may be newer than the clock says."""
 
 
-def stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
+def _stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
     """Everything in the folder ``run`` that its ``manifest`` does not explain; nothing outside is read."""
     yield from _leftovers(run, manifest)
     listed = {block.name for block in manifest.blocks}
@@ -409,7 +300,7 @@ def stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
     for path in sorted(run.iterdir()):
         if path.is_symlink():
             yield _link(run, path, manifest)
-        elif path.name not in OWN and not path.name.endswith(PARTIAL):
+        elif path.name not in _OWN and not path.name.endswith(PARTIAL):
             yield _foreign(run, path, inside=False)
     folder = run / BLOCK_FOLDER
     for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
@@ -425,7 +316,6 @@ def stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
                     yield _link(run, file, manifest)
                 elif file.name not in _FILES:
                     yield _foreign(run, file, inside=True)
-    yield from _ahead(run)
 
 
 def _leftovers(run: Path, manifest: Manifest) -> Iterator[Fault]:
@@ -469,6 +359,9 @@ def _foreign(run: Path, path: Path, inside: bool) -> Fault:
     return Fault("foreign", where, problem, Remedy.set_aside if inside else Remedy.none)
 
 
+_PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib", ".dill")
+
+
 def _is_pickle(path: Path) -> bool:
     if path.is_dir() or not path.is_file():
         return False
@@ -480,12 +373,3 @@ def _is_pickle(path: Path) -> bool:
     except OSError:
         return False
     return len(head) == 2 and head[0] == 0x80 and 2 <= head[1] <= 5  # the protocol of a pickle
-
-
-def _ahead(run: Path) -> Iterator[Fault]:
-    limit = time.time() + _AHEAD
-    files = [path for path in run.rglob("*") if not path.is_symlink() and path.is_file()]
-    count = sum(path.stat().st_mtime > limit for path in files)
-    if count:
-        problem = f"{count} files are dated in the future: a clock went wrong, and nothing depends on it"
-        yield Fault("clock", ".", problem, Remedy.none)

@@ -49,9 +49,6 @@ from choicewise.store.tables import (
 )
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, locked, remove, renew_copy
 
-FLUSH = 60.0
-"""Seconds between two writes of the observations of a long block: what a kill loses at most."""
-
 
 class TokenCounter(Protocol):
     """Who answers, and counts what it computes."""
@@ -63,6 +60,10 @@ class TokenCounter(Protocol):
     @property
     def requests(self) -> int:
         """Requests to a server so far; 0 where none is asked."""
+
+
+FLUSH = 60.0
+"""Seconds between two writes of the observations of a long block: what a kill loses at most."""
 
 
 class BlockWriter:
@@ -117,6 +118,9 @@ class BlockWriter:
         self._folder.add_block(self._place, asks, tables, spent)
         self._tables = []
         self._rows, self._since, self._computed, self._requests = [], now, computed, sent
+
+
+KEY_BYTES = 16
 
 
 @dataclass
@@ -259,14 +263,6 @@ def open_folder(path: Path, wanted: Manifest, items: Mapping[str, Iterable[ItemR
         yield RunFolder(path, manifest)
 
 
-_IDENTITY = {
-    "model": ("digest", "dtype", "device", "window", "chat"),
-    "dataset": ("digest",),
-    "selection": ("subjects", "limit"),
-}
-"""What must agree for a run to be continued; names and paths may change."""
-
-
 def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[str, Iterable[ItemRow]]) -> Manifest:
     """The manifest to go on with when ``items`` are asked; it is written when it changes.
 
@@ -311,12 +307,6 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
     return extended
 
 
-def _both_typed(existing: Manifest, wanted: Manifest) -> tuple[tuple[str, ...], ...]:
-    """All lines that asked for the protocols; none where one of them is not known."""
-    new = tuple(line for line in wanted.typed if line not in existing.typed)
-    return (*existing.typed, *new) if existing.typed and wanted.typed else ()
-
-
 def usable_blocks(blocks: Sequence[BlockRecord], damaged: Sequence[BlockRecord]) -> tuple[BlockRecord, ...]:
     """The blocks that are of use where the ``damaged`` ones are gone.
 
@@ -327,9 +317,66 @@ def usable_blocks(blocks: Sequence[BlockRecord], damaged: Sequence[BlockRecord])
     return tuple(block for block in blocks if block not in damaged and not any(_overlap(block, part) for part in parts))
 
 
+_Keys = npt.NDArray[np.bytes_]
+
+
+class Keys:
+    """A set of keys (:attr:`choicewise.questions.Span.key`), of which a run has millions."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        # Sorted arrays, each longer than the next: adding sorts every key only a few times.
+        self._parts: list[_Keys] = []
+        self.add(keys)
+
+    def add(self, keys: Iterable[str]) -> None:
+        """Put further keys into the set."""
+        new = np.unique(_as_array(list(keys)))
+        while self._parts and len(self._parts[-1]) <= 2 * len(new):
+            new = np.unique(np.concatenate([self._parts.pop(), new]))
+        if len(new):
+            self._parts.append(new)
+
+    def without(self, keys: Sequence[str]) -> list[str]:
+        """Those of ``keys`` that are not in the set, in their order."""
+        wanted = _as_array(keys)
+        known = np.zeros(len(wanted), dtype=np.bool_)
+        for part in self._parts:
+            place = np.minimum(np.searchsorted(part, wanted), len(part) - 1)
+            known |= part[place] == wanted
+        return [key for key, is_known in zip(keys, known.tolist(), strict=True) if not is_known]
+
+
+def leftovers(run: Path, manifest: Manifest) -> Iterator[Path]:
+    """Files and folders that count for nothing: whoever writes to the folder may delete them."""
+    yield from sorted(run.glob(f"*{PARTIAL}"))
+    yield from unlisted_blocks(run, manifest)
+
+
+def unlisted_blocks(run: Path, manifest: Manifest) -> list[Path]:
+    """What lies where blocks do, under a name that a block or an unfinished one has, and is not listed."""
+    listed = {block.name for block in manifest.blocks}
+    blocks = run / BLOCK_FOLDER
+    there = sorted(blocks.iterdir()) if blocks.is_dir() and not blocks.is_symlink() else []
+    return [path for path in there if path.name not in listed and path.name.removesuffix(PARTIAL).isdecimal()]
+
+
+def _both_typed(existing: Manifest, wanted: Manifest) -> tuple[tuple[str, ...], ...]:
+    """All lines that asked for the protocols; none where one of them is not known."""
+    new = tuple(line for line in wanted.typed if line not in existing.typed)
+    return (*existing.typed, *new) if existing.typed and wanted.typed else ()
+
+
 def _overlap(one: BlockRecord, other: BlockRecord) -> bool:
     same = (one.split, one.subject) == (other.split, other.subject)
     return same and one.start < other.stop and other.start < one.stop
+
+
+_IDENTITY = {
+    "model": ("digest", "dtype", "device", "window", "chat"),
+    "dataset": ("digest",),
+    "selection": ("subjects", "limit"),
+}
+"""What must agree for a run to be continued; names and paths may change."""
 
 
 def _check_identity(path: Path, existing: Manifest, wanted: Manifest) -> None:
@@ -373,50 +420,5 @@ def _short(name: str, value: Any) -> Any:
     return value[:12] if name == "digest" else list(value) if isinstance(value, tuple) else value
 
 
-KEY_BYTES = 16
-
-_Keys = npt.NDArray[np.bytes_]
-
-
-class Keys:
-    """A set of keys (:attr:`choicewise.questions.Span.key`), of which a run has millions."""
-
-    def __init__(self, keys: Iterable[str] = ()) -> None:
-        # Sorted arrays, each longer than the next: adding sorts every key only a few times.
-        self._parts: list[_Keys] = []
-        self.add(keys)
-
-    def add(self, keys: Iterable[str]) -> None:
-        """Put further keys into the set."""
-        new = np.unique(_as_array(list(keys)))
-        while self._parts and len(self._parts[-1]) <= 2 * len(new):
-            new = np.unique(np.concatenate([self._parts.pop(), new]))
-        if len(new):
-            self._parts.append(new)
-
-    def without(self, keys: Sequence[str]) -> list[str]:
-        """Those of ``keys`` that are not in the set, in their order."""
-        wanted = _as_array(keys)
-        known = np.zeros(len(wanted), dtype=np.bool_)
-        for part in self._parts:
-            place = np.minimum(np.searchsorted(part, wanted), len(part) - 1)
-            known |= part[place] == wanted
-        return [key for key, is_known in zip(keys, known.tolist(), strict=True) if not is_known]
-
-
 def _as_array(keys: Sequence[str]) -> _Keys:
     return np.frombuffer(bytes.fromhex("".join(keys)), dtype=f"S{KEY_BYTES}")
-
-
-def leftovers(run: Path, manifest: Manifest) -> Iterator[Path]:
-    """Files and folders that count for nothing: whoever writes to the folder may delete them."""
-    yield from sorted(run.glob(f"*{PARTIAL}"))
-    yield from unlisted_blocks(run, manifest)
-
-
-def unlisted_blocks(run: Path, manifest: Manifest) -> list[Path]:
-    """What lies where blocks do, under a name that a block or an unfinished one has, and is not listed."""
-    listed = {block.name for block in manifest.blocks}
-    blocks = run / BLOCK_FOLDER
-    there = sorted(blocks.iterdir()) if blocks.is_dir() and not blocks.is_symlink() else []
-    return [path for path in there if path.name not in listed and path.name.removesuffix(PARTIAL).isdecimal()]

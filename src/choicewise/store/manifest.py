@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import Counter
@@ -15,25 +14,26 @@ from typing import TYPE_CHECKING, Any
 from choicewise.errors import StoreError
 from choicewise.records import FORMAT, MANIFEST, SUMMARY, SWEEP, SWEEP_FORMAT, SWEEP_VERSION, VERSION, Manifest, Sweep
 from choicewise.util.files import copy_of, read_text, write_twice
+from choicewise.util.jsonio import exact_json, json_digest
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
-
-
-_RUN_AGAIN = "`choicewise doctor` puts back its copy; or evaluate again into a new folder"
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the folder's manifest in one step, then its copy."""
     content = asdict(manifest)
     content = {"format": FORMAT, "version": VERSION, "sha256": _digest(content), **content}
-    write_twice(folder / MANIFEST, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_twice(folder / MANIFEST, exact_json(content, indent=1) + "\n")
 
 
 def version_of(manifest: Manifest) -> str:
     """sha256 (64 hex) of the manifest but for the summary that it lists: the same as long as nothing more is asked."""
     files = {name: file for name, file in manifest.files.items() if name != SUMMARY}
     return _digest(asdict(replace(manifest, files=files)))
+
+
+_RUN_AGAIN = "`choicewise doctor` puts back its copy; or evaluate again into a new folder"
 
 
 def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
@@ -64,15 +64,15 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
         raise StoreError(f"{path} has version {version} of the format, and this Choicewise reads {VERSION}; {advice}")
     listed = content.pop("sha256", None)
     try:
-        manifest = _reader().validate_json(json.dumps(content))
-    except RecursionError as error:
-        raise StoreError(f"{path} is damaged ({error}); {_RUN_AGAIN}") from error
+        manifest = _reader().validate_json(exact_json(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
         problem = problems.get(first["type"], f"is {first['input']!r} ({first['msg']})")
         field = ".".join(map(str, first["loc"]))
         raise StoreError(f"{path} is damaged: field {field} {problem}; {_RUN_AGAIN}") from error
+    except (RecursionError, ValueError) as error:
+        raise StoreError(f"{path} is damaged ({error}); {_RUN_AGAIN}") from error
     if listed != _digest(content):
         raise StoreError(f"{path} was changed after it was written (its sha256 differs); {_RUN_AGAIN}")
     counts = Counter(block.name for block in manifest.blocks)
@@ -81,31 +81,19 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     return manifest
 
 
-@cache
-def _reader() -> TypeAdapter[Manifest]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Manifest)
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    """sha256 (64 hex) of what the manifest says, so that nothing in it is believed that was edited later."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-_SWEEP_AGAIN = "`choicewise doctor` puts back its copy; or begin another folder"
-
-
 def write_sweep(folder: Path, sweep: Sweep) -> None:
     """Replace the folder's file in one step, then its copy."""
     content = {"format": SWEEP_FORMAT, "version": SWEEP_VERSION, **asdict(sweep)}
-    write_twice(folder / SWEEP, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_twice(folder / SWEEP, exact_json(content, indent=1) + "\n")
 
 
 def is_sweep(folder: Path) -> bool:
     """Whether the folder holds several runs, and is none itself; a folder that can't be read is for others to name."""
     own = folder / SWEEP, copy_of(folder / SWEEP)
     return any(map(os.path.isfile, own)) and not os.path.exists(folder / MANIFEST)
+
+
+_SWEEP_AGAIN = "`choicewise doctor` puts back its copy; or begin another folder"
 
 
 def read_sweep(folder: Path, name: str = SWEEP) -> Sweep:
@@ -131,12 +119,26 @@ def read_sweep(folder: Path, name: str = SWEEP) -> Sweep:
     if (version := content.pop("version", None)) != SWEEP_VERSION:
         raise StoreError(f"{path} has version {version}, and this Choicewise reads {SWEEP_VERSION}; upgrade Choicewise")
     try:
-        sweep = TypeAdapter(Sweep).validate_json(json.dumps(content))
+        sweep = TypeAdapter(Sweep).validate_json(exact_json(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
         raise StoreError(f"{path} is damaged: field {field}: {first['msg']}; {_SWEEP_AGAIN}") from error
+    except (RecursionError, ValueError) as error:
+        raise StoreError(f"{path} is damaged ({error}); {_SWEEP_AGAIN}") from error
     for cell in sweep.cells:
         if Path(cell.folder).is_absolute() or ".." in Path(cell.folder).parts:
             raise StoreError(f"{path} is damaged: {cell.folder} lies outside; {_SWEEP_AGAIN}")
     return sweep
+
+
+@cache
+def _reader() -> TypeAdapter[Manifest]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Manifest)
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """sha256 (64 hex) of what the manifest says, so that nothing in it is believed that was edited later."""
+    return json_digest(content)

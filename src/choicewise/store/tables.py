@@ -36,9 +36,7 @@ from choicewise.records import (
     ObservationRow,
 )
 from choicewise.util.files import TABLE, Refused, disk_errors, new_file, new_folder, open_file, read_bytes
-from choicewise.util.tables import open_parquet, unpacked
-
-_OTHERS = ("requests", "spans")
+from choicewise.util.tables import open_parquet, unpacked, write_parquet
 
 
 def replaced(run: Path, block: BlockRecord, answers: Mapping[str, ObservationRow]) -> pa.Table:
@@ -52,6 +50,9 @@ def replaced(run: Path, block: BlockRecord, answers: Mapping[str, ObservationRow
     places = pc.fill_null(pc.index_in(old["key"], new["key"].combine_chunks()), -1).to_numpy()
     rows = np.where(places < 0, np.arange(len(old)), len(old) + places)
     return pa.concat_tables([old, new]).take(pa.array(rows))
+
+
+_OTHERS = ("requests", "spans")
 
 
 def write_replacement(run: Path, old: BlockRecord, name: str, observations: pa.Table) -> dict[str, FileRecord]:
@@ -87,6 +88,10 @@ class Damage:
     reason: str
 
 
+SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
+"""The tables of a block."""
+
+
 def damaged_blocks(run: Path, blocks: Sequence[BlockRecord]) -> list[Damage]:
     """Those of ``blocks`` whose files in the folder ``run`` differ from the manifest in size or sha256.
 
@@ -116,44 +121,24 @@ def present_blocks(run: Path, blocks: Sequence[BlockRecord]) -> list[BlockRecord
     ]
 
 
-SCHEMAS = {"requests": REQUESTS, "spans": SPANS, "observations": OBSERVATIONS}
-"""The tables of a block."""
-
-BATCH = 16_384
-"""Rows of a batch."""
-
-REPEATED = ["prompt", "item", "subject", "null", "continuation", "missing"]
+_REPEATED = ["prompt", "item", "subject", "null", "continuation", "missing"]
 """Columns with few different values; to look for repetitions in the others takes time in vain."""
-
-ITEMS_AT_ONCE = 20_000
-"""Items that are written together, a row group of their table."""
-
-_RESTORE = "restore it from a copy, or evaluate again into a new folder"
-
-_Part = TypeVar("_Part", pa.Table, pa.RecordBatch)
-
-Rows = Sequence[tuple[Any, ...]]
-"""Typed rows (:mod:`choicewise.records`), whose fields are the columns in the order of the schema."""
 
 
 def write_arrow(path: Path, table: pa.Table) -> None:
     """One Parquet file (zstd) of exactly this table."""
     with disk_errors(path):
-        pq.write_table(table, path, compression="zstd", use_dictionary=REPEATED, write_statistics=False)
+        write_parquet(path, table, repeated=_REPEATED, statistics=False)
+
+
+Rows = Sequence[tuple[Any, ...]]
+"""Typed rows (:mod:`choicewise.records`), whose fields are the columns in the order of the schema."""
 
 
 def make_table(schema: pa.Schema, rows: Rows) -> pa.Table:
     """Typed rows as a table."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.table([_array(*pair) for pair in zip(columns, schema.types, strict=True)], schema=schema)
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """A column; lists of numbers are laid end to end, which is much faster than to convert one by one."""
-    if not pa.types.is_list(kind) or set(map(type, values)) != {np.ndarray}:
-        return pa.array(values, kind)
-    offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(values), kind.value_type))
 
 
 def fingerprint(content: bytes) -> FileRecord:
@@ -166,6 +151,9 @@ def file_record(path: Path) -> FileRecord:
     with open_file(path) as file:
         sha = hashlib.file_digest(file, "sha256")
         return FileRecord(file.tell(), sha.hexdigest())
+
+
+_RESTORE = "restore it from a copy, or evaluate again into a new folder"
 
 
 def read_listed(path: Path, listed: FileRecord | None) -> bytes:
@@ -208,11 +196,15 @@ def read_columns(path: Path, schema: pa.Schema, columns: Sequence[str]) -> pa.Ta
     return _completed(table, pa.schema([schema.field(name) for name in columns]))
 
 
+_BATCH = 16_384
+"""Rows of a batch."""
+
+
 def read_batches(path: Path, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The same in batches, so that a long table is never in memory as a whole."""
     with _opened(path, schema, columns, whole=False) as (file, _):
         wanted = pa.schema([schema.field(name) for name in columns])
-        for batch in file.iter_batches(batch_size=BATCH, columns=_present(file, columns), use_threads=False):
+        for batch in file.iter_batches(batch_size=_BATCH, columns=_present(file, columns), use_threads=False):
             yield _completed(batch, wanted)
 
 
@@ -230,51 +222,16 @@ def block_file(run: Path, block: BlockRecord, table: str) -> Path:
     return run / BLOCK_FOLDER / block.name / f"{table}.parquet"
 
 
-@contextmanager
-def _opened(
-    path: Path, schema: pa.Schema, columns: Sequence[str] | None = None, whole: bool = True
-) -> Iterator[tuple[pq.ParquetFile, int]]:
-    """The file, of which these ``columns`` are read, as a ``whole`` or in batches, and the memory that they take."""
-    try:
-        with open_file(path, TABLE) as content:
-            file = open_parquet(content)
-            _check_schema(path, file, schema)
-            yield file, unpacked(content, columns, whole)
-    except (pa.ArrowException, OSError) as error:
-        raise StoreError(f"{path} can't be read ({error}); {_RESTORE}") from error
-
-
-def _check_schema(path: Path, file: pq.ParquetFile, schema: pa.Schema) -> None:
-    if file.schema_arrow != _written(file.schema_arrow, schema):
-        advice = "evaluate again into a new folder"
-        raise StoreError(f"{path} has another schema than this version of Choicewise writes; {advice}")
-
-
-def _written(stored: pa.Schema, schema: pa.Schema) -> pa.Schema:
-    """``schema`` without the later columns that a file with the ``stored`` one lacks."""
-    return pa.schema([field for field in schema if field.name not in LATER or field.name in stored.names])
-
-
-def _present(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
-    names = set(file.schema_arrow.names)
-    return [name for name in columns if name in names or name not in LATER]
-
-
-def _completed(part: _Part, schema: pa.Schema) -> _Part:
-    """The table or batch with nulls in the later columns of ``schema`` that it lacks."""
-    for place, field in enumerate(schema):
-        if field.name not in part.schema.names and field.name in LATER:
-            part = part.add_column(place, field, pa.nulls(len(part), field.type))
-    return part
+ITEMS_AT_ONCE = 20_000
+"""Items that are written together, a row group of their table."""
 
 
 def write_items(run: Path, rows: Iterable[ItemRow]) -> dict[str, FileRecord]:
     """Write the item table in one step, so that reports need no data folder; returns the file by name."""
     remaining = iter(rows)
+    parts = iter(lambda: list(islice(remaining, ITEMS_AT_ONCE)), [])
     with new_file(run / ITEM_FILE) as partial:
-        with pq.ParquetWriter(partial, ITEMS, compression="zstd") as writer:
-            while part := list(islice(remaining, ITEMS_AT_ONCE)):
-                writer.write_table(make_table(ITEMS, part))
+        write_parquet(partial, (make_table(ITEMS, part) for part in parts), ITEMS)
         return {ITEM_FILE: file_record(partial)}
 
 
@@ -342,3 +299,52 @@ def read_blocks(run: Path, blocks: Sequence[BlockRecord], table: str) -> pa.Tabl
     file, schema = f"{table}.parquet", SCHEMAS[table]
     parts = [read_table(run / BLOCK_FOLDER / block.name / file, schema, block.files.get(file)) for block in blocks]
     return pa.concat_tables(parts) if parts else schema.empty_table()
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A column; lists of numbers are laid end to end, which is much faster than to convert one by one."""
+    if not pa.types.is_list(kind) or set(map(type, values)) != {np.ndarray}:
+        return pa.array(values, kind)
+    offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(values), kind.value_type))
+
+
+@contextmanager
+def _opened(
+    path: Path, schema: pa.Schema, columns: Sequence[str] | None = None, whole: bool = True
+) -> Iterator[tuple[pq.ParquetFile, int]]:
+    """The file, of which these ``columns`` are read, as a ``whole`` or in batches, and the memory that they take."""
+    try:
+        with open_file(path, TABLE) as content:
+            file = open_parquet(content)
+            _check_schema(path, file, schema)
+            yield file, unpacked(content, columns, whole)
+    except (pa.ArrowException, OSError) as error:
+        raise StoreError(f"{path} can't be read ({error}); {_RESTORE}") from error
+
+
+def _check_schema(path: Path, file: pq.ParquetFile, schema: pa.Schema) -> None:
+    if file.schema_arrow != _written(file.schema_arrow, schema):
+        advice = "evaluate again into a new folder"
+        raise StoreError(f"{path} has another schema than this version of Choicewise writes; {advice}")
+
+
+def _written(stored: pa.Schema, schema: pa.Schema) -> pa.Schema:
+    """``schema`` without the later columns that a file with the ``stored`` one lacks."""
+    return pa.schema([field for field in schema if field.name not in LATER or field.name in stored.names])
+
+
+def _present(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
+    names = set(file.schema_arrow.names)
+    return [name for name in columns if name in names or name not in LATER]
+
+
+_Part = TypeVar("_Part", pa.Table, pa.RecordBatch)
+
+
+def _completed(part: _Part, schema: pa.Schema) -> _Part:
+    """The table or batch with nulls in the later columns of ``schema`` that it lacks."""
+    for place, field in enumerate(schema):
+        if field.name not in part.schema.names and field.name in LATER:
+            part = part.add_column(place, field, pa.nulls(len(part), field.type))
+    return part

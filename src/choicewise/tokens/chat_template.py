@@ -6,19 +6,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from threading import Lock
 from typing import NamedTuple
 
 from choicewise.errors import ModelError
 from choicewise.tokens.chat_worker import CHARACTERS
+from choicewise.util.cache import BoundedCache
 from choicewise.util.isolate import BoundedProcess
 from choicewise.util.isolated import Limits
-
-_REMEMBERED = 4096
-"""Texts that are remembered: the prompts of a block are rendered when they are fitted, and some again when asked."""
-
-_MARK = "some words of the system"
-_SAID = "some words of the user"
+from choicewise.util.jsonio import exact_json, json_digest
 
 TEMPLATES = Limits(seconds=5, wait=30.0, memory=512 << 20, answer=12 * CHARACTERS)
 """Of a template; a busy machine may delay a text.  A character takes at most 12 bytes in JSON."""
@@ -31,6 +26,14 @@ class Message(NamedTuple):
     content: str
 
 
+REMEMBERED = 4096
+"""Texts that are remembered: the prompts of a block are rendered when they are fitted, and some again when asked."""
+
+_MARK = "some words of the system"
+
+_SAID = "some words of the user"
+
+
 class ChatTemplate:
     """The Jinja template ``text`` of a model, with the ``special`` tokens that it may name (``bos_token``: text).
 
@@ -41,10 +44,8 @@ class ChatTemplate:
     def __init__(self, text: str, special: Mapping[str, str]) -> None:
         self.text = text
         self.special = dict(special)
-        identity = json.dumps([text, self.special], sort_keys=True)
-        self.digest = hashlib.sha256(identity.encode()).hexdigest()
-        self._texts: dict[tuple[Message, ...], str] = {}
-        self._lock = Lock()
+        self.digest = json_digest([text, self.special])
+        self._texts = BoundedCache[tuple[Message, ...], str](REMEMBERED)
 
     def render(self, messages: Sequence[Message]) -> str:
         """The text of ``messages`` up to where the assistant speaks, or goes on with the last message if that is its.
@@ -55,12 +56,10 @@ class ChatTemplate:
         has use for.
         """
         key = tuple(messages)
-        with self._lock:
-            if key not in self._texts:
-                if len(self._texts) >= _REMEMBERED:
-                    self._texts.clear()
-                self._texts[key] = self._render(key)
-            return self._texts[key]
+        if (text := self._texts.get(key)) is None:
+            text = self._render(key)
+            self._texts.put(key, text)
+        return text
 
     @cached_property
     def takes_system(self) -> bool:
@@ -134,7 +133,7 @@ class ServedChat(ChatTemplate):
 
     def render(self, messages: Sequence[Message]) -> str:
         """The messages as JSON, each ``[role, content]``."""
-        return json.dumps([[message.role, message.content] for message in messages], ensure_ascii=False)
+        return exact_json([[message.role, message.content] for message in messages])
 
     @staticmethod
     def messages(text: str) -> list[Message] | None:

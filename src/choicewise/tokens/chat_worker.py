@@ -55,10 +55,6 @@ def _renderer() -> Callable[[Record], Record]:
             if name in _FAULTS:
                 return {"failed": f"can't be used ({name}: {reason})"}
             return {"refused": reason}
-        except MemoryError:
-            raise
-        except Exception as error:
-            return {"failed": f"fails ({type(error).__name__}: {str(error)[:200]})"}
         return {"text": texts[0]} if len(texts[0]) <= CHARACTERS else {"failed": TOO_LONG}
 
     return answer

@@ -1,4 +1,4 @@
-"""Threads: one that calls something periodically, jobs in several, answers of a server; and memory given back."""
+"""Threads: a periodic one, jobs, a question with a time limit, a bounded pool; and what they do about memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
     from anyio import CapacityLimiter
-
-
-BEAT = 0.2
-"""Seconds between two beats."""
 
 
 class Ending:
@@ -36,6 +32,10 @@ class Ending:
         """Raises KeyboardInterrupt in the thread of a job where that is to end."""
         if self._event.is_set():
             raise KeyboardInterrupt
+
+
+BEAT = 0.2
+"""Seconds between two beats."""
 
 
 def in_threads(jobs: int, threads: int, do: Callable[[int, Ending], None], beat: Callable[[], None]) -> None:
@@ -79,11 +79,25 @@ class Every:
             self._do()
 
 
+Result = TypeVar("Result")
+
+
+def in_time(seconds: float, ask: Callable[[], Result]) -> Result | None:
+    """What ``ask`` returns within so many ``seconds``, else None; nobody waits for its thread then."""
+    answers: list[Result] = []
+    thread = Thread(target=lambda: answers.append(ask()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answers[0] if answers else None
+
+
 THRESHOLD = 500_000
 """New objects between two looks at the young ones; Python's own 700 costs a quarter of the time of preparing."""
 
 _lock = Lock()
+
 _inside = 0
+
 _before = gc.get_threshold()
 
 
@@ -125,9 +139,6 @@ def give_model_back() -> None:
     give_memory_back()
 
 
-Made = TypeVar("Made")
-
-
 class Busy(Exception):
     """As much waits already as may; ask again later."""
 
@@ -142,7 +153,7 @@ class Threads:
         self._most, self._waiting, self._asked = most, waiting, 0
         self._limiter: CapacityLimiter | None = None
 
-    async def run(self, make: Callable[[], Made]) -> Made:
+    async def run(self, make: Callable[[], Result]) -> Result:
         """What ``make`` returns or raises; it runs to its end even where nobody waits for it any more.
 
         Raises Busy where too much waits.

@@ -1,71 +1,123 @@
-"""The only bounded cache (bytes or entries), used by board and templates."""
+"""The bounded cache, the answers of a server that threads prepare, and small texts that outlive the process."""
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
+from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from choicewise.errors import StoreError
 from choicewise.util.background import Threads
+from choicewise.util.files import write_text
 
-BUDGET = 64_000_000
-"""Bytes of all answers together."""
+if TYPE_CHECKING:
+    from asyncio import Task
 
 
-class AnswersKept:
-    """Answers by what was asked; those not asked for the longest go first.  Several threads may use it."""
+Key = TypeVar("Key", bound=Hashable)
 
-    def __init__(self, budget: int = BUDGET) -> None:
-        self._budget, self._bytes = budget, 0
-        self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
+Value = TypeVar("Value")
+
+
+class BoundedCache(Generic[Key, Value]):
+    """Values by key; those not asked for the longest go first.  Several threads may use it.
+
+    ``budget``: the most that all of them take, each as much as ``size`` says; without it so many values.
+    """
+
+    def __init__(self, budget: int, size: Callable[[Value], int] = lambda value: 1) -> None:
+        self._budget, self._size, self._used = budget, size, 0
+        self._values: OrderedDict[Key, Value] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, asked: Hashable) -> bytes | None:
-        """The answer, if it is there."""
+    def get(self, key: Key) -> Value | None:
+        """The value, if it is there."""
         with self._lock:
-            if asked in self._kept:
-                self._kept.move_to_end(asked)
-            return self._kept.get(asked)
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
 
-    def keep(self, asked: Hashable, answer: bytes) -> None:
-        """Remember an answer, and forget others where there is no room."""
+    def put(self, key: Key, value: Value) -> None:
+        """Remember a value, and forget others where there is no space."""
         with self._lock:
-            self._bytes += len(answer) - len(self._kept.pop(asked, b""))
-            self._kept[asked] = answer
-            while self._bytes > self._budget and self._kept:
-                self._bytes -= len(self._kept.popitem(last=False)[1])
+            if key in self._values:
+                self._used -= self._size(self._values.pop(key))
+            self._values[key] = value
+            self._used += self._size(value)
+            while self._used > self._budget and self._values:
+                self._used -= self._size(self._values.popitem(last=False)[1])
+
+
+_ANSWER_BYTES = 64_000_000
 
 
 class Answers:
-    """Answers that threads make.  For one event loop."""
+    """Answers of a server, which threads prepare.  For one event loop."""
 
     def __init__(self) -> None:
-        self._kept = AnswersKept()
-        self._making: dict[Hashable, asyncio.Task[bytes]] = {}
+        self._cache = BoundedCache[Hashable, bytes](_ANSWER_BYTES, len)
+        self._running: dict[Hashable, Task[bytes]] = {}
 
     async def get(
         self, asked: Hashable, threads: Threads, make: Callable[[], bytes], wait: float | None = None, keep: bool = True
     ) -> bytes | None:
-        """The answer to ``asked``: at once where it is kept, else from ``make`` in one of the ``threads``.
+        """The answer to ``asked``: at once where it is cached, else from ``make`` in one of the ``threads``.
 
-        None where it is not made within ``wait`` seconds; it is made all the same, for the next who asks.  ``keep``:
-        whether it is kept.  Raises Busy where too much waits, and what ``make`` raises.
+        None where it is not there within ``wait`` seconds; it is prepared all the same, for the next who asks.
+        ``keep``: whether it is cached.  Raises Busy where too much waits, and what ``make`` raises.
         """
-        if (answer := self._kept.get(asked)) is not None:
+        import asyncio
+
+        if (answer := self._cache.get(asked)) is not None:
             return answer
-        task = self._making.get(asked)
+        task = self._running.get(asked)
         if task is None:
-            task = self._making[asked] = asyncio.create_task(self._make(asked, threads, make, keep))
+            task = self._running[asked] = asyncio.create_task(self._prepare(asked, threads, make, keep))
             task.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for it any more
         done, _ = await asyncio.wait([task], timeout=wait)
         return task.result() if done else None
 
-    async def _make(self, asked: Hashable, threads: Threads, make: Callable[[], bytes], keep: bool) -> bytes:
+    async def _prepare(self, asked: Hashable, threads: Threads, make: Callable[[], bytes], keep: bool) -> bytes:
         try:
             answer = await threads.run(make)
             if keep:
-                self._kept.keep(asked, answer)
+                self._cache.put(asked, answer)
             return answer
         finally:
-            del self._making[asked]
+            del self._running[asked]
+
+
+def read_user_cache(kind: str, key: str) -> str | None:
+    """The text that an earlier process stored under ``key`` in the folder ``kind``; None where none did.
+
+    The folder lies in ``$XDG_CACHE_HOME/choicewise`` (by default in ``~/.cache``).  An entry is one file, named after
+    the hash of its key.  All of it may be deleted at any time, and a damaged entry is none.
+    """
+    with suppress(OSError, ValueError):
+        check, text = _entry(kind, key).read_text(encoding="utf-8").split("\n", 1)
+        if check == _sha256(key + text):
+            return text
+    return None
+
+
+def write_user_cache(kind: str, key: str, text: str) -> None:
+    """Store ``text``; where nothing can be written, or another process writes the same, nothing is stored."""
+    entry = _entry(kind, key)
+    with suppress(OSError, StoreError):
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        write_text(entry, f"{_sha256(key + text)}\n{text}")
+
+
+def _entry(kind: str, key: str) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(home if Path(home).is_absolute() else Path("~/.cache").expanduser())
+    return base / "choicewise" / kind / _sha256(key)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,14 +1,12 @@
-"""The only file replacement: atomic file/folder, second copy, lock.
+"""Files and folders: replaced in one step, with a second copy, under a lock, read within limits.
 
-A file (or folder) is written under a temporary name beside its place, flushed to the disk, then renamed: a kill, a
-crash or a full disk leaves the old state, and at most a file with the suffix ``.partial``, which the next run removes.
-
-The copy is written after the file itself: it says the same, or what was true one write earlier.
+A file or folder is written under a temporary name beside its place, flushed to the disk, then renamed: a kill, a crash
+or a full disk leaves the old state, and at most something with the suffix ``.partial``, which the next write removes.
+A copy is written after the file itself: it says the same, or what was true one write earlier.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -69,23 +67,6 @@ def is_locked(path: Path) -> bool:
         os.close(folder)
 
 
-def _lock(path: Path, folder: int, kind: int) -> bool:
-    try:
-        fcntl.flock(folder, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        # Some network file systems lock nothing, or no folders: two processes could not be kept apart there.
-        raise StoreError(
-            f"the file system of {path} can't lock it ({error.strerror}), so a second process could not be kept out; "
-            "choose a folder on a disk of this machine"
-        ) from error
-    return True
-
-
-PARTIAL = ".partial"
-
-
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
     """Turn an OSError into a StoreError that says what is safe and what to do next."""
@@ -101,6 +82,9 @@ def disk_errors(path: Path) -> Iterator[None]:
         else:
             problem, advice = f"{path} can't be written: {error}", "what was written before is safe"
         raise StoreError(f"{problem}; {advice}") from error
+
+
+PARTIAL = ".partial"
 
 
 @contextmanager
@@ -130,7 +114,7 @@ def write_text(path: Path, text: str) -> None:
 def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder that becomes ``path`` when the block ends well, and disappears when it does not.
 
-    A folder that is there is replaced: in one step where the system can exchange two folders.
+    A folder that is there is replaced by two renames; :func:`put_back` undoes the first where a kill came between.
     """
     partial = path.with_name(path.name + PARTIAL)
     with disk_errors(path):
@@ -149,32 +133,11 @@ def new_folder(path: Path) -> Iterator[Path]:
             raise
 
 
-def _put_in_place(partial: Path, path: Path) -> None:
-    if os.path.lexists(path) and not exchange(partial, path):
-        before = _before(path)
-        path.rename(before)
-        try:
-            partial.rename(path)
-        except BaseException:
-            before.rename(path)
-            raise
-    elif not os.path.lexists(path):
-        partial.rename(path)
-    sync(path.parent)
-    for old in (partial, _before(path)):
-        with suppress(OSError):  # what is new is in its place; the next write removes this
-            remove(old)
-
-
 def put_back(path: Path) -> None:
     """Undo a replacement of the folder ``path`` that was killed between its two steps."""
     before = _before(path)
     if os.path.lexists(before):
         remove(before) if os.path.lexists(path) else before.rename(path)
-
-
-def _before(path: Path) -> Path:
-    return path.with_name(f"{path.name}.before{PARTIAL}")
 
 
 def remove(path: Path) -> None:
@@ -185,6 +148,12 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def move(path: Path, to: Path) -> None:
+    """Rename what is at ``path``, itself a link or not, for good."""
+    path.rename(to)
+    sync(path.parent)
+
+
 def sync(path: Path) -> None:
     """Flush a file's content, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -192,37 +161,6 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-_HERE, _EXCHANGE = -100, 2
-"""``AT_FDCWD`` and ``RENAME_EXCHANGE`` of Linux."""
-
-
-def exchange(one: Path, other: Path) -> bool:
-    """Exchange what is at two paths, both of which exist; False, and nothing is changed, where the system can't.
-
-    Linux can on most file systems, and nothing in Python's own library asks it to.
-    """
-    try:
-        call = ctypes.CDLL(None).renameat2
-    except (AttributeError, OSError, TypeError):
-        return False
-    return bool(call(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
-
-
-DOCUMENT = 200_000_000
-"""Bytes of a JSON document; a manifest of a million items has some hundred thousand, of a million skipped rows most."""
-
-TABLE = 8_000_000_000
-"""Bytes of a file with a table, as it lies on the disk."""
-
-_KINDS = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFDIR: "a folder",
-}
 
 
 class Refused(OSError):
@@ -250,6 +188,13 @@ def open_file(path: Path, limit: int | None = None) -> BufferedReader:
         raise
 
 
+TABLE = 8_000_000_000
+"""Bytes of a file with a table, as it lies on the disk."""
+
+DOCUMENT = 200_000_000
+"""Bytes of a JSON document; a manifest of a million items has some hundred thousand, of a million skipped rows most."""
+
+
 def read_bytes(path: Path, limit: int = DOCUMENT) -> bytes:
     """What the file at ``path`` holds.  Raises OSError as :func:`open_file`."""
     with open_file(path, limit) as file:
@@ -263,6 +208,47 @@ def read_bytes(path: Path, limit: int = DOCUMENT) -> bytes:
 def read_text(path: Path) -> str:
     """The same of a JSON document, as text.  Raises UnicodeDecodeError, a ValueError, where it is not UTF-8."""
     return read_bytes(path).decode("utf-8")
+
+
+def _lock(path: Path, folder: int, kind: int) -> bool:
+    try:
+        fcntl.flock(folder, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        # Some network file systems lock nothing, or no folders: two processes could not be kept apart there.
+        raise StoreError(
+            f"the file system of {path} can't lock it ({error.strerror}), so a second process could not be kept out; "
+            "choose a folder on a disk of this machine"
+        ) from error
+    return True
+
+
+def _put_in_place(partial: Path, path: Path) -> None:
+    before = _before(path)
+    if os.path.lexists(path):
+        path.rename(before)
+    try:
+        partial.rename(path)
+    except BaseException:
+        put_back(path)
+        raise
+    sync(path.parent)
+    with suppress(OSError):  # what is new is in its place; the next write removes this
+        remove(before)
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(f"{path.name}.before{PARTIAL}")
+
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+}
 
 
 def _check(status: os.stat_result, limit: int | None) -> None:

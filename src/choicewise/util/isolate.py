@@ -18,10 +18,10 @@ from typing import Any, ClassVar, NoReturn
 from choicewise.errors import ChoicewiseError
 from choicewise.util.isolated import CPU_SIGNAL, Limits
 
-START = 120.0
+_START = 120.0
 """Seconds until the process is there; it may import a part of transformers."""
 
-_ENVIRONMENT = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "OMP_NUM_THREADS", "SYSTEMROOT")
+_ENVIRONMENT = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "OMP_NUM_THREADS")
 """What the process sees of the environment, which may hold tokens and passwords."""
 
 
@@ -83,7 +83,7 @@ class BoundedProcess:
         self._end = weakref.finalize(self, _end, process)
         if self._closed:
             process.kill()
-        self._receive(process, START)
+        self._receive(process, _START)
         return process
 
     def _receive(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
-
-CPU_SIGNAL = 24
-"""SIGXCPU, which ends the process when its time is over."""
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -37,6 +33,9 @@ class Limits:
 
 class Unavailable(Exception):
     """The process can't answer anything, for this reason."""
+
+
+Record = dict[str, Any]
 
 
 def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
@@ -67,6 +66,10 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
             reply = answer(question)
         except MemoryError:
             reply = {"failed": f"takes more than {limits.memory >> 20} MB of memory"}
+        except RecursionError:
+            reply = {"failed": "calls itself without end"}
+        except Exception as error:
+            reply = {"failed": f"fails ({type(error).__name__}: {str(error)[:200]})"}
         send(reply)
 
 
@@ -83,11 +86,9 @@ def _limit_process(limits: Limits) -> None:
     Memory is what can be written to: address space alone costs nothing, and V8, which draws charts, reserves 34 GB.
     """
     try:
-        import resource
-
         with open("/proc/self/statm") as file:
             data = int(file.read().split()[5]) * resource.getpagesize()
-    except (ImportError, OSError):
+    except OSError:  # macOS bounds neither
         return
     resource.setrlimit(resource.RLIMIT_DATA, (data + limits.memory, data + limits.memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.written, limits.written))
@@ -96,10 +97,10 @@ def _limit_process(limits: Limits) -> None:
 
 def _limit_time(limits: Limits) -> None:
     """Allow so many seconds more of the processor."""
-    try:
-        import resource
-    except ImportError:
-        return
     used = resource.getrusage(resource.RUSAGE_SELF)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + 1 + limits.seconds, hard))
+
+
+CPU_SIGNAL = 24
+"""SIGXCPU, which ends the process when its time is over."""

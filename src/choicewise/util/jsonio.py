@@ -1,14 +1,34 @@
-"""The only JSON writer: NaN to null, safe for HTML, safe for lines (pydantic_core.to_json(inf_nan_mode='null'))."""
+"""The JSON writers: exact, for digests, for other tools' readers, and inside pages."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from choicewise.util.text import disarmed
+
+
+def exact_json(value: Any, *, indent: int | None = None, sort: bool = False) -> str:
+    """``value`` as JSON that reads back as the same, its keys in order where ``sort``; ValueError for NaN."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, sort_keys=sort)
+
+
+def json_digest(value: Any) -> str:
+    """sha256 (64 hex) of ``value`` as JSON in ASCII with sorted keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def lines_digest(values: Iterable[Any]) -> str:
+    """sha256 (64 hex) of all ``values``, a line of such JSON each."""
+    sha, spell = hashlib.sha256(), json.JSONEncoder(sort_keys=True).encode
+    for value in values:
+        sha.update(spell(value).encode() + b"\n")
+    return sha.hexdigest()
+
 
 _BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 """Characters that some readers take for the end of a line, though JSON does not ask to escape them."""
@@ -16,8 +36,7 @@ _BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 def json_text(value: Any, indent: int | None = None) -> str:
     """``value`` as JSON, NaN and infinity as null; without ``indent`` one line, without its end."""
-    text = json.dumps(json_value(value), ensure_ascii=False, allow_nan=False, indent=indent)
-    return text.translate(_BREAKS)
+    return exact_json(json_value(value), indent=indent).translate(_BREAKS)
 
 
 def json_value(value: Any) -> Any:

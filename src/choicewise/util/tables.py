@@ -1,4 +1,4 @@
-"""NEW the only CSV/Parquet writer of rows.
+"""Writes Parquet files, and says how much memory one takes before it is read.
 
 A few kilobytes can stand for terabytes: a dictionary of one long text and a billion references to it, pages that
 compress well, lists of a billion nulls.  What the end of the file says of sizes is not what a reader goes by, so the
@@ -7,7 +7,8 @@ heads of all pages are read instead, which are, and which say how many values a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
@@ -16,30 +17,30 @@ import pyarrow.parquet as pq
 
 from choicewise.util.files import Refused
 
-AT_ONCE = 4_000_000_000
-"""Bytes that a table may take in memory at once; more where it has a twentieth of that on the disk."""
 
-IN_ALL = 100_000_000_000
-"""Bytes that it may take in all, where it is read piece by piece."""
+def write_parquet(
+    out: Path | BinaryIO,
+    tables: pa.Table | Iterable[pa.Table],
+    schema: pa.Schema | None = None,
+    *,
+    repeated: Sequence[str] | bool = True,
+    statistics: bool = True,
+) -> None:
+    """One Parquet file (zstd) of a table, or of several with the same ``schema``, a row group each at least.
 
-_RATIO = 20
-_PAGES = 1_000_000
-"""Pages of a file."""
+    ``repeated``: the columns in which repetitions are looked for.  ``statistics``: whether it says the least and the
+    greatest value of each column.
+    """
+    parts = [tables] if isinstance(tables, pa.Table) else tables
+    schema = tables.schema if isinstance(tables, pa.Table) else schema
+    options = {"compression": "zstd", "use_dictionary": repeated, "write_statistics": statistics}
+    with pq.ParquetWriter(out, schema, **options) as writer:
+        for table in parts:
+            writer.write_table(table)
+
 
 _FOOTER = 10_000_000
 """Bytes of the end of a file that says where everything lies."""
-
-_BOOLEAN, _INT32, _INT64, _INT96, _FLOAT, _DOUBLE, _TEXT, _FIXED = range(8)
-_WIDTHS = {_BOOLEAN: 1, _INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8, _TEXT: 4}
-_LEVELS = 4
-"""Bytes of what says of a value whether it is there and which list it belongs to."""
-
-_DATA, _INDEX, _DICTIONARY, _DATA_2 = range(4)
-_PLAIN, _PLAIN_DICTIONARY, _LENGTHS, _REFERENCES = 0, 2, 6, 8
-"""Encodings of texts: as they are, as references (of both versions), lengths and then texts."""
-
-_HEADS = (1 << 12, 1 << 17, 1 << 24)
-"""Bytes that are read to have the head of a page, until it is there."""
 
 
 def open_parquet(file: BinaryIO) -> pq.ParquetFile:
@@ -51,6 +52,18 @@ def open_parquet(file: BinaryIO) -> pq.ParquetFile:
         return pq.ParquetFile(file)
     except UnicodeDecodeError as error:
         raise Refused(f"its columns have no names ({error})") from error
+
+
+AT_ONCE = 4_000_000_000
+"""Bytes that a table may take in memory at once; more where it has a twentieth of that on the disk."""
+
+IN_ALL = 100_000_000_000
+"""Bytes that it may take in all, where it is read piece by piece."""
+
+_RATIO = 20
+
+_PAGES = 1_000_000
+"""Pages of a file."""
 
 
 def unpacked(file: BinaryIO, columns: Sequence[str] | None = None, whole: bool = True) -> int:
@@ -115,6 +128,11 @@ def _row_groups(footer: bytes) -> Iterator[list[_Chunk]]:
         raise Refused("its footer is damaged") from error
 
 
+_BOOLEAN, _INT32, _INT64, _INT96, _FLOAT, _DOUBLE, _TEXT, _FIXED = range(8)
+
+_WIDTHS = {_BOOLEAN: 1, _INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8, _TEXT: 4}
+
+
 def _chunk(place: int, about: dict[int, Any], length: int) -> _Chunk:
     start, dictionary = about[9], about.get(11, 0)
     start = dictionary if 0 < dictionary < start else start
@@ -134,6 +152,15 @@ class _Size(NamedTuple):
     sure: int
     referred: int
     pages: int
+
+
+_LEVELS = 4
+"""Bytes of what says of a value whether it is there and which list it belongs to."""
+
+_DATA, _INDEX, _DICTIONARY, _DATA_2 = range(4)
+
+_PLAIN, _PLAIN_DICTIONARY, _LENGTHS, _REFERENCES = 0, 2, 6, 8
+"""Encodings of texts: as they are, as references (of both versions), lengths and then texts."""
 
 
 def _size(file: BinaryIO, chunk: _Chunk) -> _Size:
@@ -205,6 +232,10 @@ def _pages(file: BinaryIO, chunk: _Chunk) -> Iterator[_Page]:
         yield page
         seen += page.values
         place += length + packed
+
+
+_HEADS = (1 << 12, 1 << 17, 1 << 24)
+"""Bytes that are read to have the head of a page, until it is there."""
 
 
 def _head(file: BinaryIO, place: int) -> tuple[dict[int, Any], int]:

@@ -25,17 +25,6 @@ def shown_line(text: str) -> str:
     return visible_line(text).translate(_SIGNS)
 
 
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
-"""C0 and C1 controls, bidirectional and invisible formatting, lone surrogates; not the tab and the newline.
-
-The joiners U+200C and U+200D are not among them: they shape emoji and scripts, and what they join can be seen.
-"""
-
-_SPACES = re.compile(r"^ +| +$| {2,}", re.MULTILINE)
-
-
 def safe(text: str) -> str:
     r"""``text`` on one line, with control and invisible characters as escapes (``\x1b``, ``\u202e``)."""
     return _escaped(text).replace("\n", r"\n").replace("\t", r"\t")
@@ -48,6 +37,15 @@ def short(text: str, most: int) -> str:
     return shown if len(shown) <= most else f"{shown[:head]}…{shown[len(shown) - (most - head - 1) :]}"
 
 
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+"""C0 and C1 controls, bidirectional and invisible formatting, lone surrogates; not the tab and the newline.
+
+The joiners U+200C and U+200D are not among them: they shape emoji and scripts, and what they join can be seen.
+"""
+
+
 def json_safe(text: str) -> str:
     """JSON ``text``, with escapes of JSON for the controls and invisible characters that may stand in it."""
     return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
@@ -56,6 +54,9 @@ def json_safe(text: str) -> str:
 def disarmed(text: str) -> str:
     r"""``text`` over as many lines as it has, with control and invisible characters as escapes, and ``\t``."""
     return _escaped(text).replace("\t", r"\t")
+
+
+_SPACES = re.compile(r"^ +| +$| {2,}", re.MULTILINE)
 
 
 def visible(text: str) -> str:
@@ -67,19 +68,6 @@ def visible(text: str) -> str:
 def visible_line(text: str) -> str:
     """The same on one line; ⏎ stands for each end of a line."""
     return visible(text).replace("⏎\n", "⏎")
-
-
-def _escaped(text: str) -> str:
-    return _CONTROLS.sub(
-        lambda control: f"\\x{ord(control[0]):02x}" if ord(control[0]) < 0x100 else f"\\u{ord(control[0]):04x}", text
-    )
-
-
-NAME, REASON = 60, 120
-"""Characters that a line gives to a name, and to a reason; of longer ones the middle is left out."""
-
-SEVERAL = 3
-"""So many models, or datasets, are named one by one."""
 
 
 def sentence(parts: Sequence[str]) -> str:
@@ -152,7 +140,11 @@ def listed(words: Sequence[str], most: int = 3) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
-def shortened(text: str, most: int = NAME, start: int = 0) -> str:
+_LONGEST_NAME = 60
+"""Characters of a name that a page shows where there is little room."""
+
+
+def shortened(text: str, most: int = _LONGEST_NAME, start: int = 0) -> str:
     """``text`` in at most so many characters, of longer ones those from ``start`` on, with … for what is left out."""
     if len(text) <= most:
         return text
@@ -179,10 +171,23 @@ def quoted(word: str | Path) -> str:
     return f"$'{''.join(spelled)}'"
 
 
-UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def bytes_of(text: str) -> int:
     """Bytes from ``20GB``, ``500 MB`` or ``1.5TB``; 0 for anything else."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([KMGT]?)B?", text.strip(), re.IGNORECASE | re.ASCII)
-    return int(float(match[1]) * UNITS[match[2].upper()]) if match else 0
+    return int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
+
+
+def _escaped(text: str) -> str:
+    return _CONTROLS.sub(
+        lambda control: f"\\x{ord(control[0]):02x}" if ord(control[0]) < 0x100 else f"\\u{ord(control[0]):04x}", text
+    )
+
+
+NAME, REASON = 60, 120
+"""Characters that a line gives to a name, and to a reason; of longer ones the middle is left out."""
+
+SEVERAL = 3
+"""So many models, or datasets, are named one by one."""

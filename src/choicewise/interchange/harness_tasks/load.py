@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from unittest import mock
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError
 from choicewise.interchange.harness_tasks.files import TaskTree
 from choicewise.tokens.chat_template import TEMPLATES
+from choicewise.util.cache import BoundedCache
 from choicewise.util.isolate import BoundedProcess
 
 OLDEST = (0, 4, 12)
@@ -171,7 +171,7 @@ class TaskTemplates(BoundedProcess):
     def __init__(self) -> None:
         super().__init__()
         self.filters: dict[str, Any] = {}
-        self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._texts = BoundedCache[tuple[str, str], str](REMEMBERED)
 
     def from_string(self, template: str) -> FilledTemplate:
         """The template, as an environment of Jinja gives it."""
@@ -181,16 +181,13 @@ class TaskTemplates(BoundedProcess):
         """``template`` filled with the fields of ``doc``.  Raises ProtocolError where it fails or exceeds a bound."""
         spelled = _spelled(doc)
         key = template, spelled
-        if key in self._texts:
-            self._texts.move_to_end(key)
-            return self._texts[key]
+        if (known := self._texts.get(key)) is not None:
+            return known
         try:
             ((text,),) = self._ask({"templates": [template], "docs": [json.loads(spelled)]})["texts"]
         except ProtocolError as error:
             raise ProtocolError(f"{error.message} (template {template[:80]!r})") from error
-        self._texts[key] = text
-        if len(self._texts) > REMEMBERED:
-            self._texts.popitem(last=False)
+        self._texts.put(key, text)
         return str(text)
 
     def fill_all(self, templates: Sequence[str], docs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:

@@ -28,6 +28,7 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.scoring.observed import row_of
+from choicewise.util.tables import write_parquet
 
 EMPTY = ""
 """The null context whose log-likelihoods are the column ``unconditional``."""
@@ -153,11 +154,7 @@ def _write_item_csv(export: Export, out: Path) -> Sequence[str]:
 
 
 def _write_item_parquet(export: Export, out: Path) -> Sequence[str]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetWriter(out, ITEM_SCHEMA, compression="zstd") as file:
-        for table in _item_tables(export):
-            file.write_table(table)
+    write_parquet(out, _item_tables(export), ITEM_SCHEMA)
     return _left_out(export)
 
 
@@ -243,11 +240,7 @@ def _score_tables(export: Export) -> Iterator[pa.Table]:
 
 
 def _write_score_parquet(export: Export, out: Path) -> Sequence[str]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetWriter(out, SCORE_SCHEMA, compression="zstd") as file:
-        for table in _score_tables(export):
-            file.write_table(table)
+    write_parquet(out, _score_tables(export), SCORE_SCHEMA)
     return not_whole(export.runs)
 
 
@@ -340,9 +333,7 @@ def _write_row_csv(export: Export, out: Path) -> Sequence[str]:
 
 
 def _write_row_parquet(export: Export, out: Path) -> Sequence[str]:
-    import pyarrow.parquet as pq
-
-    pq.write_table(row_table(shown_runs(export)), out, compression="zstd")
+    write_parquet(out, row_table(shown_runs(export)))
     return ()
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from choicewise.errors import ModelError
 from choicewise.questions import CAUSAL_KINDS, Blanks, Rendition
 from choicewise.tokens.chat_template import ChatTemplate
-from choicewise.util import user_cache
+from choicewise.util.cache import read_user_cache, write_user_cache
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -472,12 +472,12 @@ def remembered(files: Sequence[Path], how: str, compute: Callable[[], str]) -> s
     stats = [(str(file.resolve()), file.stat()) for file in files]
     seen = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev] for path, stat in stats]
     key = json.dumps([how, seen])
-    if (digest := user_cache.read("digests", key)) is not None:
+    if (digest := read_user_cache("digests", key)) is not None:
         return digest
     digest = compute()
     changed = max((max(stat.st_mtime, stat.st_ctime) for _, stat in stats), default=0.0)
     if time.time() - changed > SETTLED:
-        user_cache.write("digests", key, digest)
+        write_user_cache("digests", key, digest)
     return digest
 
 

@@ -37,7 +37,7 @@ from choicewise.models.local.plain import (
 )
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Generation, Ids, Mass, Sampling, Span, TokenScores
-from choicewise.util import user_cache
+from choicewise.util.cache import read_user_cache, write_user_cache
 
 SHARE = 0.02
 """The most that spot checks compute of what a run computes, in input tokens, beyond ``LEAST``."""
@@ -235,7 +235,7 @@ class PathCache:
 
     def load(self) -> SelfCheck | None:
         """As it was stored; None where nothing is, or what is damaged."""
-        entry = user_cache.read("paths", self._key)
+        entry = read_user_cache("paths", self._key)
         try:
             fields = json.loads(entry or "null")
             return SelfCheck(**{**fields, "trials": tuple(Trial(**trial) for trial in fields["trials"])})
@@ -244,7 +244,7 @@ class PathCache:
 
     def store(self, checked: SelfCheck) -> None:
         """For the next process."""
-        user_cache.write("paths", self._key, json.dumps(asdict(checked)))
+        write_user_cache("paths", self._key, json.dumps(asdict(checked)))
 
 
 @dataclass(frozen=True, slots=True)
